@@ -17,6 +17,7 @@ BENCHES = (
     "rrf",
     "copy",
     "load",
+    "moving",
     "tokens",
     "chunk",
     "embed",
@@ -35,6 +36,11 @@ BENCHES = (
     "calibration",
     "checkup",
     "enrich",
+    "first_minute",
+    "faces",
+    "serve",
+    "assistants",
+    "spans",
 )
 STATE = Path(__file__).resolve().parent.parent / ".state" / "bench"
 

@@ -55,7 +55,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
         beside_libraries(bench, loader, state, baseline_rows=300 if quick else 1_000)
         loader.runner.close()
         searchable(bench, url, state, rows=QUICK_SEARCHED_ROWS if quick else SEARCHED_ROWS)
-        transfers(bench, url, rows=rows, runs=runs)
+        transfers(bench, url, rows=QUICK_ROWS if quick else SEARCHED_ROWS, runs=3)
         if bench.million:
             memory(bench, url)
 

@@ -1,4 +1,4 @@
-"""Run as a process of its own: indexes a folder by words, or loads a file of vectors.
+"""Run as a process of its own: indexes a folder by words, loads a file of vectors, or imports a table.
 
 Prints how much memory the process had before, and at the peak, in MiB.
 """
@@ -19,6 +19,8 @@ def main() -> None:
         before = _peak()
         if work == "load":
             retriever.load_vectors(path)
+        elif work == "import":
+            retriever.import_table(path)
         else:
             retriever.index(Path(path))
         print(before, _peak())

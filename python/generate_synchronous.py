@@ -29,7 +29,7 @@ PARTS = (
 )
 SOURCES = ("collection", *PARTS, "client", "postgres", "knowledge_base")
 # What belongs to an event loop of its own, and what the twin has by hand.
-LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of"}
+LEFT_OUT = {"using", "open", "initialize", "close", "collection", "of", "hits_into"}
 LOOP_BOUND = ("pool", "connection")
 # What has methods of its own, and becomes something else with them.
 WRAPPED = {"Job": "SyncJob.of({}, self._runner)", "list[Job]": "[SyncJob.of(job, self._runner) for job in {}]"}
@@ -42,14 +42,19 @@ Made by ``./x synchronous`` from the asynchronous classes: change those.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
+from semlex.store.tables.hits import Relation, fill_table_sync
 from semlex.types.reports.jobs import JobInfo
 {imports}
 
 if TYPE_CHECKING:
+    from psycopg import Connection
 {type_imports}
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,29 @@ class SyncCollection:
     def collection(self) -> Collection:
         """The asynchronous collection behind this one."""
         return self._collection
+
+    def hits_into(
+        self,
+        connection: Connection[Any],
+        results: Sequence[SearchResult],
+        table: str,
+        *,
+        include: Sequence[Included] = (),
+    ) -> int:
+{hits_into_docstring}
+        return fill_table_sync(connection, Relation(results, include), table)
+
+    async def awaited(
+        self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Calls a method of `collection` from an event loop of yours, which goes on meanwhile.
+
+        The call itself runs on the loop of this object, so that sync and async callers can share it.
+
+        Raises:
+            WorkAbandonedError: It was closed meanwhile.
+        """
+        return await self._runner.awaited(method, *arguments, **options)
 
 {collection}
 
@@ -340,6 +368,9 @@ def generated() -> str:
         for node in sources["knowledge_base"].classes["KnowledgeBase"].body
         if getattr(node, "name", "") == "collection"
     )
+    filling = next(
+        node for node in sources["tables"].classes["CollectionTables"].body if getattr(node, "name", "") == "hits_into"
+    )
     known: dict[str, str] = {"Generator": "from collections.abc import Generator"}
     for name, source in sources.items():
         for node in ast.walk(source.tree):
@@ -359,7 +390,11 @@ def generated() -> str:
         "from semlex.retriever.postgres import PostgreSQLRetriever",
     }
     for_types = {known[name] for name in used[0] - typing if name in known} - at_run_time
-    for_types.add("from semlex.retriever.collection import Collection")
+    for_types |= {
+        "from semlex.retriever.collection import Collection",
+        "from collections.abc import Callable",
+        "from collections.abc import Coroutine",
+    }
     return (
         HEADER.format(
             imports="\n".join(sorted(at_run_time)),
@@ -381,6 +416,7 @@ def generated() -> str:
             collection_signature=collection_signature,
             collection_call=collection_call,
             collection_docstring=docstring(sources["client"], make),
+            hits_into_docstring=docstring(sources["tables"], filling),
         )
         .replace("\n\n\n\n", "\n\n\n")
         .rstrip()

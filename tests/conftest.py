@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 from semlex.embedding.static import StaticEmbedder
 from semlex.store.postgres.embedded.server import EmbeddedServer
+from tests.support.browser import REQUIRED
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
@@ -30,12 +32,21 @@ if TYPE_CHECKING:
 
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
+FRAMEWORKS = Path(__file__).parent / "frameworks"
 TEMPLATE = "semlex_test_template"
 NEWEST_POSTGRES = 18
+# What this machine is set to is nothing to the tests: neither variables nor the user's own file of settings.
+for _name in [*os.environ]:
+    if _name.startswith(("SEMLEX_", "RAG_", "PG", "DATABASE_URL")) and _name != REQUIRED:
+        del os.environ[_name]
+os.environ["XDG_CONFIG_HOME"] = str(TEMPORARY / "semlex-tests-without-settings")
 # Commands that tests run leave no server behind; test_keep_alive has its own.
 os.environ["SEMLEX_KEEP_ALIVE"] = "0"
 # For the folders that pytest makes, and for programs that tests start.
 os.environ["TMPDIR"] = str(TEMPORARY)
+# A shell starts what runs in the background with SIGINT ignored, and programs that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # until all tests are imported
 
 
@@ -48,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bm25-server", type=Path, metavar="FOLDER", help="programs of a Postgres with the BM25 extensions, see ./x"
     )
+    parser.addoption("--framework", metavar="NAME", help="the tests of an integration, see ./x test --framework")
     depth = parser.getgroup("depth").addoption
     depth("--quick", action="store_true", help="nothing that is slow or needs torch, and few examples of a property")
     depth("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
@@ -64,7 +76,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing torch takes seconds: where no test of a folder runs, none of its modules is imported."""
+    """Importing torch takes seconds, and frameworks have environments of their own: what does not run, stays out."""
+    if collection_path.parent == FRAMEWORKS and collection_path.is_dir():
+        return True if collection_path.name != config.getoption("framework") else None
     return True if config.getoption("quick") and collection_path in (TORCH, RESILIENCE) else None
 
 
@@ -176,6 +190,7 @@ def administration(server_url: str) -> Iterator[Connection]:
         yield connection
 
 
+@contextmanager
 def _fresh_database(administration: Connection, server_url: str, template: str) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex}"
     administration.execute(
@@ -192,13 +207,22 @@ def _fresh_database(administration: Connection, server_url: str, template: str) 
 @pytest.fixture
 def database_url(administration: Connection, server_url: str) -> Iterator[str]:
     """A database of the test's own, with the extension ``vector``."""
-    yield from _fresh_database(administration, server_url, TEMPLATE)
+    with _fresh_database(administration, server_url, TEMPLATE) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def new_database(administration: Connection, server_url: str) -> Iterator[Callable[[], str]]:
+    """Makes databases that tests of a module share; they end with the module."""
+    with ExitStack() as made:
+        yield lambda: made.enter_context(_fresh_database(administration, server_url, TEMPLATE))
 
 
 @pytest.fixture
 def empty_database_url(administration: Connection, server_url: str) -> Iterator[str]:
     """A database of the test's own, without any extension."""
-    yield from _fresh_database(administration, server_url, "template1")
+    with _fresh_database(administration, server_url, "template1") as url:
+        yield url
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ Retrievers:
     PostgreSQLRetriever: One collection with a pool and models of its own.
     SyncRetriever: The same for programs without an event loop.
     DocumentRetriever: What an application needs of a retriever.
-    JSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
+    JSONKBRetriever, SyncJSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
+    from_settings, from_settings_sync: One of these, as the environment and settings files say.
+    SearchDefaults: Arguments of searches that their calls may leave out.
 
 Several collections at once:
     KnowledgeBase, SyncKnowledgeBase: Collections of any servers, asked together.
@@ -37,6 +39,7 @@ Values:
     SearchExplanation, HitExplanation: What an answer rests on, and each of its hits.
     Checkup: How well a collection can be searched.
     StoredChunk: A document as it is stored.
+    WholeDocument, Outline, Heading: A document with all its text; its headings, and one of them.
     FieldSummary, FieldSummaries: A field of the metadata, and all of a collection.
     ChunkMetadata: A chunk with its metadata, as a file of JSON holds it.
     VectorDocument: Such a chunk with its vector.
@@ -60,6 +63,7 @@ Long work:
     Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
+    TableImport: What became of the rows of another library's table.
     ReembedReport, EmbeddingFigures: What a change of the embedding model did; one set of vectors of a collection.
     EnrichmentReport, EnrichmentEstimate: What became of lines about chunks, and what they would cost.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
@@ -85,8 +89,12 @@ Errors:
 Each name is loaded when it is first used: `import semlex` costs nothing.
 """
 
+import logging
 from importlib import import_module
 from typing import Any
+
+# What a program does with the lines of the logger "semlex" is its own choice; without one, nothing is written.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
@@ -104,6 +112,9 @@ _MODULES = {
     "Collection": "semlex.retriever.collection",
     "CollectionOptions": "semlex.parameters",
     "ConfidenceCurve": "semlex.types.confidence",
+    "Heading": "semlex.types.whole_documents",
+    "Outline": "semlex.types.whole_documents",
+    "WholeDocument": "semlex.types.whole_documents",
     "connect": "semlex.retriever.client",
     "connect_sync": "semlex.retriever.synchronous",
     "Context": "semlex.types.context",
@@ -133,6 +144,8 @@ _MODULES = {
     "FileBytes": "semlex.ingest.loaders.base",
     "FilterTree": "semlex.filters.tree",
     "Finding": "semlex.types.reports.findings",
+    "from_settings": "semlex.retriever.configured.retrievers",
+    "from_settings_sync": "semlex.retriever.configured.retrievers",
     "GeminiEmbedder": "semlex.embedding.gemini",
     "HitExplanation": "semlex.types.reports.explanations",
     "HnswIndex": "semlex.store.indexes.options",
@@ -171,6 +184,7 @@ _MODULES = {
     "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
     "Route": "semlex.types.routes",
+    "SearchDefaults": "semlex.retriever.configured.search_defaults",
     "SearchExplanation": "semlex.types.reports.explanations",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
@@ -182,11 +196,13 @@ _MODULES = {
     "SyncClient": "semlex.retriever.synchronous",
     "SyncCollection": "semlex.retriever.synchronous",
     "SyncCounts": "semlex.ingest.sync.report",
+    "SyncJSONKBRetriever": "semlex.retriever.configured.retrievers",
     "SyncJob": "semlex.retriever.synchronous",
     "SyncKnowledgeBase": "semlex.retriever.synchronous",
     "SyncPlan": "semlex.ingest.sync.report",
     "SyncReport": "semlex.ingest.sync.report",
     "SyncRetriever": "semlex.retriever.synchronous",
+    "TableImport": "semlex.types.reports.table_import",
     "TEIReranker": "semlex.reranking.tei",
     "TermOverlapReranker": "semlex.reranking.term_overlap",
     "TransferReport": "semlex.maintenance.dump",

@@ -52,6 +52,10 @@ from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
+from semlex.retriever.configured.retrievers import SyncJSONKBRetriever as SyncJSONKBRetriever
+from semlex.retriever.configured.retrievers import from_settings as from_settings
+from semlex.retriever.configured.retrievers import from_settings_sync as from_settings_sync
+from semlex.retriever.configured.search_defaults import SearchDefaults as SearchDefaults
 from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
@@ -97,11 +101,15 @@ from semlex.types.reports.findings import Finding as Finding
 from semlex.types.reports.query_log import LoggedQuery as LoggedQuery
 from semlex.types.reports.query_log import QueryLogOptions as QueryLogOptions
 from semlex.types.reports.query_log import QueryLogSummary as QueryLogSummary
+from semlex.types.reports.table_import import TableImport as TableImport
 from semlex.types.results import DocumentHits as DocumentHits
 from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
 from semlex.types.routes import Route as Route
+from semlex.types.whole_documents import Heading as Heading
+from semlex.types.whole_documents import Outline as Outline
+from semlex.types.whole_documents import WholeDocument as WholeDocument
 
 __all__ = [
     "Answer",
@@ -146,6 +154,7 @@ __all__ = [
     "FilterTree",
     "Finding",
     "GeminiEmbedder",
+    "Heading",
     "HitExplanation",
     "HnswIndex",
     "IndexReport",
@@ -169,6 +178,7 @@ __all__ = [
     "NoIndex",
     "OpenAIChatModel",
     "OpenAIEmbedder",
+    "Outline",
     "PostgreSQLRetriever",
     "Progress",
     "QueryLogOptions",
@@ -181,6 +191,7 @@ __all__ = [
     "ReembedReport",
     "Reranker",
     "Route",
+    "SearchDefaults",
     "SearchExplanation",
     "SearchQuery",
     "SearchResult",
@@ -192,18 +203,23 @@ __all__ = [
     "SyncClient",
     "SyncCollection",
     "SyncCounts",
+    "SyncJSONKBRetriever",
     "SyncJob",
     "SyncKnowledgeBase",
     "SyncPlan",
     "SyncReport",
     "SyncRetriever",
     "TEIReranker",
+    "TableImport",
     "TermOverlapReranker",
     "TransferReport",
     "ValidationError",
     "VectorDocument",
+    "WholeDocument",
     "connect",
     "connect_sync",
+    "from_settings",
+    "from_settings_sync",
     "preview_chunks",
     "register_loader",
 ]

@@ -18,6 +18,8 @@ def main() -> None:
     atexit.register(gc.freeze)  # the same search, made once more at the end
     # What fails is raised and said once, in our words; connections that are given up after it are no news.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+    # What Python does by itself for programs without handlers: warnings, as they are, on the error stream.
+    logging.getLogger("semlex").addHandler(logging.lastResort or logging.StreamHandler())
     try:
         from semlex.cli.app import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded
 

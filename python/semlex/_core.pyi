@@ -31,6 +31,7 @@ __all__ = [
     "common_prefix",
     "completed_fusion",
     "decode_copy",
+    "decode_copy_buffers",
     "decode_tombstone",
     "encode_tombstone",
     "hash_rows",
@@ -144,6 +145,26 @@ def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
     Raises:
         semlex.errors.ValidationError: Code ``malformed_copy``, with the place, for anything that the server would not
             send for these types; ``unknown_type``.
+    """
+
+def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, Any, Any]]:
+    """Reads a whole binary COPY stream without a Python object for a value.
+
+    Args:
+        data: The stream, header to trailer.
+        types: Type of each column, by the names that `CopyEncoder` takes; not sparsevec.
+
+    Returns:
+        (nulls, offsets, values) a column, as Arrow lays it out. nulls is bool (n,), None where no row is null. offsets
+        is int32 (n + 1,): where each row begins in the values, None where each row is one value. values are those of
+        all rows, one behind another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
+        float64, uint8 of text, jsonb, bytea, bool, bit (one a bit) and uuid (16 a row), float32 of vectors; of arrays
+        such a tuple of the elements.
+
+    Raises:
+        semlex.errors.ValidationError: As `decode_copy` does.
+        TypeError: For sparsevec.
+        OverflowError: When a column has more than 2 GiB.
     """
 
 def validate_rows(

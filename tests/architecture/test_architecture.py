@@ -129,12 +129,28 @@ print("loaded:", [name for name in {names!r} if name in sys.modules])
 @pytest.mark.slow
 def test_help_and_version_load_no_database_and_no_model() -> None:
     heavy = ("asyncio", "numpy", "psycopg", "psycopg_pool", "semlex._core", "semlex.retriever.postgres", "semlex.store")
-    for arguments in (["--version"], ["--help"], ["search", "--help"]):
+    heavy += ("readline", "semlex.filters.tree", "semlex.ingest", "semlex.search", "semlex.cli.interactive.session")
+    wanted = (["--version"], 0), (["--help"], 0), (["search", "--help"], 0), (["shell", "--help"], 0), (["serach"], 2)
+    for arguments, code in wanted:
         program = f"import sys; sys.argv = ['semlex', *{arguments!r}]\nimport atexit\n"
         program += f"atexit.register(lambda: print('loaded:', [name for name in {heavy!r} if name in sys.modules]))\n"
         program += "from semlex.__main__ import main; main()"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
         assert done.stdout.splitlines()[-1] == "loaded: []", arguments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "modules"),
+    [(["--help"], []), (["--version"], []), (["collections", "--help"], ["collections"])],
+)
+def test_a_command_loads_no_other_command(arguments: list[str], modules: list[str]) -> None:
+    program = f"import sys, atexit; sys.argv = ['semlex', *{arguments!r}]\n"
+    program += "found = lambda: [name for name in sys.modules if name.startswith('semlex.cli.commands.')]\n"
+    program += "atexit.register(lambda: print('loaded:', found()))\nfrom semlex.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"loaded: {[f'semlex.cli.commands.{name}' for name in modules]}"
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ import semlex
 
 ROOT = Path(semlex.__file__).parent.parent.parent
 RIGHT = """
-from semlex import F, FilterTree
+import psycopg
+
+from semlex import F, FilterTree, SearchResults
 from semlex import Client, CollectionOptions, Document, PostgreSQLRetriever, SyncClient, SyncRetriever, connect_sync
 
 with SyncRetriever("postgresql://", "static", collection="handbook", language="english") as retriever:
@@ -29,6 +31,11 @@ with SyncRetriever("postgresql://", "static", collection="handbook", language="e
     print(retriever.search_page(page.next_cursor or "").next_cursor, retriever.search_many(["a", "b"])[1][0].id)
     print([document.hits[0].id for document in retriever.search("question", group_by="document").documents])
     print(retriever.facets(["year"], "year > 2000")["year"].values[0].count)
+    statement: str = retriever.hits_as_sql(hits, include=["excerpt"])
+    with psycopg.connect("postgresql://") as connection:
+        print(retriever.hits_into(connection, hits, "hits", include=["content", "metadata"]) + 1)
+    retriever.index("docs", progress="bar")
+    retriever.embed_missing(lambda step: print(step.stage, step.done))
 with connect_sync("postgresql://") as client:
     book = client.collection("handbook", CollectionOptions(language="german", distance="l2"))
     print(book.search("question").warnings, book.get(["a"])[0].content)
@@ -37,6 +44,8 @@ with connect_sync("postgresql://") as client:
 async def asynchronous() -> None:
     async with Client("postgresql://") as client:
         print((await client.collection("handbook").search("question"))[0].rank)
+        async with await psycopg.AsyncConnection.connect("postgresql://") as connection:
+            await client.collection("handbook").hits_into(connection, SearchResults(), "hits")
     async with PostgreSQLRetriever() as retriever:
         await retriever.add_texts(["a"], ids=["b"])
 """
@@ -76,6 +85,11 @@ book = client.collection("handbook", CollectionOptions(languge="german"))  # wro
 book = client.collection("handbook", {"language": "german"})  # wrong
 book.reindex()  # wrong
 count: str = book.count()  # wrong
+book.index("docs", progress=True)  # wrong
+book.index("docs", progress="bars")  # wrong
+book.hits_into("postgresql://", book.search("question"), "hits")  # wrong
+book.hits_as_sql(book.search("question"), include=["vector"])  # wrong
+book.hits_as_sql("question")  # wrong
 Client("postgresql://", max_connections="8")  # wrong
 """
 

@@ -21,6 +21,7 @@ from semlex._core import (
     ERROR_CODES,
     CopyEncoder,
     decode_copy,
+    decode_copy_buffers,
     validate_identifier,
     validate_rows,
 )
@@ -349,6 +350,75 @@ def test_no_bytes_do_more_than_refuse(data: bytes, kind: str) -> None:
 
 def test_an_unknown_type_is_refused() -> None:
     assert refusals(decode_copy, b"", ["json"]) == [(-1, "json", "unknown_type")]
+    assert refusals(decode_copy_buffers, b"", ["json"]) == [(-1, "json", "unknown_type")]
+    with pytest.raises(TypeError, match="sparsevec"):
+        decode_copy_buffers(written([("s", "text", [])]), ["sparsevec"])
+
+
+def written(columns: Any) -> bytes:
+    """The stream of columns."""
+    buffer = np.empty(65_536, np.uint8)
+    encoder = CopyEncoder(columns)
+    place, pieces = 0, []
+    while place <= len(columns[0][2]):
+        place, size = encoder.encode_into(buffer, place)
+        pieces.append(buffer[:size].tobytes())
+    return b"".join(pieces)
+
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+BUFFERED: dict[str, Any] = {
+    "text": TEXTS,
+    "bytea": st.binary(max_size=8),
+    "int2": st.integers(-(2**15), 2**15 - 1),
+    "int8": st.integers(-(2**63), 2**63 - 1),
+    "float8": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "uuid": st.uuids(),
+    "text[]": st.lists(st.none() | TEXTS, max_size=3),
+    "int4[]": st.lists(st.none() | st.integers(-9, 9), max_size=3),
+    "vector": st.lists(st.floats(-9, 9, width=16), min_size=3, max_size=3).map(lambda values: float32(*values)),
+    "halfvec": st.lists(st.floats(-9, 9, width=16), min_size=3, max_size=3).map(lambda values: float32(*values)),
+}
+
+
+def out_of_buffers(kind: str, column: Any) -> list[Any]:
+    """The values of a column of buffers, one by one."""
+    nulls, offsets, values = column
+    width = 16 if kind == "uuid" else 1
+    count = len(values) // width if offsets is None else len(offsets) - 1
+    if offsets is None:
+        offsets = np.arange(count + 1) * width
+    assert nulls is None or (nulls.shape == (count,) and nulls.any())
+    if kind.endswith("[]"):
+        values = out_of_buffers(kind.removesuffix("[]"), values)
+    found: list[Any] = []
+    for row in range(count):
+        piece = values[offsets[row] : offsets[row + 1]]
+        if nulls is not None and nulls[row]:
+            found.append(None)
+        elif kind == "text":
+            found.append(piece.tobytes().decode())
+        elif kind == "bytea":
+            found.append(piece.tobytes())
+        elif kind == "uuid":
+            found.append(uuid.UUID(bytes=piece.tobytes()))
+        elif kind in ("vector", "halfvec") or kind.endswith("[]"):
+            found.append(list(piece))
+        else:
+            found.append(piece[0].item())
+    return found
+
+
+@pytest.mark.parametrize("kind", BUFFERED)
+@given(st.data())
+def test_buffers_hold_what_lists_do(kind: str, data: st.DataObject) -> None:
+    sent = data.draw(st.lists(st.none() | BUFFERED[kind], max_size=6))
+    stream = written([("a", kind, sent)])
+    (expected,) = decode_copy(stream, [kind])
+    (column,) = decode_copy_buffers(stream, [kind])
+    plain = [value if value is None or kind not in ("vector", "halfvec") else list(value) for value in expected]
+    assert out_of_buffers(kind, column) == plain
 
 
 # ---- codes, and what a message must not hold ----

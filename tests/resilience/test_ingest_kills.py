@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -43,7 +44,8 @@ CUT = {"chunk_tokens": 32, "overlap_tokens": 0}
 OPTIONS = ("--model", "static", "--chunk-tokens", "32", "--overlap-tokens", "0", "--quiet")
 INDEX_FROM_ROWS = 40
 WAIT = 60.0  # seconds: a bound for a machine that is busy
-STIR_AGAIN = 10.0  # seconds after which a folder is changed once more: it was looked at in the middle of the change
+STIRS = 20  # of a watched folder at most: it may be looked at in the middle of a change
+ASKING = "kills"  # name of the connection that asks for backends
 FULL = 2_000  # kills of `--full`
 LONGEST = 0.7  # seconds in which most runs end
 
@@ -83,6 +85,20 @@ def kills(full: bool, chance: random.Random) -> list[Kill]:
     return found[:FULL]
 
 
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has collected it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def backends(connection: psycopg.Connection) -> list[int]:
+    """The processes of a server that serve others; one of an earlier `_asking` may be ending."""
+    statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> %s"
+    return [pid for (pid,) in connection.execute(statement, [ASKING]).fetchall()]
+
+
 @pytest.fixture
 def server(make_server_folder: Callable[[Path], Path], open_folder: Path) -> Iterator[EmbeddedServer]:
     """A server that may be killed, with the settings that it has for everyone."""
@@ -108,12 +124,21 @@ class Client:
         """All that it has written."""
         return self._order.said.read_text(encoding="utf-8")
 
-    def has_come_to(self, mark: str, seconds: float = WAIT) -> bool:
-        """Waits until it is there, has ended, or the time is over; returns whether it is there."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and self._process.is_alive() and mark not in self.said.split():
+    def has_come_to(self, mark: str) -> bool:
+        """Waits until it has said so, has ended, or the time is over; returns whether it has."""
+        return self.waits(lambda words: mark in words)
+
+    def waits(self, is_there: Callable[[list[str]], bool]) -> bool:
+        """Waits until its words are such, it has ended, or the time is over; returns whether they are."""
+        until = time.monotonic() + WAIT
+        while not is_there(self.said.split()) and time.monotonic() < until and self._process.is_alive():
             time.sleep(0.005)
-        return mark in self.said.split()
+        return is_there(self.said.split())
+
+    @property
+    def victim(self) -> int:
+        """The process that it kills at the point."""
+        return int(self.said.split("reached ")[1].split()[0])
 
     def kill(self) -> None:
         """Kills it, wherever it is."""
@@ -179,11 +204,11 @@ class KilledRuns:
         """Has a run killed, or its server; returns its exit code."""
         client = Client(self._order(kill))
         try:
-            if kill.point is None:
-                self._kill_at_any_moment(kill, client)
-            else:
-                self._wait_for_point(kill, client)
+            reach = self._kill_at_any_moment if kill.point is None else self._point_reached
+            victim = reach(kill, client)
             if kill.victim != "client":
+                # What still lives would be found in good health, and nobody would start it again.
+                self._wait_until(lambda: victim is None or is_dead(victim))
                 time.sleep(self._chance.uniform(0, 0.3))
                 self._start_server()
             if kill.command == "watch" and client.ended(self._chance.uniform(0, 0.5)) is None:
@@ -211,19 +236,22 @@ class KilledRuns:
         said = self._shell.folder / "said"
         return Order(arguments, self._server.url, self._server.folder, said, kill.point, times, kill.victim, limits)
 
-    def _wait_for_point(self, kill: Kill, client: Client) -> None:
-        if kill.command != "watch":
-            assert client.has_come_to("reached"), f"it never came there: {client.said}"
-            return
-        assert client.has_come_to("watching"), client.said
-        for _ in range(5):
-            self._folder.stir()
-            # Where the folder was looked at in the middle of that, there may have been nothing to move.
-            if client.has_come_to("reached", STIR_AGAIN):
-                return
-        pytest.fail(f"it never came there: {client.said}")
+    def _point_reached(self, kill: Kill, client: Client) -> int:
+        """Waits for the point; returns the victim."""
+        if kill.command == "watch":
+            assert client.has_come_to("watching"), client.said
+            for _ in range(STIRS):
+                looks = client.said.split().count("watching")
+                self._folder.stir()
+                # Where the folder was looked at in the middle of that, there may have been nothing to move.
+                client.waits(lambda words, looks=looks: "reached" in words or words.count("watching") > looks)
+                if "reached" in client.said.split():
+                    break
+        assert client.has_come_to("reached"), f"it never came there: {client.said}"
+        return client.victim
 
-    def _kill_at_any_moment(self, kill: Kill, client: Client) -> None:
+    def _kill_at_any_moment(self, kill: Kill, client: Client) -> int | None:
+        """Kills; returns the victim, None where the run had ended before it had one."""
         assert client.has_come_to("watching" if kill.command == "watch" else "begun"), client.said
         until = time.monotonic() + self._chance.uniform(0, LONGEST)
         while time.monotonic() < until:
@@ -233,13 +261,18 @@ class KilledRuns:
         if kill.victim == "client":
             client.kill()
         elif kill.victim == "server":
-            os.kill(postmaster_pid(self._server.folder), signal.SIGKILL)
+            victim = postmaster_pid(self._server.folder)
+            os.kill(victim, signal.SIGKILL)
+            return victim
         else:
-            while client.ended(0) is None:
-                for backend in self._backends():
-                    with suppress(ProcessLookupError):  # it has ended by itself
-                        os.kill(backend, signal.SIGKILL)
-                        return
+            with closing(self._asking()) as connection:
+                while client.ended(0) is None:
+                    for backend in backends(connection):
+                        with suppress(ProcessLookupError):  # it has ended by itself
+                            os.kill(backend, signal.SIGKILL)
+                            return backend
+                    time.sleep(0.005)
+        return None
 
     # --- the server ---------------------------------------------------------------------------------------------------
 
@@ -248,15 +281,17 @@ class KilledRuns:
         with EmbeddedServer(self._server.folder):
             pass
 
-    def _backends(self) -> list[int]:
-        statement = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        with psycopg.connect(self._server.url) as connection:
-            return [pid for (pid,) in connection.execute(statement).fetchall()]
+    def _asking(self) -> psycopg.Connection:
+        return psycopg.connect(self._server.url, autocommit=True, application_name=ASKING)
 
     def _wait_for_backends(self) -> None:
         """What a killed run has sent is done or undone when its backends have ended."""
+        with closing(self._asking()) as connection:
+            self._wait_until(lambda: not backends(connection))
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + WAIT
-        while self._backends():
+        while not condition():
             assert time.monotonic() < until
             time.sleep(0.005)
 

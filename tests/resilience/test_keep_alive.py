@@ -25,13 +25,20 @@ from semlex.store.postgres.embedded import keeper as embedded_keeper
 from semlex.store.postgres.embedded.folder import start_lock
 from semlex.store.postgres.embedded.process import read_postmaster, running_server
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
+from tests.support.embedded_servers import postmaster_pid, server_processes
 from tests.support.folders import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONG = 600.0
-PATIENCE = 120
+PATIENCE = 120.0  # seconds: a bound for a machine that is busy
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keeper that is slow to start is none that cannot."""
+    monkeypatch.setattr(embedded_keeper, "READY_SECONDS", PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,14 @@ def use(folder: Path, keep_alive: float) -> int:
         return read_postmaster(folder).pid
 
 
+def open_files(process: psutil.Process) -> set[Path]:
+    found = set()
+    for path in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.add(path.readlink())
+    return found
+
+
 def is_gone(folder: Path) -> bool:
     return running_server(folder) is None and not keepers(folder)
 
@@ -107,9 +122,11 @@ def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
 
 
 def test_a_user_is_not_disturbed(folder: Path) -> None:
-    pid = use(folder, 0.3)
+    pid = use(folder, LONG)
+    eventually(lambda: server_status(folder)["kept"])
     with EmbeddedServer(folder, keep_alive=0.3) as server:
-        time.sleep(2)
+        assert embedded_keeper.tell_keeper(folder, 0.3)
+        time.sleep(2)  # it looks several times
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         assert read_postmaster(folder).pid == pid
@@ -126,9 +143,25 @@ def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "secret" not in str(keeper.environ())
     assert keeper.cwd() == "/"
     if sys.platform == "linux":
-        files = {path.readlink() for path in Path(f"/proc/{keeper.pid}/fd").iterdir()}
-        assert files == {Path("/dev/null"), folder / "log", folder / "keeper"}
-        assert str(keeper.pid) not in [line.split()[4] for line in Path("/proc/locks").read_text().splitlines()]
+        # At its looks it has two files more, and a lock.
+        eventually(lambda: open_files(keeper) == {Path("/dev/null"), folder / "log", folder / "keeper"})
+        eventually(lambda: str(keeper.pid) not in Path("/proc/locks").read_text().split())
+
+
+@contextlib.contextmanager
+def suspended(folder: Path) -> Iterator[None]:
+    """The server stands still: what is copied meanwhile is of one moment."""
+    # The postmaster first: it makes no more processes then.
+    halted = [psutil.Process(postmaster_pid(folder))]
+    halted[0].suspend()
+    try:
+        for process in server_processes(folder):
+            process.suspend()
+            halted.append(process)
+        yield
+    finally:
+        for process in halted:
+            process.resume()
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit(1)", "import os; os.close(int(__import__('sys').argv[4]))"])
@@ -175,17 +208,19 @@ def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
     use(folder, LONG)
     eventually(lambda: server_status(folder)["kept"])
     before = time.monotonic()
-    assert use(folder, 1)
-    assert embedded_keeper._start_keeper(folder, LONG, before)
+    with start_lock(folder, PATIENCE):  # nobody stops the server meanwhile
+        assert embedded_keeper.tell_keeper(folder, 1)
+        assert embedded_keeper._start_keeper(folder, LONG, before)
     eventually(lambda: is_gone(folder))
 
 
 def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
-    use(folder, 1)
+    use(folder, LONG)
     eventually(lambda: server_status(folder)["kept"])
     moved = folder.with_name("moved")
     folder.rename(moved)
     try:
+        assert embedded_keeper.tell_keeper(moved, LONG)  # which makes it look
         eventually(lambda: not keepers(folder))
         assert not folder.exists()
     finally:
@@ -197,7 +232,8 @@ def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
     pid = use(folder, LONG)
     eventually(lambda: server_status(folder)["kept"])
     copy = open_folder / "copy"
-    subprocess.run(["cp", "-a", folder, copy], check=True)
+    with suspended(folder):
+        subprocess.run(["cp", "-a", folder, copy], check=True)
     assert not server_status(copy)["running"]
     use(copy, 1)
     eventually(lambda: is_gone(copy))
@@ -210,6 +246,7 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
     program = (
         "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
+        f"from semlex.store.postgres.embedded import keeper; keeper.READY_SECONDS = {PATIENCE}\n"
         f"with EmbeddedServer(Path(sys.argv[1]), keep_alive={LONG}): pass"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

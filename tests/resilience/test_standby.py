@@ -375,3 +375,19 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None
         assert found.collections == ("asked",)
         assert "dead rows" in {skipped.check for skipped in found.not_checked}
         assert (await primary.queries()).logged == 0
+
+
+async def test_hits_are_put_into_a_table_of_the_primary(pair: Pair) -> None:
+    """What was found on a standby, which takes no temporary table itself."""
+    async with retriever_of(pair.primary, "joined") as primary:
+        await primary.add_documents(many(30))
+    await pair.catch_up()
+    async with retriever_of(pair.standby, "joined") as standby:
+        found = await standby.search("cat")
+        async with await psycopg.AsyncConnection.connect(pair.standby) as mine:
+            with pytest.raises(ReadOnlyError, match="standby"):
+                await standby.hits_into(mine, found, "hits")
+            cursor = await mine.execute((await standby.hits_as_sql(found)).encode())
+            assert [row[0] for row in await cursor.fetchall()] == [hit.rank for hit in found]
+        async with await psycopg.AsyncConnection.connect(pair.primary) as mine:
+            assert await standby.hits_into(mine, found, "hits") == len(found) > 0

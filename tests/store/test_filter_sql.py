@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, F, SyncRetriever, _core
 from semlex.errors import ValidationError
@@ -28,7 +27,7 @@ from semlex.store.schema.names import Names
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from semlex.filters.tree import FilterTree
 
@@ -122,7 +121,7 @@ def test_sql_equals_the_evaluator(rows: psycopg.Connection[Any], full: bool) -> 
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """A collection with documents of files and added ones, whose fields are texts that filters are about, too."""
     folder = tmp_path_factory.mktemp("ab")
     for name in ("a", "ab", "B"):
@@ -138,9 +137,7 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         document = Document("text", metadata, f"id{number}", parent, created_at=made, updated_at=made)
         document.language = draw.choice([None, "german", "en"])
         documents.append(document)
-    url = make_conninfo(server_url, dbname="test_filter_library")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE test_filter_library TEMPLATE semlex_test_template")
+    url = new_database()
     with SyncRetriever(url, "none", use_reranking=False, collection="library") as retriever:
         retriever.index(folder, source="ab")
         retriever.add_documents(documents)
@@ -149,8 +146,6 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         paged = "UPDATE {} SET page = 1 + abs(hashtext(chunk_id)) % 3 WHERE hashtext(chunk_id) % 2 = 0"
         connection.execute(sql.SQL(paged).format(names.chunk))
         yield Library(connection, names)
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute("DROP DATABASE test_filter_library WITH (FORCE)")
 
 
 @dataclass

@@ -9,29 +9,23 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SyncRetriever, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12")
 
 
 @pytest.fixture(scope="module")
-def database(server_url: str) -> Iterator[str]:
+def database(new_database: Callable[[], str]) -> str:
     """The module's own database: the examples of a property share it."""
-    name = "test_values_back"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield make_conninfo(server_url, dbname=name)
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    return new_database()
 
 
 @pytest.fixture(scope="module")

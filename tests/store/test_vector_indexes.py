@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError
 from semlex.parameters import DistanceName, StorageName
@@ -23,7 +22,7 @@ from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -81,19 +80,15 @@ def without_sequential_scans(url: str) -> None:
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
-def built(request: pytest.FixtureRequest, server_url: str) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+def built(
+    request: pytest.FixtureRequest, new_database: Callable[[], str]
+) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
     """A collection with an index of each kind; the tests only read it."""
-    database = f"test_vector_indexes_{sorted(KINDS).index(request.param)}"
-    name = sql.Identifier(database)
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
     vectors = clustered(ROWS, DIMENSIONS)
-    with SyncRetriever(make_conninfo(server_url, dbname=database), "none", use_reranking=False) as retriever:
+    with SyncRetriever(new_database(), "none", use_reranking=False) as retriever:
         retriever.add_documents(documents(ROWS), vectors)
         retriever.create_index(KINDS[request.param])
         yield request.param, retriever, vectors
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @pytest.mark.slow

@@ -59,9 +59,19 @@ def measured(
 
 
 def run_here(
-    arguments: tuple[str, ...], environment: Mapping[str, str] = os.environ, folder: Path | str = "."
+    arguments: tuple[str, ...],
+    environment: Mapping[str, str] = os.environ,
+    folder: Path | str = ".",
+    given: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """`semlex` in this process: what most tests want, and without half a second of imports and models."""
+    """`semlex` in this process: what most tests want, and without half a second of imports and models.
+
+    Args:
+        arguments: Of the command line.
+        environment: Its variables.
+        folder: Where it runs.
+        given: What stands on its standard input, which is no terminal; lone surrogates are bytes.
+    """
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
     code: Any = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -71,7 +81,7 @@ def run_here(
             patch.setenv(name, value)
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["semlex", *arguments])
-        patch.setattr(sys, "stdin", io.StringIO())
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode("utf-8", "surrogateescape")), "utf-8"))
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
         try:

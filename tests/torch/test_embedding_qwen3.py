@@ -216,6 +216,7 @@ def test_leading_dimensions_are_normalised_after_the_cut(folder, card, dimension
     vectors = cut.embed_documents(texts)
     assert vectors.shape == (3, dimensions)
     assert cut.dimensions == cut.identity.dimensions == dimensions
+    assert cut.least_dimensions == 32
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
     assert np.abs(vectors - card(texts, dimensions)).max() <= 1e-6
     cut.close()

@@ -122,6 +122,17 @@ def test_an_account_by_name_needs_its_key(monkeypatch, name, variable, kind, ide
     assert KEY not in choice.reason + repr(choice)
 
 
+def test_auto_takes_the_language_model_that_is_named_beside_it(empty_cache, monkeypatch):
+    monkeypatch.setenv(LLM_VARIABLE, "http://other.example/v1#m")
+    choice = choose_reranker("auto:http://llm.example/v1#m", use_reranking=True)
+    assert (type(choice.model), choice.model.identity) == (LLMReranker, "m@llm.example")
+    assert "because it is named beside 'auto'" in one_line(choice.reason)
+    assert choose_reranker("auto", use_reranking=True).model.identity == "m@other.example"
+    # An account of Cohere goes before, as without a name.
+    monkeypatch.setenv("COHERE_API_KEY", KEY)
+    assert isinstance(choose_reranker("auto:http://llm.example/v1#m").model, CohereReranker)
+
+
 @pytest.mark.parametrize("key", [None, KEY])
 @pytest.mark.parametrize(
     ("name", "kind", "identity"),

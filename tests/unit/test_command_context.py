@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.context import OUTPUT, SERVER, Context, with_context
 from semlex.cli.options import CollectionName
 
 
@@ -20,9 +20,9 @@ def test_a_commands_own_options_come_first_or_where_the_dots_are() -> None:
         """Does nothing."""
 
     first = with_context("collection", *SERVER)(command)
-    assert parameters(first) == ["words", "exact", "collection", *SERVER, "as_json"]
+    assert parameters(first) == ["words", "exact", "collection", *SERVER, *OUTPUT]
     assert parameters(with_context("collection", ..., *SERVER)(command)) == [
-        "collection", "words", "exact", *SERVER, "as_json"
+        "collection", "words", "exact", *SERVER, *OUTPUT
     ]  # fmt: skip
     assert (first.__name__, first.__doc__) == ("command", "Does nothing.")
     shared = inspect.signature(first).parameters["collection"]
@@ -37,7 +37,7 @@ def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names: 
     def command(context: Context) -> None:
         seen.append(context)
 
-    command(**dict.fromkeys(names), as_json=True)
+    command(**dict.fromkeys(names), as_json=True, columns=None, header=True)
     assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
 
 

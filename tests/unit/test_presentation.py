@@ -19,11 +19,12 @@ from semlex.cli import figures, output, terminal
 from semlex.cli import progress_bar as progress_display
 from semlex.cli.figures import print_collections
 from semlex.cli.output import best_match, location_of, number, print_json, print_report, print_results
-from semlex.cli.progress_bar import ProgressLines, progress_bar
+from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
 from semlex.diagnostics.collections import CountedCollection
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
+from semlex.progress.lines import ProgressLines
 from semlex.types.results import SearchResult, SearchResults
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import inspect
 import json
 import math
@@ -12,7 +11,6 @@ import pydoc
 import re
 import sys
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -278,43 +276,6 @@ def test_a_hit_is_shown_by_place_and_scores() -> None:
         """SearchResult(rank=2, id="a'b", place='docs/keys.md:9', vector_score=0.1235, fused_score=0)"""
     )
     assert repr(SearchResult("text", id="added")) == "SearchResult(rank=0, id='added')"
-    assert repr(SearchResults([SearchResult("text", id="x")])) == "[SearchResult(rank=0, id='x')]"
-
-
-def test_a_notebook_shows_a_table_and_runs_nothing() -> None:
-    hostile = """<script>alert("x")</script>&'"""
-    found = SearchResults(
-        [
-            SearchResult(hostile, id=hostile, rank=1, vector_score=-0.00001, excerpt=hostile, heading_path=(hostile,)),
-            SearchResult("second", source_document=hostile, line=3, rank=2, vector_score=0.5),
-        ],
-        warnings=[hostile],
-    )
-    shown = found._repr_html_()
-    assert "<script" not in shown
-    assert html.unescape(re.sub(r"<[^>]*>", "\n", shown)).count(hostile) == 5
-    assert "<th>vector</th>" in shown
-    assert "<th>keyword</th>" not in shown
-    assert "<td>0.000</td>" in shown
-    assert SearchResults(warnings=["late"])._repr_html_() == "<p>nothing found</p><p>note: late</p>"
-    tags = Balanced()
-    tags.feed(shown)
-    assert tags.open == []
-
-
-class Balanced(HTMLParser):
-    """Tags that are open; one that is closed must be the last opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag != "br":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def test_both_retrievers_take_the_same_kinds_of_query() -> None:

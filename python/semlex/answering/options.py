@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from semlex.search.postprocess.surroundings import Around
+from semlex.types.queries import MIN_SHARE
 from semlex.validation import (
     Errors,
     callable_errors,
@@ -33,8 +34,6 @@ DEFAULT_HITS = 20
 DEFAULT_NEIGHBOURS = 1
 DEFAULT_SECTIONS = 0.5
 DEFAULT_NEAR_DUPLICATES = 0.9
-# A share of nothing would be reached by everything.
-LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,10 @@ class ContextOptions:
             whole_number_errors("tokens", tokens, 1, MAX_TOKENS),
             whole_number_errors("top_k", top_k, 1, MAX_HITS),
             whole_number_errors("neighbours", neighbours, 0, MAX_NEIGHBOURS),
-            _share_errors("sections", sections, LEAST_SHARE),
+            _share_errors("sections", sections, MIN_SHARE),
             kind_errors("parents", parents, bool),
             [] if per_document is None else whole_number_errors("per_document", per_document, 1, MAX_HITS),
-            _share_errors("near_duplicates", near_duplicates, LEAST_SHARE),
+            _share_errors("near_duplicates", near_duplicates, MIN_SHARE),
             _share_errors("diversity", diversity, 0),
             _order_errors(order),
             callable_errors("count", count),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from semlex.chat.base import Completion
 from semlex.errors import ModelServerError
 from semlex.models.http_stream import Limits
+from semlex.telemetry.names import INPUT_TOKENS, OUTPUT_TOKENS, SERVER, Work
+from semlex.telemetry.spans import Span, span
 from semlex.types.answers import Usage
 
 if TYPE_CHECKING:
@@ -45,10 +47,13 @@ class ChatEndpoint:
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
         """As `semlex.chat.base.ChatModel.complete`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
-        answer = self._asked(
-            lambda settings: self._server.post(PATH, body | settings, Limits().max_bytes), _settings(schema)
-        )
-        return self._completion(answer)
+        with self._span() as told:
+            answer = self._asked(
+                lambda settings: self._server.post(PATH, body | settings, Limits().max_bytes), _settings(schema)
+            )
+            completion = self._completion(answer)
+            told.note(_counts(completion.usage))
+        return completion
 
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None, limits: Limits | None = None
@@ -68,11 +73,26 @@ class ChatEndpoint:
             parts = self._server.stream(PATH, body | chosen, limits or Limits())
             return parts, next(parts, b"")
 
-        parts, first = self._asked(begun, settings)
+        # Not the current one while the reader works: he has spans of his own, and asks from several contexts.
+        told = self._span().start()
         try:
-            yield from self._pieces(parts, first)
+            with told.current():
+                parts, first = self._asked(begun, settings)
+            try:
+                for piece in self._pieces(parts, first):
+                    if isinstance(piece, Completion):
+                        told.note(_counts(piece.usage))
+                    yield piece
+            finally:
+                parts.close()
+        except BaseException as error:
+            told.end(error)
+            raise
         finally:
-            parts.close()
+            told.end()
+
+    def _span(self) -> Span:
+        return span(Work.CHAT, self._model, {SERVER: self._server.host}, is_call=True)
 
     def _asked(self, ask: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
         """What a request gives, with the settings or, where they are refused, without."""
@@ -129,6 +149,10 @@ class ChatEndpoint:
 
     def _unusable(self, what: str) -> NoTextError:
         return NoTextError(f"{self._model} at {self._server.host} answered with {what}", status=200)
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
+    return {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
 
 
 def _settings(schema: Mapping[str, Any] | None) -> dict[str, Any]:

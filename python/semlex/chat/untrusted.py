@@ -25,6 +25,8 @@ def drawn_mark() -> str:
 
 def visible(text: str) -> str:
     """A text without what nobody sees, every line ended by a newline."""
+    if text.isascii() and text.isprintable():
+        return text
     return UNSEEN.sub("", LINE_ENDS.sub("\n", text))
 
 

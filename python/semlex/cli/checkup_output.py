@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from semlex.cli.output import print_note
 from semlex.cli.terminal import counted, messages, one_line, output
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def print_checkup(told: Checkup) -> None:
         output.print(f"\n{escape(weight_words(told.weight))}")
         output.print(f"  by words alone {percent(told.weight.words)}, by vectors alone {percent(told.weight.vectors)}")
     for note in told.notes:
-        messages.print(f"[yellow]note:[/yellow] {escape(note)}")
+        print_note(note)
     embedded = f", {counted(told.embedded, 'chunk')} embedded anew" if told.embedded else ""
     messages.print(f"[dim]{told.seconds:.1f} s{embedded}; nothing was written[/dim]")
 
@@ -117,7 +118,8 @@ def _print_documents(told: Checkup) -> None:
     never = [one for one in told.documents if one.is_never_found]
     if not never:
         return
-    output.print(f"\n{counted(len(never), 'document')} of {len(told.documents):,} never found by a heading of theirs:")
+    found = f"{counted(len(never), 'document')} of {len(told.documents):,}"
+    output.print(f"\n{found} found by none of the headings that were asked:")
     for document in never[:SHOWN_DOCUMENTS]:
         name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
         output.print(f"  {escape(short(name))}")

@@ -58,7 +58,7 @@ def checkup_page(told: Checkup) -> str:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>",
         *_summary(told),
         *_reasons(told),
-        *_documents("Never found by a heading of theirs", never),
+        *_documents("Found by none of the headings that were asked", never),
         *_documents("Found by some of their headings", some),
         *_dominating(told),
         *([] if told.weight is None else _weight(told.weight)),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import typer
 from rich.markup import escape
 
+from semlex.cli.columns import choosing
+from semlex.cli.manual.remedies import set_server
 from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
     AsJson,
     Calibration,
@@ -20,6 +23,8 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Device,
     Dimensions,
     Enrich,
+    Fields,
+    Header,
     KeepAlive,
     Keyword,
     Language,
@@ -27,10 +32,10 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Reranker,
     Tokenizer,
 )
-from semlex.cli.output import print_json
+from semlex.cli.output import print_json, write_lines
 from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import inform, is_verbose, messages, one_line
-from semlex.errors import CollectionNotFoundError
+from semlex.errors import CollectionNotFoundError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,11 +44,13 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
     from semlex.retriever.synchronous import SyncClient, SyncRetriever
-    from semlex.settings.load import Settings
+    from semlex.settings.values import Settings
 
 # Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
+OUTPUT = ("as_json", "columns", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
+ONLY = "the only one"  # where a collection's name comes from that nobody has said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +72,27 @@ class Context:
     chat_model: Chat = None
     enrichment_model: Enrich = None
     as_json: AsJson = False
+    columns: Fields = None
+    header: Header = True
 
     def settings(self, **arguments: Any) -> Settings:
         """The settings with these options; an argument replaces the option of the same name."""
         from semlex.settings.load import load_settings
 
-        options = asdict(self)
-        del options["as_json"]
-        return load_settings(**options | arguments)
+        return load_settings(**self.given() | arguments)
+
+    def given(self) -> dict[str, Any]:
+        """The options that are settings, by their names; None where they were not given."""
+        return {name: value for name, value in asdict(self).items() if name not in OUTPUT}
 
     @contextmanager
     def opened(
-        self, settings: Settings | None = None, *, create: bool = False, with_choice: bool = False
+        self,
+        settings: Settings | None = None,
+        *,
+        create: bool = False,
+        with_choice: bool = False,
+        searches: bool = False,
     ) -> Iterator[SyncRetriever]:
         """The collection of the settings; where none was named and there is but one, that one.
 
@@ -84,12 +100,17 @@ class Context:
             settings: Default: those of the options.
             create: Whether it is made where it does not exist.
             with_choice: Whether to print which model was chosen.
+            searches: Whether its searches begin as the settings say.
 
         Raises:
             CollectionNotFoundError: There is none, and none is made.
         """
+        from semlex.settings.values import ARGUMENT
+
         settings = settings or self.settings()
-        with self._retriever(settings, create=create) as retriever:
+        with self._retriever(settings, create=create, searches=searches) as retriever:
+            if settings.origins.get("collection") == ARGUMENT:  # which the command line need not have named itself
+                set_server(self.database_url, self.data_dir, settings.collection)
             if with_choice and not self.as_json:
                 inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
             if is_verbose() and not self.as_json:
@@ -98,21 +119,33 @@ class Context:
                     messages.print(f"[dim]{escape(line)}[/dim]")
             yield retriever
 
-    def _retriever(self, settings: Settings, *, create: bool) -> SyncRetriever:
+    def _retriever(self, settings: Settings, *, create: bool, searches: bool) -> SyncRetriever:
+        from semlex.retriever.configured.retrievers import search_parameters
         from semlex.retriever.synchronous import SyncRetriever
 
-        retriever = SyncRetriever(**settings.retriever_options, create=create)
+        options = settings.retriever_options | (search_parameters(settings) if searches else {})
+        retriever = SyncRetriever(**options, create=create)
         try:
             retriever.initialize()
         except CollectionNotFoundError:
-            names = [] if settings.is_set("collection") else self.collection_names(settings)
-            if len(names) != 1:
+            only = self.with_only_collection(settings)
+            if only is settings:
                 raise
-            if not self.as_json:
-                inform(f"[dim]the only collection: {escape(one_line(names[0]))}[/dim]")
-            retriever = SyncRetriever(**settings.retriever_options | {"collection": names[0]}, create=create)
+            retriever = SyncRetriever(**options | {"collection": only.collection}, create=False)
             retriever.initialize()
         return retriever
+
+    def with_only_collection(self, settings: Settings) -> Settings:
+        """Settings with the only collection that there is, where none was named; it is told.
+
+        A command that makes a collection, but `index` and `try`, asks this before: else it would make another one.
+        """
+        names = [] if settings.is_set("collection") else self.collection_names(settings)
+        if len(names) != 1 or names[0] == settings.collection:
+            return settings
+        if not self.as_json:
+            inform(f"[dim]the only collection: {escape(one_line(names[0]))}[/dim]")
+        return replace(settings, collection=names[0], origins=settings.origins | {"collection": ONLY})
 
     def client(self, settings: Settings | None = None, *, with_models: bool = False) -> SyncClient:
         """The server of the settings, without a model unless they are wanted."""
@@ -124,13 +157,7 @@ class Context:
             options = chosen.retriever_options
             names = ("embedding_model", "reranker_model", "use_reranking", "models", "device", "dimensions", "defaults")
             models = {name: options[name] for name in names if name in options}
-        return SyncClient(
-            chosen.url,
-            **models,
-            schema=chosen.schema_name,
-            data_folder=None if chosen.url else chosen.server_folder,
-            keep_alive=chosen.keep_alive,
-        )
+        return SyncClient(**chosen.server_options, **models)
 
     def collection_names(self, settings: Settings) -> list[str]:
         """The collections of the settings' server and schema."""
@@ -152,14 +179,14 @@ class Context:
 
 _OPTIONS = {
     name: inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False if name == "as_json" else None
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=Context.__dataclass_fields__[name].default
     )
     for name, annotation in get_type_hints(Context, include_extras=True).items()
 }
 
 
 def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command shared options and ``--json``: it gets them as a `Context`, its first argument.
+    """Gives a command shared options and those of the output: it gets them as a `Context`, its first argument.
 
     A command that opens a collection and has no ``--model`` needs none: its `Context` says so.
 
@@ -167,7 +194,7 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
         names: Attributes of `Context`, in the order of the help. ``...`` is where the command's own parameters go;
             without it they come first.
     """
-    order = [*names, "as_json"] if ... in names else [..., *names, "as_json"]
+    order = [*names, *OUTPUT] if ... in names else [..., *names, *OUTPUT]
     fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -177,7 +204,7 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
         @wraps(command)
         def run(**given: Any) -> None:
             shared = {name: given.pop(name) for name in order if isinstance(name, str)}
-            command(Context(**shared | fixed), **given)
+            _run(command, Context(**shared | fixed), given)
 
         signature = [parameter for name in order for parameter in (own if name is ... else [_OPTIONS[str(name)]])]
         run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
@@ -185,3 +212,20 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
         return run
 
     return decorate
+
+
+def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
+    """Runs a command; with ``--fields`` as with ``--json``, for what is printed is objects in both cases."""
+    if context.database_url is not None and context.data_dir is not None:
+        raise ConfigurationError("--database and --data-dir name two servers: give one of them")
+    set_server(context.database_url, context.data_dir, context.collection)
+    with choosing(context.columns, as_json=context.as_json, header=context.header) as chosen:
+        if chosen is None:
+            command(context, **given)
+            return
+        try:
+            command(replace(context, as_json=True), **given)
+        except typer.Exit:
+            write_lines(chosen.end())
+            raise
+        write_lines(chosen.end())

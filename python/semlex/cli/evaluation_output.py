@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from semlex.cli.output import print_json
-from semlex.cli.terminal import messages, output
+from semlex.cli.output import print_json, print_note
+from semlex.cli.terminal import counted, messages, output
 
 if TYPE_CHECKING:
     from semlex.evaluation import CalibrationReport, Report, TuningReport
@@ -51,8 +51,7 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
         table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
     output.print(table)
     models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
-    count = len(report.queries)
-    messages.print(f"[dim]{count} {'query' if count == 1 else 'queries'} · * best · {models or 'keywords only'}[/dim]")
+    messages.print(f"[dim]{_queries(len(report.queries))} · * best · {models or 'keywords only'}[/dim]")
     if len(report.systems) > 1:
         messages.print(
             f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
@@ -64,9 +63,13 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
     _print_notes(left_out, report.warnings)
 
 
+def _queries(count: int) -> str:
+    return f"{count} {'query' if count == 1 else 'queries'}"
+
+
 def _print_notes(left_out: tuple[str, ...], warnings: list[str]) -> None:
     for note in (*left_out, *warnings):
-        messages.print(f"[yellow]note:[/yellow] {escape(note)}")
+        print_note(note)
 
 
 def _cell(mean: float | None, best: float | None) -> str:
@@ -108,6 +111,7 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
     """Prints what was learned of cosines, how good that is on other queries, and where it was kept."""
     curve, figures = report.curve, report.curve.figures
     share = curve.relevant / curve.pairs
+    pairs, relevant = counted(curve.pairs, "hit"), counted(curve.relevant, "hit")
     output.print(f"[bold]confidence = 1 / (1 + exp(-({curve.slope:.4g} x cosine {curve.intercept:+.4g})))[/bold]")
     reached = []
     for probability in SHOWN_PROBABILITIES:
@@ -115,8 +119,8 @@ def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept
         reached.append(f"{probability:g} " + ("never" if least is None else f"from {least:.3f}"))
     lines = {
         "model": curve.model,
-        "learned from": f"{curve.queries} queries, {curve.pairs:,} hits to depth {curve.depth}, mode {curve.mode}",
-        "relevant": f"{curve.relevant:,} hits ({share:.1%}); {report.unjudged:,} without a judgement count as not",
+        "learned from": f"{_queries(curve.queries)}, {pairs} to depth {curve.depth}, mode {curve.mode}",
+        "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not",
         "calibration error": f"{figures.ece:.4f}  (one confidence for all: {figures.ece_base:.4f})",
         "Brier score": f"{figures.brier:.4f}  (one confidence for all: {figures.brier_base:.4f})",
         "area under ROC": "unknown: no part of the queries has hits of both kinds"

@@ -1,6 +1,10 @@
-"""Exit codes of the command line."""
+"""Exit codes of the command line, and signals that end it."""
 
 from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
 
 from semlex.errors import (
     CollectionNotFoundError,
@@ -17,20 +21,25 @@ from semlex.errors import (
     ValidationError,
 )
 
-OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE = 1, 2, 3, 4, 5, 6, 7
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-EXIT_CODES = """\b
-Exit codes:
-    0  done
-    1  an error of another kind, a pipe that was closed, an answer other than yes
-    2  the arguments or the input were refused
-    3  the database
-    4  a model, or vectors that are not there
-    5  done, but some files could not be read (they are listed)
-    6  no such collection
-    7  nothing had answered at the deadline, or a job had not ended
-  130  interrupted (Ctrl-C)
-"""
+OTHER, REFUSED, DATABASE, MODEL, SOME_FILES, NO_COLLECTION, DEADLINE, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
+STOPPED = 128  # of a process that a signal has ended: that and the signal's number
+
+# The one table: the help prints it, and the guide has the same words.
+MEANINGS = {
+    0: "done",
+    OTHER: "another error, a pipe that was closed, an answer other than yes",
+    REFUSED: "the arguments or the input were refused",
+    DATABASE: "the database",
+    MODEL: "a model, or vectors that are not there",
+    SOME_FILES: "done, but some files could not be read, or chunks got no line; they are told",
+    NO_COLLECTION: "no such collection",
+    DEADLINE: "nothing had answered at the deadline, or a job had not ended",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"{code:5}  {meaning}" for code, meaning in MEANINGS.items()) + "\n"
 
 # The first class that an error belongs to decides.
 _CODES: tuple[tuple[type[SemlexError], int], ...] = (
@@ -51,3 +60,22 @@ _CODES: tuple[tuple[type[SemlexError], int], ...] = (
 def exit_code(error: SemlexError) -> int:
     """The exit code that an error becomes."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), OTHER)
+
+
+def on_signals(received: list[int], end: Callable[[], object]) -> None:
+    """Lets Ctrl-C or SIGTERM end the work of a running event loop, and a second one the process.
+
+    Args:
+        received: Gets the signals.
+        end: Called by the first one.
+    """
+    import asyncio
+
+    def stop(number: int) -> None:
+        if received:
+            os._exit(STOPPED + number)
+        received.append(number)
+        end()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)

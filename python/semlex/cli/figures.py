@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from semlex.cli.output import print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
@@ -42,13 +43,27 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
         )
         for entry in found
     ]
+    print_table(titles, rows, {"documents", "chunks"}, header=header)
+
+
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], *, header: bool
+) -> None:
+    """Prints columns that are as wide as their widest cell.
+
+    Args:
+        titles: Of the columns.
+        rows: Their cells.
+        numbers: Titles of the columns that end on the right.
+        header: Whether to print the titles first.
+    """
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for number, row in enumerate([titles, *rows] if header else rows):
+    for row in [titles, *rows] if header else rows:
         cells = [
-            cell.rjust(width) if title in ("documents", "chunks") else cell.ljust(width)
+            cell.rjust(width) if title in numbers else cell.ljust(width)
             for title, cell, width in zip(titles, row, widths, strict=True)
         ]
-        output.print(escape("  ".join(cells).rstrip()), style="bold" if header and number == 0 else None)
+        output.print(escape("  ".join(cells).rstrip()), style="bold" if row is titles else None)
 
 
 def print_facets(found: Facets) -> None:
@@ -64,7 +79,7 @@ def print_facets(found: Facets) -> None:
         if not facet.values and not facet.left_out:
             output.print("  no values", style="dim")
     for warning in found.warnings:
-        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+        print_note(warning)
     of = "that pass the filter" if found.of == "filter" else "that the query found"
     among = "all" if found.exact else "the best"
     inform(f"[dim]of {among} {counted(found.chunks, 'chunk')} {of}[/dim]")
@@ -134,7 +149,7 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
     if (curve := figures.calibration) is not None:
         learned_at = str(curve.get("learned_at"))[:10]  # of a newer version it may have another form
-        yield "calibration", f"hits have a confidence, learned from {curve.get('queries')} queries on {learned_at}"
+        yield "calibration", f"hits have a confidence, learned on {learned_at}; judged queries: {curve.get('queries')}"
     yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
     for index in figures.vector_indexes:
         options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}
@@ -150,7 +165,7 @@ def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     if figures.index_bytes is None:
         return
     yield "size", f"{figures.index_bytes / 1e6:,.1f} MB"
-    yield "entries", f"{_count(figures.index_postings)}, in {_count(figures.index_segments)} segments"
+    yield "entries", f"{_count(figures.index_postings)}, in {_segments(figures.index_segments)}"
     if figures.index_tombstones:
         yield "deletions not merged", f"{_count(figures.index_tombstones)}; semlex optimize merges them"
     if figures.index_building is not None:
@@ -169,6 +184,10 @@ def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
     counts = (("added", "new"), ("changed",) * 2, ("unchanged",) * 2, ("failed",) * 2)
     yield "documents", ", ".join(f"{_count(getattr(run, name))} {word}" for name, word in counts)
     yield "took", f"{run.seconds:.1f} s" if run.finished_at else "not finished"
+
+
+def _segments(number: int | None) -> str:
+    return "an unknown number of segments" if number is None else counted(number, "segment")
 
 
 def _count(number: int | None, *, estimated: bool = False) -> str:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup
 
+from semlex.cli.interactive.completion import collection_names
+from semlex.cli.terminal import messages
 from semlex.errors import ConfigurationError
+from semlex.types.queries import MIN_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,20 +22,11 @@ if TYPE_CHECKING:
     from semlex.filters.tree import FilterTree
 
 
-VERBOSITY = ("--verbose", "-v", "--quiet", "-q")
 INT, SECONDS, NUMBER = "INT", "SECONDS", "NUMBER"
 
 
 class HelpGroup(TyperGroup):
-    """A group of commands that shows its help when it gets no arguments.
-
-    The paragraphs of its commands' help are as wide as the terminal, not as the source.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        for command in self.commands.values():
-            command.help = command.help and folded(command.help)
+    """A group of commands that shows its help when it gets no arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Without arguments the help is shown."""
@@ -47,19 +41,23 @@ class WorkingGroup(HelpGroup):
         return super(HelpGroup, self).parse_args(ctx, args)
 
 
-class MainGroup(HelpGroup):
-    """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command."""
+def has_command(ctx: typer.Context) -> bool:
+    """Whether a group was called with a command of its own, which alone has the options then.
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves ``--verbose`` and ``--quiet``, in either form, to the front."""
-        return super().parse_args(ctx, verbosity_first(args))
-
-
-def verbosity_first(arguments: Sequence[str]) -> list[str]:
-    """Arguments with ``--verbose`` and ``--quiet`` in front, but what follows ``--``."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    moved = [argument for argument in arguments[:end] if argument in VERBOSITY]
-    return [*moved, *(argument for argument in arguments[:end] if argument not in VERBOSITY), *arguments[end:]]
+    Raises:
+        ConfigurationError: There are options before the command: they would be lost.
+    """
+    if ctx.invoked_subcommand is None:
+        return False
+    given = [
+        max(parameter.opts, key=len)
+        for parameter in ctx.command.params
+        if (source := ctx.get_parameter_source(parameter.name or "")) is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        command = f"{ctx.command_path} {ctx.invoked_subcommand}"
+        raise ConfigurationError(f"options of {command} stand behind all its words: {', '.join(given)}")
+    return True
 
 
 def folded(text: str) -> str:
@@ -110,53 +108,31 @@ def number(text: str | float) -> float:
         raise typer.BadParameter(f"must be a number; got {text!r}") from None
 
 
-def seconds(text: str | float) -> float:
-    """The value of an option.
-
-    Raises:
-        typer.BadParameter: It is no number of seconds, 0 or more.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"must be a number of seconds, at least 0; got {text!r}")
-    return value
-
-
-class QuestionCommand(TyperCommand):
-    """A command that takes a question: its words need no quotes, and it may begin with ``-``.
-
-    An argument that begins with one ``-`` and holds a space is the question's, and so is all that follows ``--``.
-    Everything else that begins with ``-`` is an option.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves the words of the question behind ``--``."""
-        return super().parse_args(ctx, question_last(args, self._options_with_values()))
-
-    def _options_with_values(self) -> set[str]:
-        options = [option for option in self.params if isinstance(option, TyperOption) and not option.is_flag]
-        return {name for option in options for name in option.opts}
-
-
-def question_last(arguments: Sequence[str], options_with_values: set[str]) -> list[str]:
-    """Arguments with the parts of a question that look like options moved behind ``--``.
+def number_that(is_allowed: Callable[[float], bool], must: str) -> Callable[[str | float], float]:
+    """A parser for an option.
 
     Args:
-        arguments: As typed.
-        options_with_values: Options whose next argument is their value.
+        is_allowed: Whether a number may be the value.
+        must: What the value must be, for the message.
     """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept: list[str] = []
-    moved: list[str] = []
-    for before, argument in zip(["", *arguments], arguments[:end], strict=False):
-        single = argument.startswith("-") and not argument.startswith("--")
-        is_text = single and any(letter.isspace() for letter in argument) and before not in options_with_values
-        (moved if is_text else kept).append(argument)
-    rest = [*moved, *arguments[end + 1 :]]
-    return [*kept, "--", *rest] if rest else kept
+
+    def read(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not is_allowed(value):
+            raise typer.BadParameter(f"must be {must}; got {text!r}")
+        return value
+
+    return read
+
+
+share = number_that(lambda value: 0 <= value <= 1, "a number between 0 and 1")
+share_or_never = number_that(
+    lambda value: value == 0 or MIN_SHARE <= value <= 1, f"0, for never, or between {MIN_SHARE:g} and 1"
+)
+seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
 
 
 def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | None:
@@ -192,19 +168,69 @@ def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
     return joined("and", trees, "--filter") if trees else None
 
 
+def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
+    """The question that its words make; of a file those that stand in it, one a line.
+
+    Args:
+        words: Of the question; ``-`` alone stands for standard input.
+        file: In place of words; ``-`` is standard input.
+
+    Raises:
+        ConfigurationError: There is none in the file, or it cannot be read.
+    """
+    if file is None and list(words) != ["-"]:
+        return [" ".join(words)]
+    file = Path("-") if file is None else file
+    found = [line.strip() for line in read_lines(file)]
+    if not found:
+        place = "on standard input" if str(file) == "-" else f"in {file}"
+        raise ConfigurationError(f"there is no question {place}: give one a line, or one after the command")
+    return found
+
+
+def agree(question: str, *, yes: bool) -> None:
+    """Asks before something is deleted.
+
+    Args:
+        question: What is asked.
+        yes: Whether nobody is to be asked.
+
+    Raises:
+        ConfigurationError: There is nobody to ask.
+        typer.Abort: The answer is no.
+    """
+    if yes:
+        return
+    messages.print(f"{question} [y/N]: ", end="", markup=False)
+    answer = "" if sys.stdin is None else sys.stdin.readline()
+    if not answer:
+        messages.print()
+        raise ConfigurationError("nobody answered, so nothing was done: agree with --yes")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise typer.Abort
+
+
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file (``-``: of standard input) that are not blank.
+    """The lines of a file (``-``: of standard input) that are not blank, as they are.
+
+    A line ends with a line feed alone: what else Unicode counts as an end may stand within JSON.
 
     Raises:
         ConfigurationError: It cannot be read.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.expanduser().read_text(encoding="utf-8")
+        content = read_input() if str(path) == "-" else path.expanduser().read_bytes()
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not text in UTF-8") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+
+
+def read_input() -> bytes:
+    """All of standard input; nothing where it is closed."""
+    return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 
 def existing_paths(paths: list[Path]) -> list[Path]:
@@ -215,7 +241,10 @@ def existing_paths(paths: list[Path]) -> list[Path]:
 
 
 Database = Annotated[
-    str | None, typer.Option("--database", help="libpq URL of the server; default: DATABASE_URL, else embedded.")
+    str | None,
+    typer.Option(
+        "--database", help="libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded."
+    ),
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
 KeepAlive = Annotated[
@@ -291,18 +320,25 @@ Parents = Annotated[
 Sections = Annotated[
     float | None,
     typer.Option(
-        "--sections", metavar="SHARE", help="A section comes whole where so many of its chunks are hits; 0: never."
+        "--sections",
+        parser=share_or_never,
+        metavar="SHARE",
+        help="A section comes whole where so many of its chunks are hits; 0: never.",
     ),
 ]
 NearDuplicates = Annotated[
     float | None,
     typer.Option(
         "--near-duplicates",
+        parser=share_or_never,
         metavar="SHARE",
         help="A hit is left out where so much of it stands in a better one; 0: never.",
     ),
 ]
-CollectionName = Annotated[str | None, typer.Option("--collection", "-c", help="Collection to work on.")]
+CollectionName = Annotated[
+    str | None,
+    typer.Option("--collection", "-c", help="Collection to work on.", autocompletion=collection_names),
+]
 ChunkTokens = Annotated[
     int | None, typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Maximum tokens of a chunk.")
 ]
@@ -341,3 +377,15 @@ OnBadText = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+Fields = Annotated[
+    str | None,
+    typer.Option(
+        "--fields",
+        metavar="KEY,…",
+        help="Print only these keys of --json (metadata.year for one inside): with --json as objects, else as "
+        "tab-separated values.",
+    ),
+]
+Header = Annotated[
+    bool, typer.Option("--header/--no-header", help="Begin tables with their titles.", show_default=False)
+]

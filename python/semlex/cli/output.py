@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import sys
-from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.padding import Padding
 
-from semlex.cli.terminal import UNSAFE, counted, inform, marked_text, messages, one_line, output
+from semlex.cli.columns import chosen_columns, json_text
+from semlex.cli.terminal import counted, inform, marked_text, messages, one_line, output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from semlex.ingest.progress import IndexReport
     from semlex.types.reports.enrichment import EnrichmentReport
@@ -28,16 +27,16 @@ SHOWN_PROBLEMS = 20
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Prints one object on one line; control characters are escaped."""
-    text = json.dumps(value, ensure_ascii=False, default=_plain)
-    sys.stdout.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
-    sys.stdout.flush()
+    """Prints one object on one line, or what ``--fields`` chooses of it."""
+    columns = chosen_columns()
+    write_lines([json_text(value)] if columns is None else columns.lines(value))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
-    return str(value)
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes lines for programs, as they are."""
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 def result_object(result: SearchResult) -> dict[str, Any]:
@@ -67,26 +66,26 @@ def summary_object(results: SearchResults) -> dict[str, Any]:
 
 
 def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as_json: bool) -> None:
-    """Prints the hits of many questions; as JSON, each line has its question's number in ``query``, from 1."""
+    """Prints the hits of many questions; as JSON, each line has its question with its number in ``query``, from 1."""
     for number, (question, results) in enumerate(zip(questions, answers, strict=True), start=1):
         if as_json:
-            _print_objects(results, {"query": number}, {"question": question})
+            _print_objects(results, {"query": number, "question": question})
         else:
             output.print(f"[bold underline]{escape(one_line(question))}[/bold underline]")
             print_results(results, as_json=False)
 
 
-def _print_objects(results: SearchResults, beside: dict[str, Any], in_summary: dict[str, Any]) -> None:
+def _print_objects(results: SearchResults, beside: dict[str, Any]) -> None:
     documents = {id(hit): {"document": document.rank} for document in results.documents for hit in document.hits}
     for result in results:
         print_json({"type": "hit", **beside, **documents.get(id(result), {}), **result_object(result)})
-    print_json({"type": "summary", **beside, **in_summary, **summary_object(results)})
+    print_json({"type": "summary", **beside, **summary_object(results)})
 
 
 def print_results(results: SearchResults, *, as_json: bool) -> None:
     """Prints hits, best first, and how they were found."""
     if as_json:
-        _print_objects(results, {}, {})
+        _print_objects(results, {})
         return
     names = {id(document.hits[0]): document for document in results.documents}
     for result in results:
@@ -110,6 +109,15 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
     _print_search(results)
 
 
+def print_statement(statement: str, results: SearchResults) -> None:
+    """Prints a statement that holds hits; what is to be known of them goes to stderr."""
+    sys.stdout.write(f"{statement}\n")
+    sys.stdout.flush()
+    for warning in results.warnings:
+        print_note(warning)
+    _print_search(results)
+
+
 def _print_search(results: SearchResults) -> None:
     """How the hits were found, and what leads on."""
     model = f" · {results.embedding_model}" if results.embedding_model else ""
@@ -121,6 +129,13 @@ def _print_search(results: SearchResults) -> None:
         inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
     if results.next_cursor is not None:
         inform(f"[dim]next page: semlex search --after {results.next_cursor}[/dim]")
+
+
+def print_timings(results: SearchResults) -> None:
+    """The milliseconds of each stage as a table, on the error stream; stages inside of another overlap."""
+    width = max((len(name) for name in results.timings), default=0)
+    for name, milliseconds in results.timings.items():
+        messages.print(f"{name:<{width}}  {milliseconds:9.1f} ms")
 
 
 def location_of(result: SearchResult) -> str:
@@ -247,6 +262,11 @@ def print_notes(report: IndexReport) -> None:
         print_note(f"{chunks} {keep} the line that a language model wrote; what is new has none: semlex enrich")
     for warning in report.warnings:
         print_note(one_line(warning))
+    print_problems(report)
+
+
+def print_problems(report: IndexReport) -> None:
+    """Prints which files could not be read, on stderr."""
     for problem in report.problems[:SHOWN_PROBLEMS]:
         messages.print(
             f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
+
+from semlex.cli.manual.remedies import with_server
+from semlex.types.display.texts import UNSAFE as UNSAFE  # noqa: PLC0414 - the commands take it from here
+from semlex.types.display.texts import marked_parts
+from semlex.types.display.texts import one_line as one_line  # noqa: PLC0414 - the commands take it from here
+from semlex.types.display.texts import printable as printable  # noqa: PLC0414 - the commands take it from here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
-
-# Control characters of both sets but tab and newline, line and paragraph separators, marks that turn the direction of
-# writing, and halves of surrogate pairs: documents and file names must not steer a terminal.
-UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-BETWEEN_PARTS = " … "
-
-
-def printable(text: str) -> str:
-    r"""Text with its control characters escaped, for example ``\x1b``."""
-    return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def one_line(text: str) -> str:
-    """A name or a title: as `printable`, and on one line."""
-    return printable(re.sub(r"[\n\t]", lambda found: ascii(found[0])[1:-1], text))
 
 
 def counted(number: int, noun: str) -> str:
@@ -49,9 +39,18 @@ class SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
+class MessageConsole(SafeConsole):
+    """A console whose messages name commands as they are to be typed."""
+
+    def print(self, *objects: Any, markup: bool | None = None, **options: Any) -> None:
+        """As `Console.print`."""
+        named = (with_server(one) if isinstance(one, str) else one for one in objects)
+        super().print(*named, markup=markup, **options)
+
+
 # Results go to stdout, everything else to stderr, so that a pipe carries results only.
 output = SafeConsole(highlight=False, soft_wrap=True, emoji=False)
-messages = SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+messages = MessageConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -78,6 +77,21 @@ def is_verbose() -> bool:
     return _verbose.get()
 
 
+_interruption_told: ContextVar[bool] = ContextVar("interruption_told", default=False)
+
+
+def tell_interruption(text: str = "interrupted") -> None:
+    """Says once, after Ctrl-C, what has become of the work."""
+    if not _interruption_told.get():
+        _interruption_told.set(True)
+        inform(text)
+
+
+def leave_interruption_untold() -> None:
+    """Leaves it to the work to say that it was interrupted."""
+    _interruption_told.set(True)
+
+
 def inform(text: str) -> None:
     """Prints a line to stderr that ``--quiet`` leaves out."""
     if not is_quiet():
@@ -87,36 +101,12 @@ def inform(text: str) -> None:
 def marked_text(excerpt: str, content: str, style: str) -> Text:
     """An excerpt with its matched words in a style, and without the marks around them.
 
-    The marks are ``**``, which a text may hold itself. What the excerpt holds beyond its text is a mark.
-
     Args:
-        excerpt: Parts of the content, joined by `` … ``, matched words between ``**``.
+        excerpt: Parts of the content, matched words between ``**``.
         content: The whole text.
         style: Of the matched words.
     """
     text = Text()
-    for number, part in enumerate(excerpt.split(BETWEEN_PARTS)):
-        text.append(BETWEEN_PARTS if number else "")
-        text.append_text(_marked_part(part, content, style))
-    return text
-
-
-def _marked_part(part: str, content: str, style: str) -> Text:
-    start = content.replace("*", "").find(part.replace("*", ""))
-    if start < 0:
-        return Text(part)
-    # Runs of stars have even indexes, the characters between them odd ones; those are equal in part and content.
-    own = re.split(r"([^*])", part)
-    there = re.split(r"([^*])", content)[2 * start : 2 * start + len(own)]
-    plain = ""
-    toggles: list[int] = []
-    for stars, letter, others in zip(own[::2], [*own[1::2], ""], there[::2], strict=True):
-        marks = max(0, len(stars) - len(others)) // 2
-        closes = len(toggles) % 2 == 1
-        if marks % 2:
-            toggles.append(len(plain) + (0 if closes else len(stars) - 2 * marks))
-        plain += stars[2 * marks :] + letter
-    text = Text(plain)
-    for begin, end in zip(toggles[::2], toggles[1::2], strict=False):
-        text.stylize(style, begin, end)
+    for piece, is_marked in marked_parts(excerpt, content):
+        text.append(piece, style if is_marked else None)
     return text

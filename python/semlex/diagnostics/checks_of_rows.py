@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -121,7 +122,7 @@ async def check_near_duplicates(subject: Subject) -> None:
         return
     if not sample.is_whole:
         subject.note(f"{sample.described(len(texts), 'chunks')}, compared with each other")
-    shares = _core.shared_shingles(texts)
+    shares = await asyncio.to_thread(_core.shared_shingles, texts)
     copies = int(np.any(np.tril(shares, -1) >= NEAR_SHARE, axis=1).sum())
     if copies > max(1, MAX_NEAR_DUPLICATES * len(texts)):
         subject.find(

@@ -77,7 +77,8 @@ class Embedder(TokenCounter, Protocol):
     `FITTED_FUSION_WEIGHT`). Without it the weight is 0.5. ``documents_cut``, an int: how many documents so far were
     longer than the model reads, for reports. And ``calls_at_once``, an int from 1: how many searches may ask it at
     the same time; 1 without it, because a local model uses the whole machine for one call. And ``max_tokens``,
-    an int or None: how many tokens of a text the model reads, for `semlex doctor`. And a method
+    an int or None: how many tokens of a text the model reads. And ``least_dimensions``, an int: from which length on a
+    leading part of a vector, normalised, is a vector itself; without it only whole ones are. And a method
     ``embed_queries(texts)``, which embeds n queries at once, (n, dimensions); without it they are embedded one by one.
     """
 

@@ -138,6 +138,11 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         return self._identity.dimensions
 
     @property
+    def least_dimensions(self) -> int:
+        """Length of the shortest leading part of a vector that is one itself."""
+        return min(MIN_DIMENSIONS, self.dimensions)
+
+    @property
     def max_tokens(self) -> int:
         """How many tokens of a text are read; its end token is one more."""
         return self._max_length - 1

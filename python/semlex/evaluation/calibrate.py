@@ -153,7 +153,8 @@ def check_queries(count: int) -> None:
         ConfigurationError: They are.
     """
     if count < MIN_QUERIES:
-        raise ConfigurationError(f"{count} judged queries are too few for a calibration: judge {MIN_QUERIES} or more")
+        found = "1 judged query is" if count == 1 else f"{count} judged queries are"
+        raise ConfigurationError(f"{found} too few for a calibration: judge {MIN_QUERIES} or more")
 
 
 def _refuse_too_few(relevant: int, hits: int) -> None:

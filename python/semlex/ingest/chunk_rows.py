@@ -15,13 +15,11 @@ from semlex.types.chunks import titles_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from semlex.ingest.chunking import Chunk
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.query.leg import Key
     from semlex.store.write.chunks import OnDuplicate
+    from semlex.types.vectors import Vectors
 
 TEXTS_IN_METADATA = ("source_document", "chapter_title", "section_title", "summary")
 IN_METADATA = frozenset({*TEXTS_IN_METADATA, "token_count", "subsection_title"})
@@ -53,15 +51,16 @@ def embedded_text(context: str, text: str) -> str:
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Numbers of the rows without repeated ids: the last one of each.
+    """Numbers of the rows without repeated ids: the last one of each, or the first where what is there stays.
 
     Raises:
         DuplicateError: An id is repeated, and that is to fail.
     """
-    last = {chunk_id: number for number, chunk_id in enumerate(ids)}
-    if on_duplicate == "fail" and len(last) < len(ids):
-        raise DuplicateError([chunk_id for number, chunk_id in enumerate(ids) if last[chunk_id] != number])
-    return list(last.values())
+    rows = list(enumerate(ids))
+    kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
+    if on_duplicate == "fail" and len(kept) < len(ids):
+        raise DuplicateError([chunk_id for number, chunk_id in rows if kept[chunk_id] != number])
+    return list(kept.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +73,14 @@ class DocumentRows:
     Attributes:
         documents: All of a call, checked.
         keyed: Bytes of the document's key, id, and number, of those that are wanted, in order.
-        embeddings: float32, shape (n, d), of all of the call, or None.
+        embeddings: Of all of the call; None where no document brings one.
         with_context: Whether titles in the metadata are part of what is analysed and embedded.
         contexts: By id, the titles of those chunks that were cut out of a document: they keep them.
     """
 
     documents: GivenDocuments
     keyed: Sequence[tuple[bytes, str, int]]
-    embeddings: NDArray[np.float32] | None
+    embeddings: Vectors | None
     with_context: bool
     contexts: dict[str, str] = field(default_factory=dict)
 
@@ -90,7 +89,7 @@ class DocumentRows:
         cls,
         documents: GivenDocuments,
         numbers: Sequence[int],
-        embeddings: NDArray[np.float32] | None,
+        embeddings: Vectors | None,
         *,
         with_context: bool,
     ) -> DocumentRows:
@@ -149,9 +148,15 @@ class DocumentRows:
             timestamp_end=[given.timestamps[1][number] for number in numbers],
             created_at=[given.created_at[number] for number in numbers],
             updated_at=[given.updated_at[number] for number in numbers],
-            embeddings=None if self.embeddings is None else self.embeddings[numbers],
+            embeddings=self._vectors(numbers),
             **named,
         )
+
+    def _vectors(self, numbers: list[int]) -> Vectors | None:
+        vectors = self.embeddings
+        if isinstance(vectors, list):
+            return [vectors[number] for number in numbers]
+        return None if vectors is None else vectors[numbers]
 
 
 def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:

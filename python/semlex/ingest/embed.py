@@ -88,7 +88,7 @@ class DocumentVectors:
 async def rows_to_embed(
     database: Database, collection: CollectionInfo, rows: ChunkBatch, *, replaces: bool
 ) -> list[int]:
-    """Numbers of the rows whose text has no vector yet; those that keep a line of a model have it then.
+    """Numbers of the rows that bring no vector and whose text has none; those that keep a line of a model have it then.
 
     Args:
         database: Of the collection.
@@ -111,10 +111,12 @@ async def rows_to_embed(
     except CollectionNotFoundError:  # a table is not there
         await database.read("look at the embedding versions", lambda c: check_stands(c, collection))
         raise
+    brought = rows.embeddings
     return [
         number
         for number, key in enumerate(keys)
-        if key not in known or (replaces and known[key] != rows.content_hash[number])
+        if (brought is None or brought[number] is None)
+        and (key not in known or (replaces and known[key] != rows.content_hash[number]))
     ]
 
 

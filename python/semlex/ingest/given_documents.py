@@ -21,13 +21,16 @@ from semlex.types.documents import (
     MAX_METADATA_DEPTH,
     MAX_TITLES_BYTES,
     Document,
+    utc_now,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
     from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.types.vectors import Vectors
 
     Given = Iterable[Document | ChunkMetadata]
 
@@ -108,6 +111,28 @@ class GivenDocuments:
         return len(self.ids)
 
     @classmethod
+    def plain(
+        cls,
+        ids: list[str],
+        contents: list[str],
+        metadata: list[dict[str, Any]],
+        parents: list[str | None] | None = None,
+    ) -> GivenDocuments:
+        """Documents that have no more than this, from now."""
+        count, now = len(ids), utc_now()
+        return cls(
+            ids,
+            contents,
+            metadata,
+            [None] * count if parents is None else parents,
+            [NO_CHILDREN] * count,
+            ([None] * count, [None] * count),
+            [now] * count,
+            [now] * count,
+            [None] * count,
+        )
+
+    @classmethod
     def taken(cls, documents: Given) -> GivenDocuments:
         """The documents of a list or any other iterable, which is read once.
 
@@ -150,7 +175,9 @@ class GivenDocuments:
             vectors or None,
         )
 
-    def vectors_or(self, embeddings: ArrayLike | None) -> ArrayLike | None:
+    def vectors_or(
+        self, embeddings: ArrayLike | Sequence[ArrayLike | None] | None
+    ) -> ArrayLike | Sequence[ArrayLike | None] | None:
         """The vectors that came with the documents, else those that came beside them.
 
         Raises:
@@ -182,12 +209,13 @@ class GivenDocuments:
 
         return replace(self, metadata=await asyncio.to_thread(merged))
 
-    def checked(self, embeddings: NDArray[np.float32] | None, storage: str = "vector") -> GivenDocuments:
-        """The documents, copied, each with an id, when no rule is broken.
+    def checked(self, embeddings: Vectors | None, storage: str = "vector", *, copied: bool = True) -> GivenDocuments:
+        """The documents, each with an id, when no rule is broken.
 
         Args:
-            embeddings: (n, d), or None.
+            embeddings: Those that are brought.
             storage: pgvector's type that the vectors will have.
+            copied: Whether metadata is copied; nobody else has it where it need not be.
 
         Raises:
             ValidationError: With every error of every row.
@@ -203,7 +231,8 @@ class GivenDocuments:
             ("timestamp_end", "text", self.timestamps[1], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
         ]
         if embeddings is not None:
-            fields.append(("embedding", storage, embeddings, None))
+            # None in a list: the row brings none.
+            fields.append(("embedding", storage, embeddings, {"nullable": isinstance(embeddings, list)}))
         # An empty id is one to be made below, once content and metadata are known to be good.
         fields.append(("id", "text", self.ids, {"max_bytes": MAX_ID_BYTES}))
         errors = [
@@ -225,7 +254,7 @@ class GivenDocuments:
         return replace(
             self,
             ids=ids,
-            metadata=[_copied(metadata) if metadata else NO_METADATA for metadata in self.metadata],
+            metadata=[_copied(one) if one else NO_METADATA for one in self.metadata] if copied else self.metadata,
             languages=[language_named(language) for language in self.languages] if has_languages else self.languages,
         )
 

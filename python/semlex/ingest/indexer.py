@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.chunks import OnDuplicate, WriteMode
+    from semlex.types.vectors import Vectors
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Indexer:
     async def add_documents(
         self,
         documents: GivenDocuments,
-        embeddings: NDArray[np.float32] | None = None,
+        embeddings: Vectors | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
         progress: Callable[[Progress], None] | None = None,
@@ -112,7 +113,8 @@ class Indexer:
         size, count = self.bulk.batch_size, len(numbers)
         tell = None if progress is None else lambda done: progress(Progress("write", done, count, "rows"))
         # A model is asked by one batch at a time; after a row that is refused because it is stored, none is stored.
-        alone = embeddings is None or on_duplicate == "fail" or not self.database.has_several_connections
+        asks = embeddings is None or isinstance(embeddings, list)
+        alone = asks or on_duplicate == "fail" or not self.database.has_several_connections
         async with BatchWrites(1 if alone else WRITES_AT_ONCE, tell) as writes:
             for start in range(0, count, size):
                 part = numbers[start : start + size]  # no id is in two of them
@@ -130,7 +132,7 @@ class Indexer:
         self,
         documents: GivenDocuments,
         numbers: Sequence[int],
-        embeddings: NDArray[np.float32] | None,
+        embeddings: Vectors | None,
         mode: WriteMode,
         on_duplicate: OnDuplicate,
     ) -> int:
@@ -140,7 +142,7 @@ class Indexer:
         if indexed:
             rows = replace(rows, contexts=await self._cut_contexts(indexed))
         batch: RowSource = rows
-        if embeddings is None and self.embedder is not None:
+        if self.embedder is not None and (embeddings is None or isinstance(embeddings, list)):
             batch = whole = rows.whole()
             await self.embed_rows(whole, await self.changed_rows(whole, on_duplicate))
         within = list(dict.fromkeys(document_id for document_id, _ in indexed))
@@ -286,13 +288,12 @@ class Indexer:
     async def embed_rows(
         self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
     ) -> None:
-        """Puts the vectors of the wanted rows into `rows`."""
+        """Puts the vectors of the wanted rows into `rows`, beside those that it has."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
-        vectors: list[NDArray[np.float32] | None] = [None] * len(rows)
-        if texts:
-            made = await self._vectors.of(texts, self.collection.embedding, done)
-            for number, vector in zip(wanted, made, strict=True):
-                vectors[number] = vector
+        vectors = [None] * len(rows) if rows.embeddings is None else list(rows.embeddings)
+        made = await self._vectors.of(texts, self.collection.embedding, done) if texts else ()
+        for number, vector in zip(wanted, made, strict=True):
+            vectors[number] = vector
         rows.embeddings = vectors
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from semlex.embedding.base import Embedder
     from semlex.ingest.chunking import Chunker
     from semlex.ingest.document_chunks import DocumentChunk, Reading
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.ingest.files.roots import Place
     from semlex.ingest.files.selection import Selection
     from semlex.store.write.sources import KnownDocument, Source
+    from semlex.types.vectors import Vectors
 
 # What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
 # and its chunker with its settings.
@@ -50,7 +48,7 @@ def embedder_version(embedder: Embedder) -> EmbeddingVersion:
     return EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions)
 
 
-def given_version(embeddings: NDArray[np.float32], model: EmbeddingVersion | None) -> EmbeddingVersion:
+def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
     """The embedding version of vectors that the caller brings.
 
     It is the open model's, else one of which only the dimension is known.
@@ -58,7 +56,7 @@ def given_version(embeddings: NDArray[np.float32], model: EmbeddingVersion | Non
     Raises:
         ModelMismatchError: They have another dimension than the configured model.
     """
-    dimensions = int(embeddings.shape[1])
+    dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)
     if model.dimensions != dimensions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,10 @@ class AllowedFolders:
             await asyncio.to_thread(self._check, path)
 
     def _check(self, path: str) -> None:
-        real = Path(os.path.realpath(path))
-        if not any(real.is_relative_to(root) for root in self._roots):
+        real: Path | None = None
+        with suppress(ValueError):  # a NUL, or half of a pair: no file has such a name
+            real = Path(os.path.realpath(path))
+        if real is None or not any(real.is_relative_to(root) for root in self._roots):
             raise ConfigurationError(
                 f"{path!a} is in no folder that this worker may read: start one with --allow FOLDER (allow=) where it "
                 "is, then: semlex jobs retry"

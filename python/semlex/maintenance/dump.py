@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError
 from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.progress import Progress
-from semlex.maintenance.dump_files import Manifest, TableWriter, file_of
+from semlex.maintenance.dump_files import Manifest, claimed_folder, file_of
+from semlex.maintenance.dump_tables import TableWriter
+from semlex.store.schema.presence import gone
+from semlex.store.schema.registry import find
 from semlex.store.tables.columns import CHUNKS, TABLES
 from semlex.store.tables.copy_in import count_rows
 from semlex.store.tables.copy_out import copy_out
@@ -65,19 +66,19 @@ class TransferReport:
 
 
 async def dump(
-    database: Database, collection: CollectionInfo, folder: Path, progress: Callable[[Progress], None] | None
+    database: Database, opened: CollectionInfo, wanted: Path, progress: Callable[[Progress], None] | None
 ) -> TransferReport:
     """Writes a collection into a new folder; see `Collection.dump`."""
     started = time.perf_counter()
     arrow()
-    folder, unfinished = await asyncio.to_thread(_made, folder)
 
     async def work(connection: Connection) -> Manifest:
+        collection = await _as_it_is(connection, opened)
         files: dict[str, DumpedFile] = {}
         counts = await count_rows(connection, collection)
         vectors = 0
         for table in TABLES:
-            with file_of(unfinished, table).open("wb") as file:
+            with file_of(folder, table).open("wb") as file:
                 writer = TableWriter(file, table, collection.embedding)
                 tell = partial(_tell, progress if table == CHUNKS else None, counts[table])
                 files[table] = await _dump_table(connection, collection, table, writer, tell)
@@ -85,14 +86,20 @@ async def dump(
         stored = collection.embedding
         return Manifest(collection.names.collection, utc_now().isoformat(), collection.settings, stored, vectors, files)
 
-    try:
+    with claimed_folder(wanted) as folder:
         manifest = await database.read_whole("dump the collection", work)
-        await asyncio.to_thread(manifest.write, unfinished)
-        await asyncio.to_thread(unfinished.rename, folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return TransferReport.of(collection.names.collection, folder, manifest, started)
+        await asyncio.to_thread(manifest.write, folder)
+    return TransferReport.of(opened.names.collection, folder, manifest, started)
+
+
+async def _as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
+    """The collection in this snapshot: another process may have added the first vectors, or changed its settings."""
+    found = await find(connection, opened.names)
+    if found is None:
+        raise gone(opened)
+    collection, _ = found
+    own = None if opened.embedding is None else collection.versions.of(opened.embedding.identity_key)
+    return replace(collection, embedding=own or collection.embedding)
 
 
 async def _dump_table(
@@ -122,31 +129,9 @@ async def _dump_table(
 
 
 def _write(writer: TableWriter, part: RowPart) -> int:
-    columns = part.decoded()
-    writer.write(columns)
-    return len(columns[0])
+    return writer.write(part.buffers())
 
 
 def _tell(progress: Callable[[Progress], None] | None, total: int, done: int) -> None:
     if progress is not None:
         progress(Progress("dump", done, total, "rows"))
-
-
-def _made(folder: Path) -> tuple[Path, Path]:
-    """The folder as an absolute path, and an empty one beside it that gets its name when it is full."""
-    try:
-        folder = folder.resolve()
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigurationError(f"the folder {str(folder)!a} exists: name a folder that does not, or is empty")
-        unfinished = folder.with_name(f"{folder.name}.partial")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a dump that was killed
-        unfinished.mkdir()
-        if folder.exists():
-            folder.rmdir()
-    except (OSError, ValueError) as error:  # a name with a NUL character is no OSError
-        if isinstance(error, ConfigurationError):
-            raise
-        reason = error.strerror if isinstance(error, OSError) else "its name cannot be that of a folder"
-        raise ConfigurationError(f"the folder {str(folder)!a} cannot be made: {reason}") from None
-    return folder, unfinished

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from contextlib import suppress
+import os
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from semlex.errors import DumpError
-from semlex.ingest.bulk.arrow_rows import arrow
+from semlex.errors import ConfigurationError, DumpError
 from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.schema.distance import MAX_DIMENSIONS
-from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
+from semlex.store.tables.columns import TABLES
 from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
-    from typing import BinaryIO
 
-    import pyarrow as pa
 
 FORMAT = "semlex dump"
 VERSION = 1
-BUFFER_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1024 * 1024
 
@@ -150,150 +146,61 @@ def file_of(folder: Path, table: str) -> Path:
     return folder / f"{table}.parquet"
 
 
-class HashedFile:
-    """A file that is hashed while it is written.
+@contextmanager
+def claimed_folder(folder: Path) -> Iterator[Path]:
+    """A folder for a dump, empty, locked against other dumps; when the block fails it is left as it was.
+
+    A dump that was killed leaves tables without a manifest: they are removed.
 
     Args:
-        file: Open for writing.
-    """
+        folder: Does not exist, or is empty. It may be one that is mounted.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-        self._bytes = 0
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        """Writes bytes at the end."""
-        self._hash.update(data)
-        self._bytes += len(data)
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        """How many bytes were written."""
-        return self._bytes
-
-    def flush(self) -> None:
-        """Hands them on."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Ends the file."""
-        self.closed = True
-
-    def written(self, rows: int) -> DumpedFile:
-        """What was written."""
-        return DumpedFile(rows, self._bytes, self._hash.hexdigest())
-
-
-class TableWriter:
-    """Writes the rows of a table into its file.
-
-    Args:
-        file: Open for writing.
-        table: A key of `TABLES`.
-        embedding: What the vectors are, or None.
-    """
-
-    def __init__(self, file: BinaryIO, table: str, embedding: EmbeddingVersion | None) -> None:
-        pyarrow = arrow()
-        import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
-
-        self._table = table
-        self._embedding = embedding if table == CHUNKS else None
-        self._schema = arrow_schema(table, embedding)
-        self._hashed = HashedFile(file)
-        self._rows = self.vectors = 0
-        # Vectors do not get smaller, and of long texts a dictionary is no gain.
-        plain = f"{VECTOR}.list.element"
-        names = [name for name in self._schema.names if name != VECTOR]
-        # Whoever writes into a Python object waits for the interpreter each time, which the one who reads rows holds.
-        self._buffered = pyarrow.BufferedOutputStream(pyarrow.PythonFile(self._hashed, "w"), BUFFER_BYTES)
-        self._writer = pq.ParquetWriter(
-            self._buffered,
-            self._schema,
-            compression=dict.fromkeys(names, "zstd") | ({plain: "none"} if self._embedding else {}),
-            use_dictionary=[name for name in names if name not in ("chunk_id", "chunk_text", "context")],
-            write_statistics=names,
-        )
-
-    def write(self, columns: Sequence[list[Any]]) -> None:
-        """Writes rows as `RowPart.decoded` gives them."""
-        pyarrow = arrow()
-        arrays = []
-        for field, values in zip(self._schema, columns, strict=True):
-            if field.name == VECTOR and self._embedding is not None:
-                arrays.append(self._vectors(values, field.type))
-            elif pyarrow.types.is_timestamp(field.type):
-                arrays.append(pyarrow.array(values, pyarrow.int64()).cast(field.type))
-            else:
-                arrays.append(pyarrow.array(values, field.type))
-        self._writer.write_batch(pyarrow.record_batch(arrays, schema=self._schema))
-        self._rows += len(columns[0])
-
-    def _vectors(self, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-        missing = np.fromiter((value is None for value in values), bool, len(values))
-        self.vectors += int(len(values) - missing.sum())
-        none = np.zeros(kind.list_size, np.float32)
-        flat = np.concatenate([none if value is None else value for value in values])
-        pyarrow = arrow()
-        numbers = pyarrow.array(flat.astype(kind.value_type.to_pandas_dtype(), copy=False))
-        mask = pyarrow.array(missing) if missing.any() else None
-        return pyarrow.FixedSizeListArray.from_arrays(numbers, type=kind, mask=mask)
-
-    def close(self) -> DumpedFile:
-        """Ends the file, and tells what it is."""
-        self._writer.close()
-        self._buffered.close()
-        return self._hashed.written(self._rows)
-
-    def abandon(self) -> None:
-        """Lets go of a file that is not wanted any more."""
-        with suppress(Exception):  # whatever came before is what is told
-            self._writer.close()
-
-
-def arrow_schema(table: str, embedding: EmbeddingVersion | None) -> pa.Schema:
-    """The columns of a file."""
-    pyarrow = arrow()
-    kinds = {
-        "uuid": pyarrow.string(),
-        "text": pyarrow.string(),
-        "jsonb": pyarrow.string(),
-        "int4": pyarrow.int32(),
-        "int8": pyarrow.int64(),
-        "float8": pyarrow.float64(),
-        "bytea": pyarrow.binary(),
-        "text[]": pyarrow.list_(pyarrow.string()),
-        "timestamptz": pyarrow.timestamp("us", "UTC"),
-    }
-    columns = [(name, kinds[wire]) for name, wire in TABLES[table].items()]
-    if table == CHUNKS and embedding is not None:
-        number = pyarrow.float16() if embedding.storage == "halfvec" else pyarrow.float32()
-        columns.append((VECTOR, pyarrow.list_(number, embedding.dimensions)))
-    return pyarrow.schema(columns)
-
-
-def table_parts(folder: Path, table: str, embedding: EmbeddingVersion | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in parts.
-
-    Args:
-        folder: Of the dump.
-        table: A key of `TABLES`.
-        embedding: What the vectors are, or None.
-        rows: Most rows of a part.
+    Yields:
+        Its absolute path.
 
     Raises:
-        DumpError: It has other columns than a dump of this version.
+        ConfigurationError: It holds something, another dump writes into it, or it cannot be made.
     """
-    pyarrow = arrow()
-    import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
-
-    path = file_of(folder, table)
+    name = str(folder)
     try:
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1024 * 1024) as file:
-            if not file.schema_arrow.equals(arrow_schema(table, embedding)):
-                raise DumpError(f"{path} has other columns than a dump of version {VERSION}: dump again")
-            yield from file.iter_batches(rows)
-    except pyarrow.ArrowException as error:
-        raise DumpError(f"{path} is damaged ({type(error).__name__}): copy it again, or dump again") from None
+        folder = folder.resolve()
+        made = not folder.exists()
+        if not made and not folder.is_dir():
+            raise _exists(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY)
+    except (OSError, ValueError) as error:  # a name with a NUL character is no OSError
+        if isinstance(error, ConfigurationError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else "its name cannot be that of a folder"
+        raise ConfigurationError(f"the folder {name!a} cannot be made: {reason}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigurationError(f"another dump writes into the folder {name!a}: name another one") from None
+        except OSError:  # a file system without locks
+            pass
+        tables = {file_of(folder, table) for table in TABLES}
+        if not tables.issuperset(folder.iterdir()):
+            raise _exists(folder)
+        _remove(tables)
+        try:
+            yield folder
+        except BaseException:
+            _remove({*tables, folder / MANIFEST})
+            if made:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+    finally:
+        os.close(lock)
+
+
+def _exists(folder: Path) -> ConfigurationError:
+    return ConfigurationError(f"the folder {str(folder)!a} exists: name a folder that does not, or is empty")
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)

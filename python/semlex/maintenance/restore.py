@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.pipeline import ahead
 from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport
-from semlex.maintenance.dump_files import Manifest, table_parts
+from semlex.maintenance.dump_tables import table_parts
 from semlex.store.indexes.build import build_where_wanted
 from semlex.store.schema.embedding_versions import ensure_embedding_version
 from semlex.store.schema.registry import open_collection
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from semlex.maintenance.dump_files import Manifest
     from semlex.parameters import StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -82,10 +83,14 @@ class Restore:
         if keyword is not None:
             settings = replace(settings, keyword_engine=keyword)
         collection = await open_collection(self._database, self._names, settings)
+        for name, stored in asdict(replace(collection.settings, chunk_settings=settings.chunk_settings)).items():
+            self._check(name, stored, asdict(settings)[name])
         wanted = manifest.embedding
         if wanted is not None:
             wanted = replace(wanted, storage=self._storage or wanted.storage)
             collection = await ensure_embedding_version(self._database, collection, wanted)
+            if collection.embedding is not None:
+                self._check("vector_storage", collection.embedding.storage, wanted.storage)
         await self._database.write("restore the collection", lambda c: self._write(c, collection, manifest))
         warnings: list[str] = []
         index = collection.keyword.index
@@ -94,6 +99,15 @@ class Restore:
         if build_indexes:
             warnings += await build_where_wanted(self._database, collection, self._begin_indexes, None)
         return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
+
+    def _check(self, option: str, stored: object, wanted: object) -> None:
+        """Refuses a collection that was made, empty, with another option than the restored one has."""
+        if stored != wanted:
+            name = self._names.collection
+            raise ConfigurationError(
+                f"collection {name!r} was made with {option}={stored!r}, and the restored one has {wanted!r}: restore "
+                f"under another name (--collection), or drop it first: semlex drop {name}"
+            )
 
     def _begin_indexes(self) -> None:
         if self._progress is not None:

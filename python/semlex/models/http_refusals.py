@@ -26,7 +26,7 @@ REMEDIES = {
     404: "check the address and the model's name; a local server must have fetched the model first",
     413: "lower batch_size, or shorten the texts",
     422: "check the model's name, its settings, and the length of the texts",
-    429: "it limits requests, or the account has no credit left; wait, or lower concurrency and batch_size",
+    429: "it limits requests, or the account has no credit left; wait, or send less at once",
 }
 UNREACHABLE = "check the address, and that the server is running and can be reached from here"
 

@@ -16,7 +16,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ DEFAULT_RERANKING_MODEL = "Qwen/Qwen3-Reranker-0.6B"
 # In front of the name of a model that runs on this machine.
 LOCAL_PREFIXES = ("sentence-transformers:", "cross-encoder:")
 OLLAMA_PORT = 11434
+# How the names of models begin that a program brings by way of LangChain.
+LANGCHAIN = "langchain:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 # Rerankers that ask a server without a colon in their name, or may do so.
 _SERVER_NAMES = frozenset({"auto", "cohere"})
@@ -99,9 +101,15 @@ def bare_name(name: str) -> str:
     return name
 
 
+def short_name(name: str) -> str:
+    """A model's name without the folder or the address that leads to it, which are not for everybody."""
+    name = bare_name(name).rpartition("#")[2] if "://" in name else bare_name(name)
+    return PurePath(name).name if PurePath(name).is_absolute() else name
+
+
 def is_path_or_hub_id(name: str) -> bool:
     """Whether a name without a prefix can be that of a model on this machine."""
-    return "://" not in name and (not scheme_of(name) or Path(name).is_dir())
+    return "://" not in name and (not scheme_of(name) or _is_folder(name))
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
@@ -117,7 +125,12 @@ def leads_to(name: str) -> Literal["server", "folder"] | None:
     local = bare_name(name)
     if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
-    return None if _HUB_ID.fullmatch(local) and ".." not in local and not Path(local).is_dir() else "folder"
+    return None if _HUB_ID.fullmatch(local) and ".." not in local and not _is_folder(local) else "folder"
+
+
+def _is_folder(name: str) -> bool:
+    """Whether there is a folder of that name; pathlib's test raises for what is too long to be one."""
+    return os.path.isdir(name)  # noqa: PTH112
 
 
 def model_and_address(name: str) -> tuple[str, str]:

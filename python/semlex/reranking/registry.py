@@ -64,6 +64,8 @@ def choose_reranker(
                                           SEMLEX_LLM_MODEL names (``openai:MODEL``,
                                           ``openrouter:MODEL`` or ``http(s)://HOST/v1#MODEL``),
                                           else none
+    ``auto:MODEL``                        ``auto`` with this language model instead of
+                                          SEMLEX_LLM_MODEL's
     ====================================  =====================================================  =======================
 
     None, the default, chooses among local models only; ``auto`` has to be named, because it may send queries
@@ -98,9 +100,9 @@ def choose_reranker(
         return _cached_qwen3(device)
     if configured is not None and not isinstance(configured, str):
         return ModelChoice(configured, f"reranking with the reranker that was passed, {configured.identity}")
-    if configured != AUTOMATIC:
+    if configured != AUTOMATIC and not (configured or "").startswith(f"{AUTOMATIC}:"):
         return _named(configured or DEFAULT_RERANKING_MODEL, device, revision, allow_download=allow_download)
-    choice = _automatic(device)
+    choice = _automatic(device, str(configured).partition(":")[2].strip() or None)
     if choice.model is None and use_reranking is True:
         raise ConfigurationError(f"use_reranking=True, but 'auto' found nothing to rerank with ({choice.reason})")
     return choice
@@ -116,18 +118,19 @@ def _cached_qwen3(device: str | None) -> ModelChoice[Reranker]:
     return ModelChoice(Qwen3Reranker(device=device), reason)
 
 
-def _automatic(device: str | None) -> ModelChoice[Reranker]:
-    """What ``auto`` stands for."""
+def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
+    """What ``auto`` stands for, where a language model may be named beside it."""
     variable = ACCOUNTS["cohere"].variable
     if environment(variable) is not None:
         return _named("cohere", why=f"because {variable} is set")
     local = _cached_qwen3(device)
     if local.model is not None:
         return local
-    language_model = environment(LLM_VARIABLE)
+    language_model = named or environment(LLM_VARIABLE)
     if language_model is not None:
         is_address = language_model.startswith(("http://", "https://"))
-        return _named(f"llm{'+' if is_address else ':'}{language_model}", why=f"because {LLM_VARIABLE} names it")
+        why = "because it is named beside 'auto'" if named else f"because {LLM_VARIABLE} names it"
+        return _named(f"llm{'+' if is_address else ':'}{language_model}", why=why)
     return ModelChoice(None, f"{local.reason}; neither {ACCOUNTS['cohere'].variables[0]} nor {LLM_VARIABLE} is set")
 
 

@@ -23,12 +23,15 @@ from semlex.parameters import (
     model_defaults,
     storage_named,
 )
+from semlex.progress.shown import ProgressOption, shown
 from semlex.retriever.collection import Collection
+from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
-from semlex.settings.files import model_names
+from semlex.settings.readers import model_names
 from semlex.store.jobs.queue import JobQueue
 from semlex.store.jobs.rows import job_key
+from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.migrating import Step, migrate, pending_steps
 from semlex.store.schema.names import Names
@@ -54,10 +57,10 @@ if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
-    from semlex.ingest.progress import Progress
     from semlex.maintenance.dump import TransferReport
     from semlex.parameters import StorageName
     from semlex.reranking.base import Reranker
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.reports.findings import Diagnosis
     from semlex.types.reports.jobs import JobState
@@ -93,6 +96,8 @@ class Client:
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         query_log: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
+        role: Role of the database whose rights everything has but `work` and `diagnose`, as for `collection`.
+        search_defaults: What searches of its collections begin with, as for `PostgreSQLRetriever`.
     """
 
     def __init__(
@@ -117,28 +122,26 @@ class Client:
         cached_queries: int = DEFAULT_QUERIES,
         query_log: QueryLogMode | QueryLogOptions = "off",
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+        role: str | None = None,
+        search_defaults: SearchDefaults = NO_DEFAULTS,
     ) -> None:
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
-        self._defaults = defaults
+        check_parameters(kind_errors("search_defaults", search_defaults, SearchDefaults))
+        self._defaults, self._role, self._search_defaults = defaults, checked_role(role), search_defaults
         server = ServerOptions(db_url, schema, pool, None, data_folder, keep_alive, max_connections, timeout)
-        listed = model_names(models)
         chosen = ModelOptions(
             embedding_model,
             reranker_model,
             use_reranking,
             device,
             dimensions,
-            listed,
+            model_names(models),
             tokenizer,
             chat_model,
             **model_defaults(defaults),
         )
         self._resources = Resources(
-            server,
-            chosen,
-            cached_queries=cached_queries,
-            keyword_cache_bytes=keyword_cache_bytes,
-            query_log=query_log,
+            server, chosen, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes, query_log=query_log
         )
         self._collections: dict[tuple[object, ...], Collection] = {}
 
@@ -183,7 +186,7 @@ class Client:
             bulk: How documents are written: rows of a transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
-                what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
+                what is not the role's; None: the client's. The login must be a member of it (docs/tenants.md).
             calibration: As for `PostgreSQLRetriever`.
 
         Raises:
@@ -200,21 +203,20 @@ class Client:
             bm25=bm25,
             bulk=bulk,
             schema=schema,
-            role=role,
+            role=role or self._role,
             calibration=calibration,
         )
+        made._search_defaults = self._search_defaults  # noqa: SLF001 - as a retriever's
         key = (name, options, create, bm25, bulk, made.names.schema, role, calibration)
         return self._collections.setdefault(key, made)
 
     async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
-        resources = await self._resources.ready()
-        return await list_collections(resources.database, resources.server.schema)
+        return await list_collections(await self._database(), self._resources.server.schema)
 
     async def count_collections(self) -> list[CountedCollection]:
         """Every collection of the schema, by name, with its counts; large tables are estimated."""
-        resources = await self._resources.ready()
-        return await count_collections(resources.database, resources.server.schema)
+        return await count_collections(await self._database(), self._resources.server.schema)
 
     async def migrate(self, *, dry_run: bool = False) -> list[Step]:
         """Migrates the tables of all collections to the form that this version uses; opening one does that, too.
@@ -229,9 +231,8 @@ class Client:
             PrivilegeError: This role may not change them.
             SchemaVersionError: A newer version made one of them.
         """
-        resources = await self._resources.ready()
         work = pending_steps if dry_run else migrate
-        return await work(resources.database, resources.server.schema)
+        return await work(await self._database(), self._resources.server.schema)
 
     async def drop(self, name: str) -> None:
         """Drops a collection with everything in it, whatever its version.
@@ -239,12 +240,11 @@ class Client:
         Raises:
             CollectionNotFoundError: There is none of that name.
         """
-        resources = await self._resources.ready()
-        names = Names(resources.server.schema, name)
+        database, names = await self._database(), Names(self._resources.server.schema, name)
         # Whoever asks for the name again gets a collection that is opened anew.
         self._collections = {key: one for key, one in self._collections.items() if one.names != names}
-        if not await drop_collection(resources.database, names):
-            known = [listed.name for listed in await list_collections(resources.database, names.schema)]
+        if not await drop_collection(database, names):
+            known = [listed.name for listed in await list_collections(database, names.schema)]
             raise no_such_collection(names.collection, known)
 
     async def restore(
@@ -255,7 +255,7 @@ class Client:
         keyword: str | None = None,
         vector_storage: StorageName | None = None,
         build_indexes: bool = True,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> TransferReport:
         """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew.
 
@@ -268,7 +268,7 @@ class Client:
             keyword: Another keyword engine, where the server lacks the dumped one.
             vector_storage: ``vector`` or ``halfvec``, where it is to be another.
             build_indexes: Whether vector indexes are built where there are many rows; if not, call `create_index`.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             DumpError: The dump is cut, changed, or of another version; nothing was restored.
@@ -283,15 +283,15 @@ class Client:
             text_parameter("collection", collection),
             text_parameter("keyword", keyword),
             kind_errors("build_indexes", build_indexes, bool),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         storage = None if vector_storage is None else storage_named(vector_storage)
-        resources = await self._resources.ready()
-        path = Path(folder)
+        database, path = await self._database(), Path(folder)
         manifest = await asyncio.to_thread(Manifest.read, path)
-        names = Names(resources.server.schema, collection or manifest.collection)
-        work = Restore(resources.database, names, path, manifest, storage=storage, progress=progress)
-        return await work.run(keyword=keyword, build_indexes=build_indexes)
+        names = Names(self._resources.server.schema, collection or manifest.collection)
+        with bars as tell:
+            work = Restore(database, names, path, manifest, storage=storage, progress=tell)
+            return await work.run(keyword=keyword, build_indexes=build_indexes)
 
     async def jobs(
         self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100
@@ -324,8 +324,12 @@ class Client:
         return Job.of(await queue.get(job_key(job_id)), queue)
 
     async def _queue(self) -> JobQueue:
-        resources = await self._resources.ready()
-        return JobQueue(resources.database, resources.server.schema)
+        return JobQueue(await self._database(), self._resources.server.schema)
+
+    async def _database(self) -> Database:
+        """The database as the client's role sees it."""
+        database = (await self._resources.ready()).database
+        return database if self._role is None else database.acting_as(self._role)
 
     async def work(
         self,
@@ -383,6 +387,10 @@ class Client:
 
         check_parameters(text_parameter("collection", collection), callable_errors("tell", tell))
         return await diagnosis_of(await self._resources.ready(), collection, tell)
+
+    async def pool_figures(self) -> dict[str, int]:
+        """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+        return (await self._resources.ready()).database.pool_figures
 
     async def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""

@@ -16,6 +16,7 @@ from semlex.ingest.indexer import Indexer
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
+from semlex.progress.shown import ProgressOption, shown
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking
 from semlex.retriever.parts.checking import CollectionChecking
@@ -28,7 +29,6 @@ from semlex.retriever.parts.queries import CollectionQueries
 from semlex.retriever.parts.submission import CollectionJobs
 from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
-from semlex.search.request import checked_array
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.roles import checked_role
 from semlex.store.query.chunks import chunk_keys
@@ -36,17 +36,11 @@ from semlex.store.schema import registry
 from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.validation import (
-    callable_errors,
-    check_parameters,
-    kind_errors,
-    path_errors,
-    strings_errors,
-    text_parameter,
-)
+from semlex.types.vectors import given_vectors
+from semlex.validation import check_parameters, kind_errors, path_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from os import PathLike
     from pathlib import Path
 
@@ -57,7 +51,7 @@ if TYPE_CHECKING:
     from semlex.ingest.given_documents import Given
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.ingest.progress import IndexReport, Progress
+    from semlex.ingest.progress import IndexReport
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.postgres.connection import Connection
@@ -249,30 +243,32 @@ class Collection(
     async def add_documents(
         self,
         documents: Given,
-        embeddings: ArrayLike | None = None,
+        embeddings: ArrayLike | Sequence[ArrayLike | None] | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> Ids:
         """Stores documents as they are: one document, one chunk; nothing is cut.
 
         All rows are checked before anything is embedded or written. They are written in transactions of
         `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
-        id the last document wins. A document without an id gets one that follows from its content and metadata.
+        id the last document wins, with ``skip`` the first. A document without an id gets one that follows from its
+        content and metadata.
 
         A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
                 used; all or none). They are copied: what is changed during the call is not stored.
-            embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
+            embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
+                that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
             extract_metadata: As for `index`; where it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no line are logged as a warning.
-            progress: Called after every batch.
+            progress: Called after every batch; ``bar`` shows it.
 
         Returns:
             The ids, in the order of `documents`.
@@ -282,21 +278,22 @@ class Collection(
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             DuplicateError: With ``fail``: ids are repeated, or stored.
         """
-        check_parameters(callable_errors("progress", progress))
+        bars = shown(progress)
         lines = checked_enrichment(enrichment)
         given = GivenDocuments.taken(documents)
         if extract_metadata is not None:
             given = await given.extracted(checked_extraction(extract_metadata))
         own = given.vectors_or(embeddings)
-        vectors = None if own is None else checked_array(own)
+        vectors = None if own is None else given_vectors(own, given.ids)
         indexer = await self._ready()
         ids: Ids = []
 
         async def fill() -> Sequence[UUID]:
-            ids.extend(await indexer.add_documents(given, vectors, on_duplicate=on_duplicate, progress=progress))
+            ids.extend(await indexer.add_documents(given, vectors, on_duplicate=on_duplicate, progress=tell))
             return [UUID(bytes=key) for key in chunk_keys(ids)]
 
-        warn_of_failures(await self._filled(lines, progress, fill))
+        with bars as tell:
+            warn_of_failures(await self._filled(lines, tell, fill))
         return ids
 
     async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> Ids:
@@ -332,7 +329,7 @@ class Collection(
         on_bad_text: OnBadText = "error",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
 
@@ -364,7 +361,7 @@ class Collection(
                 report. What was given by hand wins over what it returns.
             enrichment: A language model that writes a line about each chunk of these files, as for `enrich`, when they
                 are stored; None asks nobody, and lines that were written before stay with chunks that did not change.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
@@ -377,23 +374,24 @@ class Collection(
             text_parameter("source", source),
             [] if include is None else strings_errors("include", include),
             strings_errors("exclude", exclude),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-        run = FileRun(await self._ready(), wanted, progress, checked_extraction(extract_metadata))
-        found = checked_paths(paths)
+        with bars as tell:
+            run = FileRun(await self._ready(), wanted, tell, checked_extraction(extract_metadata))
+            found = checked_paths(paths)
 
-        async def fill() -> Sequence[UUID]:
-            await run.index(
-                found, source=source, include=include, exclude=exclude, recursive=recursive, options=options
-            )
-            return run.documents
+            async def fill() -> Sequence[UUID]:
+                await run.index(
+                    found, source=source, include=include, exclude=exclude, recursive=recursive, options=options
+                )
+                return run.documents
 
-        run.report.enrichment = await self._filled(lines, progress, fill)
+            run.report.enrichment = await self._filled(lines, tell, fill)
         return run.report
 
-    async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
+    async def embed_missing(self, progress: ProgressOption = None) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
-        check_parameters(callable_errors("progress", progress))
-        return await (await self._ready()).embed_missing(progress)
+        with shown(progress) as tell:
+            return await (await self._ready()).embed_missing(tell)

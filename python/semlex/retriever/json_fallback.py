@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
@@ -65,15 +65,19 @@ class JSONKBRetriever(DocumentRetriever):
     Args:
         folder: The folder, or a file.
         language: Of the texts: a name or an ISO 639-1 code.
+        top_k: Number of results of a search that does not say, 1 to 1,000.
 
     Attributes:
         problems: Files that could not be read, and why; known after the first search.
 
     Raises:
         ConfigurationError: There is no such folder, or no such language.
+        ValidationError: `top_k` is out of range.
     """
 
-    def __init__(self, folder: str | Path, *, language: str = "english") -> None:
+    def __init__(self, folder: str | Path, *, language: str = "english", top_k: int = DEFAULT_TOP_K) -> None:
+        SearchQuery("any", None, top_k)  # has the rule of top_k
+        self._top_k = top_k
         [self._folder] = checked_paths([folder])
         try:
             self._analyzer = _core.Analyzer(language)
@@ -88,23 +92,40 @@ class JSONKBRetriever(DocumentRetriever):
         """What a result that comes from it says."""
         return f"json:{self._folder.name}"
 
-    async def search(self, query: str, top_k: int = DEFAULT_TOP_K, filters: Filters | None = None) -> SearchResults:
+    async def initialize(self) -> None:
+        """Reads the files; a search does that, too."""
+        async with self._reading:
+            if self._entries is None:
+                self._entries = await asyncio.to_thread(lambda: list(self._read()))
+
+    async def close(self) -> None:
+        """Forgets what was read; a search reads it again."""
+        self._entries = None
+
+    async def __aenter__(self) -> Self:
+        await self.initialize()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def search(self, query: str, top_k: int | None = None, filters: Filters | None = None) -> SearchResults:
         """The entries that fit a query best, best first.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming.
-            top_k: Number of results, 1 to 1,000.
+            top_k: Number of results, 1 to 1,000; None: as this was made.
             filters: As for a collection, over the entries' metadata, ``@uri`` (the file) and ``@heading``.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
         """
         started = time.perf_counter()
+        top_k = self._top_k if top_k is None else top_k
         checked, tree = SearchQuery(query, None, top_k), filter_tree(filters)
-        async with self._reading:
-            if self._entries is None:
-                self._entries = await asyncio.to_thread(lambda: list(self._read()))
-        hits = await asyncio.to_thread(self._hits, (checked.query_text or "").strip(), top_k, tree)
+        await self.initialize()
+        entries = self._entries or []
+        hits = await asyncio.to_thread(self._hits, entries, (checked.query_text or "").strip(), top_k, tree)
         warnings = [f"{problem.uri} was not read: {problem.message}" for problem in self.problems]
         total = (time.perf_counter() - started) * 1000
         return SearchResults(
@@ -121,8 +142,7 @@ class JSONKBRetriever(DocumentRetriever):
         del documents
         raise ReadOnlyError("a JSONKBRetriever only reads: add the object to one of its files")
 
-    def _hits(self, query: str, top_k: int, tree: FilterTree | None) -> list[SearchResult]:
-        entries = self._entries or []
+    def _hits(self, entries: list[_Entry], query: str, top_k: int, tree: FilterTree | None) -> list[SearchResult]:
         passing = [tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)) for one in entries]
         wanted = {term for _, term in self._analyzer.query(query, MAX_TERMS).wanted}
         average = sum(one.length for one in entries) / len(entries) if entries else 0.0

@@ -347,7 +347,10 @@ class KnowledgeBase:
         for label in labels:
             other = seen.setdefault(self._collections[label].info.collection_id, label)
             if other != label:
-                raise ConfigurationError(f"collections {other!r} and {label!r} here are the same one: leave one out")
+                raise ConfigurationError(
+                    f"collections {other!r} and {label!r} here are the same one, or one is a copy of the other: leave "
+                    "one out"
+                )
 
 
 def parted(

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CLOSED_MEANWHILE = (
+    "another thread closed the retriever while this call was running; what a batch had committed is stored"
+)
 
 
 class LoopThread:
@@ -44,7 +47,33 @@ class LoopThread:
         Raises:
             WorkAbandonedError: `close` was called meanwhile.
         """
+        future = self._submit(method, *arguments, **options)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise WorkAbandonedError(CLOSED_MEANWHILE) from None
+        except BaseException:
+            future.cancel()  # Ctrl-C while waiting: stop the work, too
+            raise
 
+    async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
+        """The same for a caller in another event loop, which goes on meanwhile.
+
+        Raises:
+            WorkAbandonedError: `close` was called meanwhile.
+        """
+        future = asyncio.wrap_future(self._submit(method, *arguments, **options))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the caller was cancelled, and with it the call
+            raise WorkAbandonedError(CLOSED_MEANWHILE) from None
+
+    def _submit(
+        self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
+    ) -> concurrent.futures.Future[T]:
         async def call() -> T:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - a coroutine that runs has a task
@@ -57,16 +86,7 @@ class LoopThread:
         with self._lock:
             if self._closing:
                 raise WorkAbandonedError("the retriever was closed meanwhile, by another thread: open it again")
-            future = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise WorkAbandonedError(
-                "another thread closed the retriever while this call was running; what a batch had committed is stored"
-            ) from None
-        except BaseException:
-            future.cancel()  # Ctrl-C while waiting: stop the work, too
-            raise
+            return asyncio.run_coroutine_threadsafe(call(), self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Ends all calls, runs a last one, and stops the thread with everything that the loop still has."""
@@ -160,13 +180,20 @@ class LoopRunner:
             ConfigurationError: It is not open, or the call comes from the loop's own thread.
             WorkAbandonedError: `close` was called meanwhile.
         """
+        return self._running().run(method, *arguments, **options)
+
+    async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
+        """The same for a caller in another event loop, which goes on meanwhile; the errors are those of `run`."""
+        return await self._running().awaited(method, *arguments, **options)
+
+    def _running(self) -> LoopThread:
         self._refuse_own_thread()
         if self._was_open:
             self.initialize()
         loop = self._loop
         if loop is None or not self._is_open:
             raise ConfigurationError("not open: use 'with', or call initialize() first")
-        return loop.run(method, *arguments, **options)
+        return loop
 
     def iterate(
         self, method: Callable[P, AsyncGenerator[T, None]], *arguments: P.args, **options: P.kwargs

@@ -21,10 +21,11 @@ from semlex.errors import (
 )
 from semlex.ingest.prepare_file import GIVEN, embedder_version
 from semlex.models.files import find_cached
-from semlex.models.model_names import bare_name, host_of, leads_to
+from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.reranking.registry import choose_reranker
-from semlex.settings.files import named_models, own_file
+from semlex.settings.files import own_file
+from semlex.settings.load import named_models
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,6 +219,11 @@ def _check_usable(name: str, options: ModelOptions) -> list[str]:
 
     Nothing is opened.
     """
+    if name.startswith(LANGCHAIN):
+        raise ModelNotFoundError(
+            "it is one of LangChain, which only a program can bring: SemlexVectorStore(embedding), or "
+            "embedding_model=LangChainEmbedder(embedding)"
+        )
     if leads_to(name) is not None:
         listed = [*options.models, *named_models()]
         if not any(same_name(entry, name) for entry in listed):

@@ -11,9 +11,10 @@ from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.parameters import DEFAULT_BM25, Bm25Options, CollectionOptions, ServerOptions, WantedOptions, model_defaults
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
+from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
-from semlex.settings.files import model_names
+from semlex.settings.readers import model_names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors
@@ -90,6 +91,8 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             stored; refused where it was learned with another model.
         query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
             `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
+        search_defaults: Arguments of searches that their calls may leave out.
+        fallback: Asked when a search has found nothing, as the `fallback` of `Collection.search`.
     """
 
     def __init__(
@@ -129,8 +132,14 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        search_defaults: SearchDefaults = NO_DEFAULTS,
+        fallback: DocumentRetriever | None = None,
     ) -> None:
-        check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
+        check_parameters(
+            kind_errors("defaults", defaults, Mapping, NoneType),
+            kind_errors("search_defaults", search_defaults, SearchDefaults),
+            kind_errors("fallback", fallback, DocumentRetriever, NoneType),
+        )
         server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
         listed = model_names(models)
         chosen = ModelOptions(
@@ -165,6 +174,13 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             role=role,
             calibration=calibration,
         )
+        self._search_defaults, self._fallback = search_defaults, fallback
+
+    def using(self, connection: Connection) -> Collection:
+        """The same collection through a connection of yours, as `Collection.using`."""
+        made = super().using(connection)
+        made._search_defaults, made._fallback = self._search_defaults, self._fallback  # noqa: SLF001 - of one kind
+        return made
 
     async def initialize(self) -> None:
         """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.

@@ -193,12 +193,9 @@ class QueryLog:
             await self._write()
 
     async def _write(self) -> None:
-        """Writes what waits now, collection by collection."""
-        by_place: dict[_Key, tuple[_Place, list[Question]]] = {}
-        for _ in range(len(self._waiting)):
-            place, question = self._waiting.popleft()
-            by_place.setdefault(place.key, (place, []))[1].append(question)
-        for place, questions in by_place.values():
+        """Writes what waits now, collection by collection; what is not tried yet goes on waiting."""
+        for place in {place.key: place for place, _ in self._waiting}.values():
+            questions = self._taken(place)
             log = self._log_of(place)
             try:
                 await self._write_one(place, questions)
@@ -206,7 +203,7 @@ class QueryLog:
                 log.lost += len(questions)
                 self._switch_off(place.info, log, str(error))
             except asyncio.CancelledError:
-                self._waiting.extend((place, question) for question in questions)  # `flush` counts them
+                self._waiting.extendleft((place, question) for question in reversed(questions))  # `flush` counts them
                 raise
             except SemlexError as error:
                 self._lose(place, len(questions), str(error))
@@ -215,6 +212,13 @@ class QueryLog:
             else:
                 log.logged += len(questions)
                 log.problem = None
+
+    def _taken(self, place: _Place) -> list[Question]:
+        """What waits for a place, which waits no longer."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._waiting.extend(one for one in waiting if one[0].key != place.key)
+        return [question for other, question in waiting if other.key == place.key]
 
     async def _write_one(self, place: _Place, questions: Sequence[Question]) -> None:
         options, left = self.options, questions

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Self
 
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.forked import torch_process
@@ -102,6 +102,7 @@ class Resources:
         self._chat_model: ModelChoice[ChatModel] | None = None
         self._is_open = False
         self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
+        self._failure: SemlexError | None = None  # of the last attempt to open
         self._make_locks()
         renew_after_fork(self)
 
@@ -113,19 +114,26 @@ class Resources:
     async def initialize(self) -> None:
         """Starts or reaches the server; does nothing when that has been done.
 
+        Who waits for another's attempt has its failure, too: many that ask a server which is away wait once.
+
         Raises:
             ConnectionFailedError: The server cannot be reached.
         """
+        known = self._failure
         async with self._opening:
             if self._is_open:
                 return
+            if self._failure is not None and self._failure is not known:
+                raise self._failure
             self._executor = ModelExecutor()
             try:
                 await self._open_database()
-            except BaseException:
-                await self.close()
+            except BaseException as error:
+                await self._close()
+                self._failure = error if isinstance(error, SemlexError) else None
                 raise
             self._is_open, self._was_open = True, False
+            self._failure = None
             self.generation += 1
 
     async def _open_database(self) -> None:
@@ -145,13 +153,16 @@ class Resources:
 
     async def close(self) -> None:
         """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
+        self._make_locks()  # the next event loop may be another one
+        await self._close()
+
+    async def _close(self) -> None:
         models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
         chosen, self._chat_model = self._chat_model, None
         database, embedded, executor = self._database, self._embedded, self._executor
         self._open_models = {}
         self._database = self._embedded = self._executor = None
         self._is_open = self._was_open = False
-        self._make_locks()  # the next event loop may be another one
         # Whatever one of them raises, the others are closed. The last one first.
         async with AsyncExitStack() as closing:
             if embedded is not None:
@@ -308,6 +319,7 @@ class Resources:
 
     def _make_locks(self) -> None:
         self._opening = asyncio.Lock()
+        self._failure = None
         self._choosing = asyncio.Lock()
 
     def __reduce__(self) -> str:

@@ -6,9 +6,10 @@ Made by ``./x synchronous`` from the asynchronous classes: change those.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
+from semlex.store.tables.hits import Relation, fill_table_sync
 from semlex.types.reports.jobs import JobInfo
 from semlex.answering.options import DEFAULT_HITS
 from semlex.answering.options import DEFAULT_NEAR_DUPLICATES
@@ -20,7 +21,9 @@ from semlex.parameters import DEFAULT_BM25
 from semlex.parameters import DEFAULT_CACHE_BYTES
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
+from semlex.retriever.configured.search_defaults import NO_DEFAULTS
 from semlex.retriever.knowledge_base import KnowledgeBase
+from semlex.retriever.parts.explaining import DEFAULT_DEPTH
 from semlex.retriever.parts.queries import DEFAULT_LISTED
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search.facets import DEFAULT_CANDIDATES
@@ -28,13 +31,14 @@ from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.answers import MIN_COVERAGE
 from semlex.types.answers import MIN_SIMILARITY
-from semlex.types.queries import DEFAULT_TOP_K
 from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
 from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS
 from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from collections.abc import Callable
+    from collections.abc import Coroutine
     from collections.abc import Generator
     from collections.abc import Iterable
     from collections.abc import Mapping
@@ -61,7 +65,6 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.extraction import MetadataExtraction
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
-    from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
     from semlex.jobs.job import Job
     from semlex.maintenance.dump import TransferReport
@@ -70,16 +73,21 @@ if TYPE_CHECKING:
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
     from semlex.parameters import StorageName
+    from semlex.progress.shown import ProgressOption
     from semlex.reranking.base import Reranker
     from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.collection import Collection
     from semlex.retriever.collection import Ids
+    from semlex.retriever.configured.search_defaults import SearchDefaults
+    from semlex.retriever.parts.answers import Hits
     from semlex.retriever.parts.embeddings import Figures
-    from semlex.retriever.parts.reads import Chunks
+    from semlex.retriever.parts.explaining import Chunks
     from semlex.retriever.parts.reads import ManyResults
+    from semlex.retriever.parts.reads import Vectors
     from semlex.retriever.parts.upkeep import Sources
     from semlex.search.fusion import FusionMethod
     from semlex.search.postprocess.steps import HitStep
+    from semlex.store.foreign_tables.layouts import LayoutName
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
@@ -87,6 +95,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.migrating import Step
+    from semlex.store.tables.hits import Included
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.answers import Answer
@@ -106,9 +115,16 @@ if TYPE_CHECKING:
     from semlex.types.reports.query_log import QueryLogMode
     from semlex.types.reports.query_log import QueryLogOptions
     from semlex.types.reports.query_log import QueryLogSummary
+    from semlex.types.reports.table_import import TableImport
     from semlex.types.results import SearchMode
+    from semlex.types.results import SearchResult
     from semlex.types.results import SearchResults
     from semlex.types.routes import RouteBy
+    from semlex.types.whole_documents import Outline
+    from semlex.types.whole_documents import WholeDocument
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +190,50 @@ class SyncCollection:
         """The asynchronous collection behind this one."""
         return self._collection
 
+    def hits_into(
+        self,
+        connection: Connection[Any],
+        results: Sequence[SearchResult],
+        table: str,
+        *,
+        include: Sequence[Included] = (),
+    ) -> int:
+        """Puts hits into a temporary table of a transaction of yours, to be joined with your tables.
+
+        The table ends with the transaction. Its columns: ``rank``, ``document_rank`` (of a search that is grouped by
+        document), ``id``, ``document_id`` (with ``id`` the key of the collection's chunks), ``source``,
+        ``source_document``, ``line``, ``page``, ``vector_rank``, ``keyword_rank``, and every score under its name;
+        what a hit does not have is NULL. It works on any server, behind PgBouncer in transaction mode as well, and
+        changes no setting of the session.
+
+        Args:
+            connection: Open, of psycopg, in a transaction or without autocommit (it begins one then); it stays yours.
+            results: What a search found, or some of it.
+            table: Its name, any that is free; it is quoted.
+            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+
+        Returns:
+            How many hits are in it.
+
+        Raises:
+            ConfigurationError: The connection is in autocommit and in no transaction, or its transaction has failed;
+                there is a table of that name, or it is no name; `results` are no hits.
+            ReadOnlyError: The transaction is read-only, or the server a standby.
+        """
+        return fill_table_sync(connection, Relation(results, include), table)
+
+    async def awaited(
+        self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Calls a method of `collection` from an event loop of yours, which goes on meanwhile.
+
+        The call itself runs on the loop of this object, so that sync and async callers can share it.
+
+        Raises:
+            WorkAbandonedError: It was closed meanwhile.
+        """
+        return await self._runner.awaited(method, *arguments, **options)
+
     @property
     def info(self) -> CollectionInfo:
         """What is known of the open collection."""
@@ -195,30 +255,32 @@ class SyncCollection:
     def add_documents(
         self,
         documents: Given,
-        embeddings: ArrayLike | None = None,
+        embeddings: ArrayLike | Sequence[ArrayLike | None] | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> Ids:
         """Stores documents as they are: one document, one chunk; nothing is cut.
 
         All rows are checked before anything is embedded or written. They are written in transactions of
         `bulk.batch_size` rows; running the call again after a failure neither loses nor doubles anything. Of a repeated
-        id the last document wins. A document without an id gets one that follows from its content and metadata.
+        id the last document wins, with ``skip`` the first. A document without an id gets one that follows from its
+        content and metadata.
 
         A chunk that was read, changed and passed here replaces the stored one; a changed file replaces it again.
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
                 used; all or none). They are copied: what is changed during the call is not stored.
-            embeddings: Your own vectors, shape (n, d); else the model makes them. An array of float32 is not copied.
+            embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
+                that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
             extract_metadata: As for `index`; where it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no line are logged as a warning.
-            progress: Called after every batch.
+            progress: Called after every batch; ``bar`` shows it.
 
         Returns:
             The ids, in the order of `documents`.
@@ -266,7 +328,7 @@ class SyncCollection:
         on_bad_text: OnBadText = "error",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
 
@@ -298,7 +360,7 @@ class SyncCollection:
                 report. What was given by hand wins over what it returns.
             enrichment: A language model that writes a line about each chunk of these files, as for `enrich`, when they
                 are stored; None asks nobody, and lines that were written before stay with chunks that did not change.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
@@ -310,7 +372,7 @@ class SyncCollection:
 
     def embed_missing(
         self,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> int:
         """Computes the vectors of chunks that have none; returns how many were written."""
         return self._runner.run(self._collection.embed_missing, progress)
@@ -318,15 +380,15 @@ class SyncCollection:
     def search(
         self,
         query: str | SearchQuery | None = None,
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -339,27 +401,28 @@ class SyncCollection:
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
-        fallback: DocumentRetriever | None = None,
+        fallback: DocumentRetriever | Literal[False] | None = None,
         explain: bool = False,
-        route: RouteBy | None = None,
+        route: RouteBy | Literal[False] | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
         Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
-        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist. What a call
+        leaves out is as the retriever was made (`SearchDefaults`), else as it stands here.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
-            top_k: Number of results, 1 to 1,000.
+            top_k: Number of results, 1 to 1,000; 5.
             filters: A mapping, a text, or what `F` makes; see docs/filters.md.
             vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
-            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            fusion: ``completed`` (both legs' exact scores of all candidates; the default), ``rrf`` or ``linear``.
             weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
                 0.5) for ``vector``; the others: factors, by default 1.
-            rrf_k: Constant of RRF.
+            rrf_k: Constant of RRF; 60.
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
             probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
@@ -381,11 +444,12 @@ class SyncCollection:
             min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
                 its warnings say what the best has.
             fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
-                result says so (`SearchResults.fallback`).
+                result says so (`SearchResults.fallback`). None: that of the retriever, if it has one; False: none.
             explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
                 words that it shares with the question. It costs a look at the keyword index for each word.
             route: Whether the kind of the question sets `candidates`, `rerank` and `group_by` where they are not given:
-                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`.
+                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`. None: as
+                the retriever was made; False: never.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
@@ -420,14 +484,14 @@ class SyncCollection:
     def search_many(
         self,
         queries: Iterable[str | SearchQuery],
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -477,6 +541,13 @@ class SyncCollection:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
         return self._runner.run(self._collection.get, ids)
 
+    def vectors(
+        self,
+        ids: Iterable[str],
+    ) -> Vectors:
+        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+        return self._runner.run(self._collection.vectors, ids)
+
     def count(
         self,
         filters: Filters | None = None,
@@ -521,7 +592,7 @@ class SyncCollection:
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
         candidates: int | None = None,
         deadline: float | None = None,
@@ -572,6 +643,25 @@ class SyncCollection:
             ConfigurationError: Another argument is, or `count` gave no number.
         """
         return self._runner.run(self._collection.context, question, tokens, top_k=top_k, filters=filters, neighbours=neighbours, sections=sections, parents=parents, per_document=per_document, near_duplicates=near_duplicates, diversity=diversity, order=order, count=count, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, candidates=candidates, deadline=deadline, boost=boost, min_similarity=min_similarity, min_rerank=min_rerank, route=route)
+
+    def diversify(
+        self,
+        hits: Sequence[SearchResult],
+        diversity: float = 0.5,
+    ) -> Hits:
+        """Hits in another order: each as relevant, and as unlike those before it, as possible, by their stored vectors.
+
+        This is maximal marginal relevance; the relevance is that of the scores that ordered the hits, from 1 for the
+        best to 0 for the last. A hit without a vector keeps its place.
+
+        Args:
+            hits: Of a search of this collection, best first.
+            diversity: 0 (the order that they have) to 1 (as unlike as possible).
+
+        Raises:
+            ConfigurationError: A hit is none, or the number is out of bounds.
+        """
+        return self._runner.run(self._collection.diversify, hits, diversity)
 
     def answer(
         self,
@@ -659,7 +749,7 @@ class SyncCollection:
         *,
         seed: int = 0,
         mode: SearchMode | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
         estimated: Callable[[float], None] | None = None,
     ) -> Checkup:
         """How well this collection can be searched, without judged questions: its own headings are asked.
@@ -673,7 +763,7 @@ class SyncCollection:
             sample: Most headings, 1 to 100,000; None for 200 with a model that takes long to embed, else 2,000.
             seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
             mode: As for `search`.
-            progress: Called after every heading.
+            progress: Called after every heading; ``bar`` shows it.
             estimated: Called once, after the first headings, with the seconds that the others will take.
 
         Raises:
@@ -709,15 +799,15 @@ class SyncCollection:
         self,
         document: str,
         question: str | SearchQuery | None = None,
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -730,11 +820,12 @@ class SyncCollection:
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        route: RouteBy | Literal[False] | None = None,
     ) -> Explanation:
         """Why a document is where it is in the answer to a question, or why it is missing.
 
-        The search is made as `search` would make it. Then it is counted how many chunks are nearer, looked up which
-        words are shared, and tried what would bring the document in. It reads only.
+        The search is made as `search` would make it, with what the retriever was made with. Then it is counted how many
+        chunks are nearer, looked up which words are shared, and tried what would bring the document in. It reads only.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
@@ -760,13 +851,74 @@ class SyncCollection:
             group_size: As for `search`.
             min_similarity: As for `search`.
             min_rerank: As for `search`.
+            route: As for `search`.
 
         Raises:
             ValidationError: The document's name, the query, top_k or a filter is refused.
             ConfigurationError: The name means several documents; the message lists them.
             EmbeddingsMissingError: As for `search`.
         """
-        return self._runner.run(self._collection.why, document, question, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank)
+        return self._runner.run(self._collection.why, document, question, top_k, filters, vector=vector, mode=mode, rerank=rerank, fusion=fusion, weights=weights, rrf_k=rrf_k, candidates=candidates, ef_search=ef_search, probes=probes, deadline=deadline, exact_rows=exact_rows, index_share=index_share, boost=boost, max_results=max_results, group_by=group_by, group_size=group_size, min_similarity=min_similarity, min_rerank=min_rerank, route=route)
+
+    def candidates(
+        self,
+        query: str,
+        depth: int = DEFAULT_DEPTH,
+        filters: Filters | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+        boost: Boosts | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
+
+        Whoever has these can order them anew by another weight, without asking again.
+
+        Args:
+            query: As for `search`.
+            depth: Candidates of each leg, 1 to 500.
+            filters: As for `search`.
+            weights: As for `search`.
+            boost: As for `search`.
+            deadline: As for `search`.
+
+        Returns:
+            The hits, at most twice `depth`; `SearchResults.explanation` has mean, deviation and the best keyword score.
+
+        Raises:
+            ValidationError: As for `search`.
+        """
+        return self._runner.run(self._collection.candidates, query, depth, filters, weights=weights, boost=boost, deadline=deadline)
+
+    def get_document(
+        self,
+        document: str,
+    ) -> WholeDocument:
+        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        return self._runner.run(self._collection.get_document, document)
+
+    def outline(
+        self,
+        document: str,
+    ) -> Outline:
+        """The headings of a document in their order, each with its line and the chunks below it.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        return self._runner.run(self._collection.outline, document)
 
     def fields(
         self,
@@ -790,7 +942,7 @@ class SyncCollection:
         type: IndexedType,
         *,
         force: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexesBuilt:
         """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes.
 
@@ -802,7 +954,7 @@ class SyncCollection:
             type: ``number`` or ``text``, as which it is compared (a date is a text); ``instant`` for ``@created`` and
                 ``@updated``.
             force: Whether to build it, too, when no chunk that was looked at has such a value.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             The name of the index; empty when it was there. Its `warnings` say what should be known.
@@ -867,7 +1019,7 @@ class SyncCollection:
         *,
         source: str | None = None,
         dry_run: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> EnrichmentReport:
         """Lets a language model write one line about each chunk that has none, and stores the chunk with it.
 
@@ -880,7 +1032,7 @@ class SyncCollection:
             enrichment: A language model, its name, or both with how it is asked (`Enrichment`).
             source: Name of the only source whose chunks are wanted.
             dry_run: Whether only to count what the lines would cost; nothing is sent then.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: The model's name cannot be used, or there is no such source.
@@ -908,7 +1060,7 @@ class SyncCollection:
         min_tokens: int | None = None,
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
 
@@ -933,7 +1085,7 @@ class SyncCollection:
             min_tokens: As for `index`.
             extract_metadata: As for `index`.
             enrichment: As for `index`.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
@@ -959,7 +1111,7 @@ class SyncCollection:
         min_tokens: int | None = None,
         extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> Generator[SyncReport, None, None]:
         """Synchronises, and again whenever something changes, until the iteration is ended.
 
@@ -983,7 +1135,7 @@ class SyncCollection:
             extract_metadata: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             The report of the first synchronisation, then of each that did something or met other problems.
@@ -1019,7 +1171,7 @@ class SyncCollection:
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = "metadata",
         on_duplicate: OnDuplicate = "update",
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> LoadReport:
         """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded.
 
@@ -1041,7 +1193,7 @@ class SyncCollection:
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
             on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
                 batch. Of an id that is repeated in a batch the last row wins, or it fails.
-            progress: Called after every batch.
+            progress: Called after every batch; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A field is missing or of another type, a file cannot be read; nothing was written,
@@ -1053,25 +1205,97 @@ class SyncCollection:
         """
         return self._runner.run(self._collection.load_vectors, rows, text_field=text_field, vector_field=vector_field, id_field=id_field, metadata_fields=metadata_fields, metadata_field=metadata_field, on_duplicate=on_duplicate, progress=progress)
 
+    def import_table(
+        self,
+        table: str,
+        *,
+        layout: LayoutName | None = None,
+        source_url: str | None = None,
+        source_schema: str = "public",
+        text_field: str | None = None,
+        vector_field: str | None = None,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str | None = None,
+        on_duplicate: OnDuplicate = "update",
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> TableImport:
+        """Loads the rows of a table that another library has filled; a row is a chunk, nothing is cut or embedded.
+
+        The table is read in one snapshot, and nothing in it is changed. Vectors are stored bit for bit, texts, ids and
+        metadata as that library gives them. Rows are written in transactions, as by `load_vectors`; loading the table
+        again updates what it holds. A row that cannot be stored is skipped, and the report names it.
+
+        Args:
+            table: Of langchain-postgres, LlamaIndex (with or without ``data_`` before it) or Haystack; or a collection
+                of LangChain's older `PGVector`.
+            layout: ``langchain-postgres``, ``langchain-pgvector``, ``llama-index`` or ``haystack``; ``pgvector`` is any
+                other table. None: the one that its columns show.
+            source_url: Connection string for libpq of the database that it is in; None: the collection's.
+            source_schema: The schema that it is in.
+            text_field: Column of the text; None: the layout's own.
+            vector_field: Column of the vectors; None: the layout's own.
+            id_field: Column of the ids; None: the layout's own.
+            metadata_fields: Other columns that become metadata, each under its name; None: all of them where the layout
+                has such. A null is no key.
+            metadata_field: Column of JSON objects whose keys become metadata; None: the layout's own.
+            on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
+                batch.
+            dry_run: Whether to read all rows and say what would be skipped, and to write nothing; the collection need
+                not exist.
+            progress: As for `load_vectors`.
+
+        Raises:
+            ConfigurationError: There is no such table, or several may be meant; an argument cannot be used.
+            ConnectionFailedError: The source cannot be reached, or is lost; the batches before that are stored.
+            PrivilegeError: The role may not read the table.
+            DuplicateError: An id is stored, with ``fail``.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+        """
+        return self._runner.run(self._collection.import_table, table, layout=layout, source_url=source_url, source_schema=source_schema, text_field=text_field, vector_field=vector_field, id_field=id_field, metadata_fields=metadata_fields, metadata_field=metadata_field, on_duplicate=on_duplicate, dry_run=dry_run, progress=progress)
+
     def dump(
         self,
         folder: str | PathLike[str],
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> TransferReport:
         """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
 
-        It is one snapshot, streamed, while others search and write. The folder appears when all of it is written.
-        `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+        It is one snapshot, streamed, while others search and write. The manifest is written last; without it the folder
+        is no dump. `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
 
         Args:
-            folder: Does not exist, or is empty.
-            progress: Called as the work goes on.
+            folder: Does not exist, is empty, or holds what a dump that was killed has left.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: The folder holds something, or cannot be made.
+            ConfigurationError: The folder holds something, another dump writes into it, or it cannot be made.
             MissingExtraError: pyarrow is not installed.
         """
         return self._runner.run(self._collection.dump, folder, progress)
+
+    def hits_as_sql(
+        self,
+        results: Sequence[SearchResult],
+        *,
+        include: Sequence[Included] = (),
+    ) -> str:
+        """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM.
+
+        The columns are those of `hits_into`. Every value is quoted by the driver, as the settings of a connection to
+        this collection's server ask for; the statement holds the hits as they are, and asks nothing of the collection.
+        No hits are a relation without rows, of the same types. It ends without a semicolon.
+
+        Args:
+            results: What a search found, or some of it.
+            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+
+        Raises:
+            ConfigurationError: `results` are no hits, or `include` names something else.
+            ValidationError: A hit that was made by hand holds what cannot be stored.
+        """
+        return self._runner.run(self._collection.hits_as_sql, results, include=include)
 
     def reembed(
         self,
@@ -1082,7 +1306,7 @@ class SyncCollection:
         vector_storage: StorageName | None = None,
         restart: bool = False,
         dry_run: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> ReembedReport:
         """Changes the embedding model, while the collection is searched and written.
 
@@ -1098,7 +1322,7 @@ class SyncCollection:
             vector_storage: ``vector`` or ``halfvec``; None is as the vectors are stored now.
             restart: Whether what an earlier run has made is dropped first.
             dry_run: Whether to count only.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: The collection has this model already, or a change to another one was begun.
@@ -1112,14 +1336,14 @@ class SyncCollection:
         model: str | Embedder | None = None,
         *,
         force: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> ReembedReport:
         """Lets the vectors serve again that served before the last change, after making those that it lacks.
 
         Args:
             model: The one that made them; None: as the collection names it, where it can be used here.
             force: Whether to go back although chunks lack a vector and the model cannot be used.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: Nothing served before.
@@ -1268,7 +1492,7 @@ class SyncCollection:
         source: str | None = None,
         dry_run: bool = False,
         extract_metadata: MetadataExtraction | Extract | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexReport:
         """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
 
@@ -1282,7 +1506,7 @@ class SyncCollection:
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
             extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
@@ -1294,7 +1518,7 @@ class SyncCollection:
         index: VectorIndex | None = None,
         *,
         concurrently: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
 
@@ -1306,7 +1530,7 @@ class SyncCollection:
                 `HnswIndex()`.
             concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
                 long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
@@ -1334,7 +1558,7 @@ class SyncCollection:
 
     def optimize(
         self,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
 
@@ -1344,7 +1568,7 @@ class SyncCollection:
 
     def reindex_keyword(
         self,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
 
@@ -1397,6 +1621,8 @@ class SyncClient:
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         query_log: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
+        role: Role of the database whose rights everything has but `work` and `diagnose`, as for `collection`.
+        search_defaults: What searches of its collections begin with, as for `PostgreSQLRetriever`.
     """
 
     def __init__(
@@ -1420,8 +1646,10 @@ class SyncClient:
         cached_queries: int = DEFAULT_QUERIES,
         query_log: QueryLogMode | QueryLogOptions = "off",
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+        role: str | None = None,
+        search_defaults: SearchDefaults = NO_DEFAULTS,
     ) -> None:
-        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes)
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)
         self._runner = LoopRunner(self._client)
 
     @property
@@ -1451,7 +1679,7 @@ class SyncClient:
             bulk: How documents are written: rows of a transaction, size of a COPY block.
             schema: Schema of its tables; None: the client's.
             role: Role of the database whose rights every transaction of the collection has, so that the server refuses
-                what is not the role's; None: those of the login. The login must be a member of it (docs/tenants.md).
+                what is not the role's; None: the client's. The login must be a member of it (docs/tenants.md).
             calibration: As for `PostgreSQLRetriever`.
 
         Raises:
@@ -1506,7 +1734,7 @@ class SyncClient:
         keyword: str | None = None,
         vector_storage: StorageName | None = None,
         build_indexes: bool = True,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> TransferReport:
         """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew.
 
@@ -1519,7 +1747,7 @@ class SyncClient:
             keyword: Another keyword engine, where the server lacks the dumped one.
             vector_storage: ``vector`` or ``halfvec``, where it is to be another.
             build_indexes: Whether vector indexes are built where there are many rows; if not, call `create_index`.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             DumpError: The dump is cut, changed, or of another version; nothing was restored.
@@ -1610,6 +1838,10 @@ class SyncClient:
         """
         return self._runner.run(self._client.diagnose, collection, tell=tell)
 
+    def pool_figures(self) -> dict[str, int]:
+        """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+        return self._runner.run(self._client.pool_figures)
+
     def health_check(self) -> ServerHealth:
         """Whether the database answers; never raises for a database that does not."""
         return self._runner.run(self._client.health_check)
@@ -1688,6 +1920,8 @@ class SyncRetriever(SyncCollection):
             stored; refused where it was learned with another model.
         query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
             `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
+        search_defaults: Arguments of searches that their calls may leave out.
+        fallback: Asked when a search has found nothing, as the `fallback` of `Collection.search`.
     """
 
     def __init__(
@@ -1725,8 +1959,10 @@ class SyncRetriever(SyncCollection):
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        search_defaults: SearchDefaults = NO_DEFAULTS,
+        fallback: DocumentRetriever | None = None,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration, query_log=query_log)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration, query_log=query_log, search_defaults=search_defaults, fallback=fallback)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -2000,6 +2236,8 @@ def connect_sync(
     cached_queries: int = DEFAULT_QUERIES,
     query_log: QueryLogMode | QueryLogOptions = "off",
     keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
+    role: str | None = None,
+    search_defaults: SearchDefaults = NO_DEFAULTS,
 ) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
-    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes)
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)

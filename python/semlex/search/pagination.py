@@ -185,10 +185,10 @@ def _content_of(cursor: object) -> dict[str, Any]:
     if urlsafe_b64encode(raw).rstrip(b"=").decode() != cursor:  # an ending that base64 leaves unread
         _refuse(A_CURSOR, "another text")
     version, checksum, body = raw[:1], raw[1 : 1 + CHECKSUM_BYTES], raw[1 + CHECKSUM_BYTES :]
-    if version != VERSION:
-        _refuse(f"a cursor of version {VERSION[0]}; search anew", f"version {version[0]}, or a damaged one")
     if checksum != _checksum(version + body):
-        _refuse(A_CURSOR, "a damaged one")
+        _refuse(A_CURSOR, "another text, or a damaged one")
+    if version != VERSION:
+        _refuse(f"a cursor of version {VERSION[0]}; search anew", f"one of version {version[0]}")
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

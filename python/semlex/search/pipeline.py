@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
 from semlex.search.pagination import next_cursor, opened_list, ranked_list
@@ -16,6 +17,8 @@ from semlex.search.state import SearchState
 from semlex.search.thresholds import check_similarity
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 from semlex.store.schema.calibration import curve_in_use
+from semlex.telemetry.names import DOCUMENTS, FAILED_LEGS, HITS, MODE, QUERY_TEXT, SEARCHES, TOP_K, Work
+from semlex.telemetry.spans import Span, span, takes_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,13 +52,25 @@ class SearchPipeline:
 
     async def run(self, request: Request) -> SearchResults:
         """Chooses the legs, embeds the query, finds and loads hits, reranks them, and makes the results of them."""
-        state = self.begin(request)
-        await embed_query(state, self._opened)
-        found = await self.find(state, self._opened)
-        return await self.results(state, found)
+        with self._span(request.top_k) as told:
+            state = self.begin(request)
+            await embed_query(state, self._opened)
+            found = await self.find(state, self._opened)
+            results = await self.results(state, found)
+            if told.is_recorded:
+                told.note(_told(request, found, results))
+        return results
 
     async def run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
         """The same for many requests, whose queries are embedded in one batch and answered in one snapshot."""
+        with self._span(None, len(requests)):
+            return await self._run_many(requests)
+
+    def _span(self, top_k: int | None, searches: int = 1) -> Span:
+        collection = self._opened.info.names.collection
+        return span(Work.RETRIEVAL, collection, {TOP_K: top_k, SEARCHES: searches})
+
+    async def _run_many(self, requests: Sequence[Request]) -> list[SearchResults]:
         states = [self.begin(request) for request in requests]
         await embed_queries(states, self._opened)
 
@@ -105,3 +120,14 @@ class SearchPipeline:
         state.warnings += notes
         cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
         return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor, curve=curve)
+
+
+def _told(request: Request, found: Found, results: SearchResults) -> dict[str, Any]:
+    """What the span of a search says at its end."""
+    failed = [name for name, leg in found.results.items() if leg.error is not None]
+    told: dict[str, Any] = {MODE: results.mode, HITS: len(results), FAILED_LEGS: failed or None}
+    if takes_content():
+        scored = [(hit.id, hit.fused_score if hit.rerank_score is None else hit.rerank_score) for hit in results]
+        hits = [{"id": id_, "score": score} for id_, score in scored]
+        told |= {QUERY_TEXT: request.text, DOCUMENTS: json.dumps(hits)}
+    return told

@@ -10,14 +10,17 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError, SearchTimeoutError, SemlexError
+from semlex.models.model_names import short_name
 from semlex.store.query.leg import failed_leg
+from semlex.telemetry.names import DIMENSIONS, SERVER, TEXTS, Work
+from semlex.telemetry.spans import Span, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from semlex.open_collection import OpenCollection
+    from semlex.open_collection import OpenCollection, OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
 
@@ -51,9 +54,10 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
         state.query_cached = made is not None
         if made is None:
             async with asyncio.timeout(limit) as deadline:
-                made = await opened.executor.query(
-                    opened.query_cache.embed, embedder, identity, request.text, model=embedder
-                )
+                with embedding_span(models, 1):
+                    made = await opened.executor.query(
+                        opened.query_cache.embed, embedder, identity, request.text, model=embedder
+                    )
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
         made = reason
     _take(state, made, time.perf_counter() - started, is_late=deadline is not None and deadline.expired())
@@ -85,15 +89,38 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
     started = time.perf_counter()
     made: Sequence[NDArray[np.float32] | Exception]
     try:
-        made = await opened.executor.query(
-            opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
-        )
+        with embedding_span(models, len(asked)):
+            made = await opened.executor.query(
+                opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
+            )
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
         made = [reason] * len(asked)
     seconds = time.perf_counter() - started
     for own, vector in zip(asked.values(), made, strict=True):
         for state in own:
             _take(state, vector, seconds, is_late=False)
+
+
+def embedding_span(models: OpenModels, texts: int) -> Span:
+    """The span of a call of an embedding model.
+
+    Args:
+        models: Of the collection.
+        texts: How many are embedded.
+    """
+    version = models.version
+    return span(
+        Work.EMBEDDINGS,
+        "" if version is None else short_name(version.model),
+        {DIMENSIONS: None if version is None else version.dimensions, SERVER: _host(models), TEXTS: texts},
+        is_call=_host(models) is not None,
+    )
+
+
+def _host(models: OpenModels) -> str | None:
+    """Where texts are sent, for a model behind a server."""
+    host: str | None = getattr(models.embedder, "host", None)
+    return host
 
 
 def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: float, *, is_late: bool) -> None:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
-import numpy as np
-
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
@@ -21,6 +19,7 @@ from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
 from semlex.types.results import SearchMode
+from semlex.types.vectors import checked_array
 from semlex.validation import (
     check_parameters,
     check_range,
@@ -32,6 +31,7 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.filters.forms import Boosts, Filters
@@ -51,35 +51,6 @@ EXACT_ROWS = 20_000
 MAX_EXACT_ROWS = 1_000_000
 # Far below what the server's own time limits can hold.
 MAX_DEADLINE_SECONDS = 1_000_000
-
-
-def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
-    """Vectors as float32, the precision in which they are stored and compared.
-
-    Args:
-        values: Numbers: a list or an array of any float or integer type.
-        dimensions: Number of axes.
-
-    Raises:
-        ValidationError: No numbers, rows of different lengths, an array with a mask, or another number of axes.
-    """
-    name = "vector" if dimensions == 1 else "embeddings"
-    if isinstance(values, np.ma.MaskedArray):
-        # Its masked elements would become numbers.
-        limit = "an array without a mask, such as values.filled(0)"
-        raise ValidationError(refuse(name, "wrong_type", limit, "masked array"))
-    try:
-        given = np.asarray(values)
-    except (ValueError, TypeError, OverflowError, RuntimeError):
-        # The reason quotes the value.
-        raise ValidationError(refuse(name, "wrong_dtype", "float32", "ragged or not numbers")) from None
-    if given.dtype.kind not in "fiu":
-        raise ValidationError(refuse(name, "wrong_dtype", "float32", str(given.dtype)))
-    if given.ndim != dimensions or given.shape[-1] == 0:
-        expected = "(d,)" if dimensions == 1 else "(n, d)"
-        raise ValidationError(refuse(name, "wrong_shape", expected, str(given.shape)))
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
-        return np.ascontiguousarray(given, dtype=np.float32)
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:
@@ -163,7 +134,7 @@ class Request:
         *,
         query: str | SearchQuery | None,
         vector: ArrayLike | None,
-        top_k: int,
+        top_k: int | None,
         filters: Filters | None,
         names: Names,
         mode: SearchMode | None,
@@ -183,8 +154,13 @@ class Request:
         probes: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        default_top_k: int = DEFAULT_TOP_K,
+        oversampling: float | None = None,
     ) -> Request:
         """Checks the arguments of a search.
+
+        `default_top_k` is for a call without `top_k` whose query brings none; `oversampling` times the number of
+        results is that of the candidates, where neither these nor groups are asked for.
 
         Raises:
             ValidationError: What is wrong with the query, the vector, top_k or the filters.
@@ -192,6 +168,7 @@ class Request:
         """
         if isinstance(query, SearchQuery):
             query, vector, top_k, filters = _parts_of(query, vector, top_k, filters)
+        top_k = default_top_k if top_k is None else top_k
         array = None if vector is None else checked_array(vector, 1)
         SearchQuery(query, None if array is None else (1.0,), top_k)  # has the rules of text and top_k
         faults = [] if array is None else vector_faults(array)
@@ -207,6 +184,7 @@ class Request:
         if max_results is not None:
             check_parameters(whole_number_errors("max_results", max_results, top_k, MAX_TOP_K))
             least, named = max_results, "max_results"
+        candidates = oversampled(candidates, oversampling, least, group_by)
         if not (candidates is None or (_is_integer(candidates) and least <= candidates <= MAX_CANDIDATES)):
             raise ConfigurationError(
                 f"candidates must be between {named} ({least}) and {MAX_CANDIDATES:,}; got {shown(candidates)}"
@@ -296,6 +274,13 @@ def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Re
     return requests
 
 
+def oversampled(candidates: int | None, oversampling: float | None, most: int, group_by: object) -> int | None:
+    """The candidates that are asked for; else, where nothing is grouped, so many times the number of results."""
+    if candidates is not None or oversampling is None or group_by is not None:
+        return candidates
+    return min(max(most, round(oversampling * most)), MAX_CANDIDATES)
+
+
 def check_deadline(deadline: float | None) -> None:
     """Refuses what is no number of seconds.
 
@@ -329,12 +314,12 @@ def checked_group_size(group_by: object, group_size: object, top_k: int, max_res
 
 
 def _parts_of(
-    query: SearchQuery, vector: ArrayLike | None, top_k: int, filters: Filters | None
+    query: SearchQuery, vector: ArrayLike | None, top_k: int | None, filters: Filters | None
 ) -> tuple[str | None, ArrayLike | None, int, Filters | None]:
     """Text, vector, top_k and filters of a query that brings them all; what is given twice is refused."""
     twice = {
         "vector": vector is not None,
-        "top_k": top_k not in (DEFAULT_TOP_K, query.top_k),
+        "top_k": top_k not in (None, DEFAULT_TOP_K, query.top_k),
         "filters": filters is not None,
     }
     if any(twice.values()):

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.errors import ModelError
+from semlex.models.model_names import short_name
+from semlex.telemetry.names import SERVER, TEXTS, Work
+from semlex.telemetry.spans import Span, span
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -34,8 +37,9 @@ async def rerank(
     texts = [hit.content for _, hit in hits]
     try:
         async with asyncio.timeout(request.remaining()) as deadline:
-            judged = await executor.query(reranker.score, request.text, texts, model=reranker)
-        scores = _usable_scores(judged, len(texts))
+            with rerank_span(reranker, len(texts)):
+                judged = await executor.query(reranker.score, request.text, texts, model=reranker)
+        scores = usable_scores(judged, len(texts))
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the fused answer stands
         # The kind alone: a model's message may quote the query or a document.
         is_late = deadline is not None and deadline.expired()
@@ -44,6 +48,18 @@ async def rerank(
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)
     return by_scores(hits, scores), reranker.identity
+
+
+def rerank_span(reranker: Reranker, texts: int) -> Span:
+    """The span of a call of a reranker.
+
+    Args:
+        reranker: The model.
+        texts: How many are judged.
+    """
+    host = getattr(reranker, "host", None)
+    name = short_name(reranker.identity.partition("@")[0])
+    return span(Work.RERANK, name, {TEXTS: texts, SERVER: host}, is_call=host is not None)
 
 
 def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
@@ -78,7 +94,7 @@ def over_probability(hits: Hits, least: float | None, reranked_by: str | None) -
     return [], [f"nothing reaches min_rerank={least:g}; the best of {len(hits)} candidates has {best:.3f}"]
 
 
-def _usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
+def usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
     """The scores that a reranker gave."""
     scores = np.asarray(made, dtype=np.float32)
     if scores.shape != (count,) or not np.isfinite(scores).all():

@@ -295,8 +295,8 @@ class Retrieval:
         weight = vector_weight(state.request.weights, declared)
         results, union = candidates.results, candidates.union
         scores = candidates.scores or await completed_scores(snapshot, results, union)
-        spread = spread or await self._calibration(state).spread(snapshot)
-        return fuse_completed(results, union, scores, spread=spread, weight=weight)
+        state.spread = spread or await self._calibration(state).spread(snapshot)
+        return fuse_completed(results, union, scores, spread=state.spread, weight=weight)
 
     def _calibration(self, state: SearchState) -> Calibration:
         return Calibration(self._sample, state.collection, query_vector(state))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from semlex.search.thresholds import LeftOut
     from semlex.store.query.chunks import DocumentKey
     from semlex.store.query.leg import Key, LegResult
+    from semlex.store.query.score_calibration import Spread
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.results import SearchResult
 
@@ -32,6 +33,7 @@ class SearchState:
         with_phrases: Whether chunks without the query's phrases are left out.
         timings: Stage -> milliseconds.
         warnings: What the user should know.
+        spread: What the cosines were measured against by completed fusion; None where it took no place.
     """
 
     request: Request
@@ -43,6 +45,7 @@ class SearchState:
     with_phrases: bool = True
     timings: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    spread: Spread | None = None
 
     def add_time(self, stage: str, seconds: float) -> None:
         """Adds to the time of a stage."""

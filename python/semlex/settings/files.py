@@ -1,17 +1,10 @@
-"""The files that settings come from: the user's own, and ``semlex.toml`` of the working directory.
-
-Whoever writes into a folder that others clone or share writes its ``semlex.toml``, too. What such a file says about
-addresses, servers and paths counts only when the user has trusted the folder, and only as long as the file stays as it
-was then. What is trusted stands in ``trusted.json`` beside the user's own settings file: folder -> SHA-256 of the file.
-"""
+"""The files that settings stand in: which there are, their bytes, TOML and JSON, and the line of a key."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,10 +14,10 @@ import platformdirs
 from semlex.errors import ConfigurationError
 
 FOLDER_FILE = "semlex.toml"
+PROJECT_FILE = "pyproject.toml"
 OWN_FILE = "config.toml"
 OWN_FILE_VARIABLE = "SEMLEX_CONFIG"
-MODELS = "models"
-MODELS_VARIABLE = "SEMLEX_MODELS"
+JSON_SUFFIX = ".json"
 
 
 def own_file() -> Path:
@@ -45,8 +38,8 @@ def own_file() -> Path:
     return path
 
 
-def read_own_file() -> dict[str, Any]:
-    """What the user's own settings file holds; nothing when it does not exist.
+def read_own_bytes() -> bytes:
+    """The bytes of the user's own settings file; none when it does not exist.
 
     Raises:
         ConfigurationError: It is named by ``SEMLEX_CONFIG`` and not there, or cannot be read.
@@ -56,16 +49,7 @@ def read_own_file() -> dict[str, Any]:
         raise ConfigurationError(
             f"{OWN_FILE_VARIABLE} names {path}, which does not exist; make it, or unset the variable"
         )
-    return read_file(path)
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """What a settings file holds; nothing when it does not exist.
-
-    Raises:
-        ConfigurationError: It cannot be read, or is no TOML; the message names file, line and column.
-    """
-    return parse(path, read_bytes(path))
+    return read_bytes(path)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -78,22 +62,19 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; mend its rights, or move it away") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no path has such characters"
+        raise ConfigurationError(f"{path} cannot be read: {reason}; mend its rights, or move it away") from None
 
 
 def parse(path: Path, content: bytes) -> dict[str, Any]:
-    """What the bytes of a settings file say.
+    """What the bytes of a TOML file say.
 
     Raises:
         ConfigurationError: They are no TOML; the message names file, line and column, and shows nothing of the content.
     """
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
-        raise ConfigurationError(f"{path}:{line}:{column}: not UTF-8; save the file as UTF-8") from None
+        return tomllib.loads(_decoded(path, content))
     except RecursionError:
         raise ConfigurationError(f"{path}: lists within lists, too deep to be read; no setting needs them") from None
     except tomllib.TOMLDecodeError as error:
@@ -106,103 +87,92 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
         raise ConfigurationError(f"{path}:{where}: {kind}; a line is NAME = VALUE, with texts between quotes") from None
 
 
-def named_models() -> list[str]:
-    """Models that the user has named beforehand: those of ``SEMLEX_MODELS`` and of the own settings file.
+def parse_json(path: Path, content: bytes) -> Any:
+    """What the bytes of a JSON file say; nothing when there are none.
 
     Raises:
-        ConfigurationError: The own settings file cannot be read, or its list is none.
+        ConfigurationError: They are no JSON, or a name stands twice in an object.
     """
-    return model_names(os.environ.get(MODELS_VARIABLE, "")) + model_names(read_own_file().get(MODELS, []))
-
-
-def model_names(value: object) -> list[str]:
-    """A list of models: names with commas between them, or a list of names.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
-    entries = value.split(",") if isinstance(value, str) else value
-    if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, str) for entry in entries):
-        raise ConfigurationError(f'{MODELS} must be a list of names, for example {MODELS} = ["ollama:qwen3-embedding"]')
-    return [entry.strip() for entry in entries if entry.strip()]
-
-
-def is_trusted(folder: Path, content: bytes) -> bool:
-    """Whether the user has trusted a folder, and its settings file as it is now.
-
-    Args:
-        folder: The folder.
-        content: Its settings file.
-    """
-    return trusted_folders().get(str(folder.resolve())) == _digest(content)
-
-
-def trusted_folders() -> dict[str, str]:
-    """Folder -> SHA-256 of its settings file when it was trusted.
-
-    Raises:
-        ConfigurationError: The list cannot be read.
-    """
-    path = _trust_file()
-    content = read_bytes(path)
     try:
-        found = json.loads(content) if content else {}
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ConfigurationError(f"{path} is not what semlex wrote; delete it, and trust the folders again")
+        return json.loads(_decoded(path, content), object_pairs_hook=_object) if content.strip() else {}
+    except RecursionError:
+        raise ConfigurationError(f"{path}: lists within lists, too deep to be read; no setting needs them") from None
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; it must be JSON") from None
+    except _TwiceError as error:
+        raise ConfigurationError(f"{path}: {error} stands twice in one object; leave one of both out") from None
+
+
+class _TwiceError(ValueError):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for name in names if names.count(name) > 1))
     return found
 
 
-def trust(folder: Path) -> Path:
-    """Trusts a folder and its settings file as it is now.
-
-    Returns:
-        The file that is trusted.
+def project_table(path: Path) -> dict[str, Any] | None:
+    """The table ``[tool.semlex]`` of a ``pyproject.toml``; None when there is none.
 
     Raises:
-        ConfigurationError: The folder has no settings file, or the list cannot be written.
+        ConfigurationError: The file cannot be read, or is no TOML.
     """
-    file = folder.resolve() / FOLDER_FILE
-    if not file.is_file():
-        raise ConfigurationError(f"there is no {file}; name the folder that holds a {FOLDER_FILE}")
-    content = read_bytes(file)
-    parse(file, content)
-    _write_trusted(trusted_folders() | {str(folder.resolve()): _digest(content)})
-    return file
+    content = read_bytes(path)
+    if b"semlex" not in content:
+        return None  # what other programs' files look like is not for us to judge
+    tool = parse(path, content).get("tool")
+    table = tool.get("semlex") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigurationError(f"{path}: tool.semlex must be a table, [tool.semlex]")
+    return table
 
 
-def untrust(folder: Path) -> bool:
-    """Trusts a folder no longer; returns whether it was trusted.
+def as_bytes(table: dict[str, Any]) -> bytes:
+    """A table of a file as bytes that change when it does."""
+    return json.dumps(table, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
 
-    Raises:
-        ConfigurationError: The list cannot be written.
+
+def line_of(content: bytes, section: str, key: str) -> int | None:
+    """The line on which a key of a TOML file is set; None where that is not certain.
+
+    The parser tells values, not lines. What looks like the key is believed where the lines before are TOML without it,
+    and the lines up to it are not.
+
+    Args:
+        content: The file.
+        section: Its table, with dots; empty for the top.
+        key: Its name there.
     """
-    found = trusted_folders()
-    if found.pop(str(folder.resolve()), None) is None:
-        return False
-    _write_trusted(found)
+    lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    sets = re.compile(rf"""(^|[\s.{{,"'\[]){re.escape(key)}["']?\s*[=.\]]""")
+    where = [name for name in (*section.split("."), key) if name]
+    for number, line in enumerate(lines, 1):
+        if sets.search(line) and _has(lines[: number - 1], where) is False and _has(lines[:number], where) is not False:
+            return number
+    return None
+
+
+def _has(lines: list[str], where: list[str]) -> bool | None:
+    """Whether lines of TOML set a key; None where they are none, because a value goes on."""
+    try:
+        table: Any = tomllib.loads("\n".join(lines))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+    for name in where:
+        if not isinstance(table, dict) or name not in table:
+            return False
+        table = table[name]
     return True
 
 
-def _trust_file() -> Path:
-    return own_file().with_name("trusted.json")
-
-
-def _write_trusted(folders: dict[str, str]) -> None:
-    path = _trust_file()
+def _decoded(path: Path, content: bytes) -> str:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # A file of its own, moved into place: nobody reads half of a list. It is readable by its owner alone.
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(folders, file, indent=2, sort_keys=True)
-        Path(name).replace(path)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}; {OWN_FILE_VARIABLE} names another place for your settings"
-        ) from None
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+        raise ConfigurationError(f"{path}:{line}:{column}: not UTF-8; save the file as UTF-8") from None

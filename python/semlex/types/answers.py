@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from semlex.types.display.elements import bold, figure, joined, notes, paragraph, table, text
+from semlex.types.display.texts import shortened
 from semlex.types.documents import json_value
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ MIN_COVERAGE = 0.25
 MIN_SIMILARITY = 0.35
 Verdict = Literal["exact", "normalised", "altered", "not found", "unknown source"]
 # Verdicts that say: these words stand there.
+SHOWN_CITATIONS = 10
 VERIFIED: frozenset[Verdict] = frozenset({"exact", "normalised"})
 
 
@@ -80,6 +83,11 @@ class AnswerSentence:
         numbers = dict.fromkeys(citation.source for citation in self.citations)
         return f"{self.text} {''.join(f'[{number}]' for number in numbers)}" if numbers else self.text
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, and whether it is supported, of JSON's types only."""
+        values: dict[str, Any] = json_value(self)
+        return values | {"is_supported": self.is_supported}
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -122,6 +130,29 @@ class Answer:
     usage: Usage = field(default_factory=Usage)
     timings: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """The answer, or why there is none, and what it cites, a line each; shortened."""
+        if self.refused is not None:
+            return f"Answer: none; {shortened(self.refused, 200)}"
+        cited = [f"  [{one.source}] {shortened(one.place, 60)}  {one.verdict}" for one in self.citations]
+        more = [f"  … and {len(cited) - SHOWN_CITATIONS} more"] if len(cited) > SHOWN_CITATIONS else []
+        head = f"Answer, confidence {self.confidence:.2f}: {shortened(self.text, 600)}"
+        return "\n".join([head, *cited[:SHOWN_CITATIONS], *more])
+
+    def _repr_html_(self) -> str:
+        """Question, sentences, and a table of what they cite, which notebooks show."""
+        answer = self.text if self.refused is None else self.refused
+        rows = [
+            [text(f"[{one.source}]"), text(one.place), text(one.quote), text(one.verdict)] for one in self.citations
+        ]
+        cited = [table(["", "place", "quote", "verdict"], rows)] if rows else []
+        confidence = (
+            [] if self.refused is not None else [paragraph(joined([text("confidence "), figure(self.confidence)]))]
+        )
+        return joined(
+            [paragraph(bold(self.question)), paragraph(text(answer)), *cited, *confidence, notes(self.warnings)]
+        )
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from semlex.errors import FieldError, ValidationError
+from semlex.types.display.texts import shortened
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document, utc_now
 from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
 
@@ -82,6 +83,11 @@ class ChunkMetadata:
             raise ValidationError(errors)
         return cls(**values)
 
+    def __repr__(self) -> str:
+        """Id, document, and the beginning of the text."""
+        place, text = shortened(self.source_document, 80), shortened(self.chunk_text, 80)
+        return f"{type(self).__name__}(chunk_id={shortened(self.chunk_id, 80)!r}, source_document={place!r}, {text!r})"
+
     @property
     def heading_path(self) -> tuple[str, ...]:
         """The titles above the text, outermost first, without the empty ones."""
@@ -94,7 +100,7 @@ class ChunkMetadata:
         return Document(self.chunk_text, metadata, self.chunk_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class VectorDocument(ChunkMetadata):
     """A chunk with its vector.
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from semlex.types.display.elements import LINE_END, bold, joined, notes, paragraph, table, text
+from semlex.types.display.texts import shortened
+from semlex.types.documents import json_value
 
 if TYPE_CHECKING:
     from semlex.types.results import SearchResult, SearchResults
+
+SHOWN_SOURCES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,19 @@ class ContextSource:
     same_as: tuple[str, ...] = ()
     introduction: str = ""
 
+    def __repr__(self) -> str:
+        """Number, place, and the beginning of the passage."""
+        return f"ContextSource([{self.number}] {shortened(self.place, 80)}: {shortened(self.text, 80)!r})"
+
     @property
     def place(self) -> str:
         """Document and page where it has pages, else document and line, as ``keys.md:9``."""
         return place_of(self.document, self.line, self.page)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the hits, of which their ids stand for them, of JSON's types only."""
+        values: dict[str, Any] = json_value(replace(self, hits=()))
+        return values | {"hits": [hit.id for hit in self.hits], "place": self.place}
 
 
 def place_of(document: str, line: int | None, page: int | None) -> str:
@@ -85,3 +100,36 @@ class Context:
     warnings: tuple[str, ...] = field(default=())
     mark: str = ""
     counter: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the hits of the search, of JSON's types only."""
+        return {
+            "text": self.text,
+            "mark": self.mark,
+            "tokens": self.tokens,
+            "counter": self.counter,
+            "sources": [source.to_dict() for source in self.sources],
+            "left_out": [{"id": hit.id, "place": hit.place} for hit in self.left_out],
+            "warnings": list(self.warnings),
+        }
+
+    def __repr__(self) -> str:
+        """How much there is, and the first passages, a line each."""
+        lines = [f"  [{one.number}] {shortened(one.place, 60)}  {shortened(one.text, 60)}" for one in self.sources]
+        more = [f"  … and {len(lines) - SHOWN_SOURCES} more"] if len(lines) > SHOWN_SOURCES else []
+        head = f"Context: {len(lines)} passages, {self.tokens:,} tokens, {len(self.left_out)} hits left out"
+        return "\n".join([head, *lines[:SHOWN_SOURCES], *more])
+
+    def _repr_html_(self) -> str:
+        """The passages as a table, which notebooks show."""
+        rows = [
+            [
+                text(f"[{one.number}]"),
+                joined([text(one.place), LINE_END, text(one.headings)]) if one.headings else text(one.place),
+                text(one.text),
+            ]
+            for one in self.sources
+        ]
+        size = bold(f"{self.tokens:,} tokens")
+        left = text(f", {len(self.left_out):,} hits left out")
+        return joined([paragraph(joined([size, left])), table(["", "place", "passage"], rows), notes(self.warnings)])

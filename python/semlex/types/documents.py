@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+from semlex.types.display.texts import shortened
 
 # Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
 # one call from occupying the server.
@@ -55,12 +60,16 @@ class Document:
     timestamp_start: str | None = None
     timestamp_end: str | None = None
 
+    def __repr__(self) -> str:
+        """Id, and the beginning of the text."""
+        return f"{type(self).__name__}(id={shortened(self.id, 80)!r}, content={shortened(self.content, 80)!r})"
+
     def to_dict(self) -> dict[str, Any]:
         """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
-        return {one.name: json_value(getattr(self, one.name)) for one in fields(self)}
+        return {name: json_value(getattr(self, name)) for name in _names(self)}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StoredChunk(Document):
     """A document as it is stored, with its position in what it was read from. Storing it again does not move it.
 
@@ -85,12 +94,24 @@ class StoredChunk(Document):
     page: int | None = None
 
 
+def _names(value: Any) -> Iterable[str]:
+    """The names of a dataclass's fields; `fields` makes a list of more at every call."""
+    names: dict[str, Any] = value.__dataclass_fields__
+    return names
+
+
+# What most values are.
+_PLAIN = frozenset({str, int, float, bool})
+
+
 def json_value(value: Any) -> Any:
     """The value in JSON's types."""
+    if value is None or type(value) in _PLAIN:
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: json_value(getattr(value, one.name)) for one in fields(value)}
+        return {name: json_value(getattr(value, name)) for name in _names(value)}
     return [json_value(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from semlex.types.display.elements import Html, bold, joined, notes, paragraph, table, text
+from semlex.types.display.texts import shortened
 from semlex.types.documents import json_value
+
+SHOWN_VALUES, SHOWN_FIELDS = 5, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,23 @@ class Facet:
     values: list[FacetValue]
     left_out: int = 0
 
+    def __repr__(self) -> str:
+        """The field with its most frequent values on one line."""
+        values = ", ".join(f"{shortened(str(one.value), 24)} ({one.count:,})" for one in self.values[:SHOWN_VALUES])
+        left = len(self.values) - SHOWN_VALUES + self.left_out
+        more = f", … and {left:,} more" if left > 0 else ""
+        return f"Facet {shortened(self.field, 40)}: {values}{more}"
+
+    def _repr_html_(self) -> str:
+        """The values as a table, which notebooks show."""
+        return _table(self)
+
+
+def _table(facet: Facet) -> Html:
+    rows = [[text(str(one.value)), text(f"{one.count:,}")] for one in facet.values]
+    more = [paragraph(text(f"… and {facet.left_out:,} more values"))] if facet.left_out else []
+    return joined([table([facet.field, "chunks"], rows), *more])
+
 
 class Facets(dict[str, Facet]):
     """The values of fields, by the names of the fields.
@@ -61,6 +82,17 @@ class Facets(dict[str, Facet]):
         self.exact = exact
         self.chunks = chunks
         self.warnings = warnings or []
+
+    def __repr__(self) -> str:
+        """What was counted, and the first fields, a line each."""
+        fields = [f"  {facet!r}" for facet in list(self.values())[:SHOWN_FIELDS]]
+        more = [f"  … and {len(self) - SHOWN_FIELDS:,} more fields"] if len(self) > SHOWN_FIELDS else []
+        return "\n".join([f"Facets of {'' if self.exact else 'at least '}{self.chunks:,} chunks", *fields, *more])
+
+    def _repr_html_(self) -> str:
+        """What was counted, and a table for each field, which notebooks show."""
+        counted = bold(f"{'' if self.exact else 'at least '}{self.chunks:,} chunks")
+        return joined([paragraph(counted), *map(_table, self.values()), notes(self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``facets``, the fields with their values: of JSON's types only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from semlex.types.display.hits import hit_lines, hit_table
 from semlex.types.documents import json_value
 from semlex.types.results import SearchResult
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 Merge = Literal["calibrated", "ranks"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class KnowledgeHit(SearchResult):
     """A hit of one of several collections. Its `rank` is its place among all of them.
 
@@ -57,6 +58,14 @@ class KnowledgeResults(list[KnowledgeHit]):
         self.skipped = skipped or {}
         self.warnings = [f"collection {name!r} was skipped: {why}" for name, why in self.skipped.items()]
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
+
+    def _repr_html_(self) -> str:
+        """The hits as a table, which notebooks show."""
+        return hit_table(self, self.warnings, collections=[hit.collection for hit in self])
+
+    def __repr__(self) -> str:
+        """How the answers were merged, and the first hits, a line each."""
+        return hit_lines(f"KnowledgeResults of {len(self.searched)} collections, merged by {self.merge}", self)
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `KnowledgeHit.to_dict`: of JSON's types only."""

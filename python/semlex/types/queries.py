@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from semlex.errors import FieldError, ValidationError
-from semlex.filters.forms import filter_tree
 from semlex.types.documents import utc_now
 from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors
 
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
 MAX_TOP_K = 1000
+MAX_OVERSAMPLING = 100
+# Of a section's chunks, of a hit's words: a share of nothing would be reached by everything.
+MIN_SHARE = 0.01
 DEFAULT_TOP_K = 5
 
 
@@ -56,6 +58,8 @@ class SearchQuery:
             object.__setattr__(self, "query_embedding", embedding)
             errors += faults
         errors += whole_number_errors("top_k", self.top_k, 1, MAX_TOP_K)
+        from semlex.filters.forms import filter_tree  # noqa: PLC0415 - the bounds above are for programs without filters
+
         try:
             filter_tree(self.filters)
         except ValidationError as error:

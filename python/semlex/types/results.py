@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import MissingExtraError, ValidationError
+from semlex.types.display.elements import bold, joined, paragraph
+from semlex.types.display.hits import hit_lines, hit_table
+from semlex.types.display.texts import shortened
 from semlex.types.documents import StoredChunk, json_value
 from semlex.validation import number_errors, whole_number_errors
 
@@ -116,11 +118,16 @@ class SearchResult(StoredChunk):
         if errors:
             raise ValidationError(errors)
 
+    def _repr_html_(self) -> str:
+        """The hit as a table of one row, which notebooks show."""
+        return hit_table([self])
+
     def __repr__(self) -> str:
         """Rank, id, place, and the scores that there are; the text is in `content`."""
-        parts = [f"rank={self.rank}", f"id={self.id!r}", *([f"place={place!r}"] if (place := self.place) else [])]
+        parts = [f"rank={self.rank}", f"id={shortened(self.id, SHOWN_ID)!r}"]
+        parts += [f"place={shortened(place, SHOWN_ID)!r}"] if (place := self.place) else []
         parts += [f"{name}={score:.4g}" for name in SCORES if (score := getattr(self, name)) is not None]
-        return f"SearchResult({', '.join(parts)})"
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
     def place(self) -> str:
@@ -142,6 +149,7 @@ class SearchResult(StoredChunk):
         return self.vector_score
 
 
+SHOWN_ID = 80
 RANKS = ("rank", "vector_rank", "keyword_rank")
 SCORES = (
     "vector_score",
@@ -208,6 +216,18 @@ class DocumentHits:
     root: str
     source_document: str
     hits: list[SearchResult]
+
+    def __repr__(self) -> str:
+        """The document, and its hits, a line each."""
+        return hit_lines(f"DocumentHits {self.rank}. {self._name}", self.hits)
+
+    def _repr_html_(self) -> str:
+        """The document with its hits as a table, which notebooks show."""
+        return joined([paragraph(bold(f"{self.rank}. {self._name}")), hit_table(self.hits)])
+
+    @property
+    def _name(self) -> str:
+        return shortened(self.source_document or "".join(hit.id for hit in self.hits[:1]), SHOWN_ID)
 
     def to_dict(self) -> dict[str, Any]:
         """Every attribute by its name, of JSON's types only."""
@@ -283,12 +303,6 @@ class SearchResults(list[SearchResult]):
         self.explanation = explanation
         self.route = route
 
-    def take_route(self, route: Route | None) -> None:
-        """Notes by which route the hits were found, with what went wrong when it was chosen."""
-        self.route = route
-        if route is not None and route.warning is not None:
-            self.warnings.append(route.warning)
-
     def to_dict(self) -> dict[str, Any]:
         """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""
         attributes: dict[str, Any] = json_value(vars(self))
@@ -296,7 +310,12 @@ class SearchResults(list[SearchResult]):
 
     def _repr_html_(self) -> str:
         """The hits as a table, which notebooks show."""
-        return _html_table(self)
+        return hit_table(self, self.warnings)
+
+    def __repr__(self) -> str:
+        """How the hits were found, and the first of them, a line each."""
+        how = f", fused by {self.fusion}" if self.fusion else ""
+        return hit_lines(f"SearchResults, {self.mode}{how}", self)
 
     def to_documents(self) -> list[LangChainDocument]:
         """The hits as documents of LangChain.
@@ -324,33 +343,9 @@ def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 
 
-TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "confidence")
-# Text as it is written, with its lines.
-EXCERPT_STYLE = "text-align: left; white-space: pre-wrap"
-
-
-def _html_table(results: SearchResults) -> str:
-    """A table with a row per hit, best first: rank, place, scores and excerpt; all text is escaped.
-
-    Columns of scores that no hit has are left out. Warnings stand below.
-    """
-    scores = [name for name in TABLE_COLUMNS if any(getattr(hit, name) is not None for hit in results)]
-    titles = ["", "place", *(name.removesuffix("_score") for name in scores), "excerpt"]
-    head = "".join(f"<th>{title}</th>" for title in titles)
-    rows = "".join(_row(hit, scores) for hit in results)
-    notes = "".join(f"<p>note: {escape(warning)}</p>" for warning in results.warnings)
-    if not results:
-        return f"<p>nothing found</p>{notes}"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
-
-
-def _row(hit: SearchResult, scores: list[str]) -> str:
-    place = escape(hit.place or hit.id)
-    heading = "".join(f"<br>{escape(' > '.join(hit.heading_path))}" for _ in hit.heading_path[:1])
-    figures = "".join(f"<td>{_figure(getattr(hit, name))}</td>" for name in scores)
-    excerpt = f'<td style="{EXCERPT_STYLE}">{escape(hit.excerpt or hit.content)}</td>'
-    return f"<tr><td>{hit.rank}</td><td>{place}{heading}</td>{figures}{excerpt}</tr>"
-
-
-def _figure(score: float | None) -> str:
-    return "" if score is None else f"{round(score, 3) + 0.0:.3f}"
+def with_route(results: SearchResults, route: Route | None) -> SearchResults:
+    """Notes by which route hits were found, with what went wrong when it was chosen."""
+    results.route = route
+    if route is not None and route.warning is not None:
+        results.warnings.append(route.warning)
+    return results

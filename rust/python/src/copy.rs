@@ -1,4 +1,4 @@
-//! `CopyEncoder` and `decode_copy`: columns to binary COPY and back.
+//! `CopyEncoder`, `decode_copy` and `decode_copy_buffers`: columns to binary COPY and back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyList, PyTuple};
 use semlex_core::field_error::{Code, FieldError, RuleError, sort_by_row};
-use semlex_core::pgcopy::{Batch, EncodeError, Malformed, Type, decode};
+use semlex_core::pgcopy::{Batch, EncodeError, Malformed, OwnedColumn, Type, decode};
 
 use crate::arrays::described;
+use crate::buffers;
 use crate::columns::Source;
 use crate::decoded::to_list;
 use crate::errors::{caught, detached, validation_error};
@@ -228,35 +229,53 @@ pub(crate) fn decode_copy<'py>(
     data: PyBackedBytes,
     types: Vec<String>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let unknown = |name: String| {
+    let columns = decoded(py, &data, &types)?;
+    caught(|| {
+        let lists = columns
+            .iter()
+            .map(|column| to_list(py, column))
+            .collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, lists)
+    })
+}
+
+/// Columns of buffers out of a binary COPY stream.
+#[pyfunction]
+pub(crate) fn decode_copy_buffers<'py>(
+    py: Python<'py>,
+    data: PyBackedBytes,
+    types: Vec<String>,
+) -> PyResult<Bound<'py, PyList>> {
+    let columns = decoded(py, &data, &types)?;
+    caught(|| {
+        let tuples = columns
+            .into_iter()
+            .map(|column| buffers::to_buffers(py, column))
+            .collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, tuples)
+    })
+}
+
+fn decoded(py: Python<'_>, data: &[u8], names: &[String]) -> PyResult<Vec<OwnedColumn>> {
+    let unknown = |name: &String| {
         RuleError::new(Code::UnknownType)
             .limit(Type::NAMES)
-            .at(None, &name)
+            .at(None, name)
     };
-    let types = types
-        .into_iter()
-        .map(|name| Type::parse(&name).ok_or(name))
+    let types = names
+        .iter()
+        .map(|name| Type::parse(name).ok_or_else(|| unknown(name)))
         .collect::<Result<Vec<_>, _>>();
-    let types = types.map_err(|name| validation_error(py, vec![unknown(name)], None))?;
-    match detached(py, || decode(&data, &types))? {
-        Ok(columns) => caught(|| {
-            let lists = columns
-                .iter()
-                .map(|column| to_list(py, column))
-                .collect::<PyResult<Vec<_>>>()?;
-            PyList::new(py, lists)
-        }),
-        Err(Malformed {
+    let types = types.map_err(|error| validation_error(py, vec![error], None))?;
+    detached(py, || decode(data, &types))?.map_err(|malformed| {
+        let Malformed {
             row,
             column,
             offset,
             reason,
-        }) => {
-            let field =
-                column.map_or_else(|| "stream".to_owned(), |column| format!("column {column}"));
-            let error =
-                RuleError::new(Code::MalformedCopy).actual(format!("byte {offset}: {reason}"));
-            Err(validation_error(py, vec![error.at(row, &field)], None))
-        }
-    }
+        } = malformed;
+        let field = column.map_or_else(|| "stream".to_owned(), |column| format!("column {column}"));
+        let error = RuleError::new(Code::MalformedCopy).actual(format!("byte {offset}: {reason}"));
+        validation_error(py, vec![error.at(row, &field)], None)
+    })
 }

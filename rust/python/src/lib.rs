@@ -5,6 +5,7 @@ mod analyzing;
 mod arguments;
 mod arrays;
 mod batching;
+mod buffers;
 mod cells;
 mod chunking;
 mod columns;
@@ -34,7 +35,7 @@ mod _core {
     use semlex_core::keyword::analyzer::{ANALYZER_VERSION, LANGUAGES};
 
     #[pymodule_export]
-    use crate::copy::{CopyEncoder, decode_copy};
+    use crate::copy::{CopyEncoder, decode_copy, decode_copy_buffers};
     #[pymodule_export]
     use crate::hashing::hash_rows;
     #[pymodule_export]

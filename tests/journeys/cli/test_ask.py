@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_trusted_names_no_model(asked: Shell) -> None:
 
 
 def test_wrong_options(asked: Shell) -> None:
-    assert "min_coverage" in asked(*QUESTION, "--min-coverage", "3", code=2).stderr
+    assert "--min-coverage" in asked(*QUESTION, "--min-coverage", "3", code=2).stderr
     assert "openai:MODEL" in asked(*QUESTION, "--chat-model", "gpt-5", code=2).stderr
 
 
@@ -94,6 +94,6 @@ def test_what_stands_around_hits(asked: Shell) -> None:
         (narrow,) = asked.objects(command, *QUESTION[1:], "--sections", "0.5", "--near-duplicates", "0.9")
         assert plain.keys() == given.keys() == narrow.keys()
         assert "sections" in asked(command, *QUESTION[1:], "--sections", "2", code=2).stderr
-        assert "near_duplicates" in asked(command, *QUESTION[1:], "--near-duplicates", "nan", code=2).stderr
+        assert "--near-duplicates" in asked(command, *QUESTION[1:], "--near-duplicates", "nan", code=2).stderr
     answer = asked("ask", *QUESTION[1:], "--sections", "0.5")
     assert "Rotate a key every ninety days. [1]" in answer.stdout

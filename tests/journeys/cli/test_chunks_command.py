@@ -63,3 +63,11 @@ def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
         retriever.index(tmp_path, chunk_tokens=60)
         stored = sorted(retriever.list(), key=lambda chunk: (chunk.source_document, chunk.char_start))
     assert [(one.source_document, one.content, one.line, one.heading_path, one.metadata) for one in stored] == shown
+
+
+def test_brackets_in_names_are_shown(shell: Shell) -> None:
+    # They are markup to the library that prints; a name that closes what nothing has opened ended the command.
+    for folder, name in (("[locale]", "a.md"), ("x[", "y].md")):
+        (shell.folder / folder).mkdir()
+        (shell.folder / folder / name).write_bytes(b"\xff\xfe\xfa")
+        assert f"{folder}/{name}: byte" in shell("chunks", ".", "--include", f"*{name}", code=5).stderr

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import semlex
 from semlex.cli.exit_codes import EXIT_CODES, exit_code
-from semlex.cli.options import VERBOSITY, question_last, verbosity_first
+from semlex.cli.manual.groups import VERBOSITY, command_first, verbosity_first
+from semlex.cli.manual.questions import open_numbered, question_last
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -30,6 +31,7 @@ from semlex.errors import (
     ValidationError,
     WorkAbandonedError,
 )
+from semlex.retriever.synchronous import SyncRetriever
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,6 +189,30 @@ def test_what_follows_two_dashes_stays_there(before: list[str], after: list[str]
     assert found == [*before, "--", *after] if after else found == before
 
 
+WORDS = st.lists(st.sampled_from(["word", "search", "-q", "--json", "-c", "--open", "3", "--"]))
+
+
+@given(WORDS)
+def test_a_command_is_moved_before_options_that_are_not_semlexs(arguments: list[str]) -> None:
+    found = command_first(arguments, ["search"], {"-q"})
+    assert sorted(found) == sorted(arguments)
+    begin = next((place for place, word in enumerate(arguments) if word != "-q"), 0)
+    if found != arguments:
+        assert arguments[begin].startswith("-")
+        assert found[begin] == "search"
+        assert [word for word in found if word != "search"] == [word for word in arguments if word != "search"]
+
+
+@given(WORDS)
+def test_open_without_a_number_is_that_of_the_first_hit(arguments: list[str]) -> None:
+    found = open_numbered(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    assert [word.replace("--open=1", "--open") for word in found] == arguments
+    assert found[end:] == arguments[end:]
+    for word, following in itertools.pairwise([*found[:end], "--"]):
+        assert word != "--open" or following == "3"
+
+
 # --- what is not there ----------------------------------------------------------------------------------------------
 
 
@@ -242,6 +268,28 @@ def test_ctrl_c_while_modules_are_loaded(program: Shell, tmp_path: Path, name: s
     assert "Error" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "told"),
+    [
+        ("checkup", ("checkup",), "interrupted\n"),
+        ("answer_stream", ("ask", "how"), "interrupted\n"),
+        ("search", ("search", "how"), "interrupted\n"),
+        ("embed_missing", ("embed",), "the same command goes on from there\n"),
+    ],
+)
+def test_ctrl_c_is_told_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, method: str, arguments: tuple[str, ...], told: str
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    shell("index", "docs", "--model", "none")
+    monkeypatch.setattr(SyncRetriever, method, interrupted)
+    said = shell(*arguments, code=130).stderr
+    assert said.endswith(told)
+    assert said.count("interrupted") == 1
+
+
 @pytest.mark.slow
 def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
@@ -256,3 +304,15 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
         )
         assert "Traceback" not in done.stderr
         assert "Broken" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--top-k", "--fusion", "--mode"])
+def test_a_page_takes_no_option_of_a_search(shell: Shell, option: str) -> None:
+    value = "3" if option == "--top-k" else "rrf"
+    refused = shell("search", "--after", "x", option, value, code=2)
+    assert f"--after, whose cursor is the search, takes no {option}" in refused.stderr
+
+
+@pytest.mark.parametrize("option", [("--json",), ("--fields", "name")])
+def test_a_migrations_sql_is_no_json(shell: Shell, option: tuple[str, ...]) -> None:
+    assert "--sql" in shell("migrate", "--sql", *option, code=2).stderr

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from semlex.cli.commands.whole_collection.create_index import _print_built
+from semlex.cli.terminal import messages
+from semlex.store.indexes.build import IndexesBuilt
+
 if TYPE_CHECKING:
     from tests.support.shell import Shell
 
@@ -72,3 +76,11 @@ def test_a_dry_run_builds_nothing(filled: Shell) -> None:
 )
 def test_what_is_refused(filled: Shell, options: list[str], words: str) -> None:
     assert words in " ".join(filled("create-index", "-c", "notes", *options, code=2).stderr.split())
+
+
+def test_brackets_in_a_warning_are_shown() -> None:
+    built = IndexesBuilt()
+    built.warnings.append("no index of [/a]: a lock")
+    with messages.capture() as shown:
+        _print_built(built)
+    assert shown.get() == "note: no index of [/a]: a lock\nnothing was missing\n"

@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from contextvars import copy_context
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import typer
 
-from semlex.cli.app import app
-from semlex.cli.exit_codes import EXIT_CODES
-from semlex.settings.load import SETTINGS, Settings
+from semlex.cli.exit_codes import MEANINGS
+from semlex.settings.foreign import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
+from semlex.settings.load import read_settings
+from semlex.settings.table import SETTINGS, camel
+from semlex.settings.values import Settings
+from tests.support.command_tree import RUNNABLE, TREE, parted
+from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
 from tests.support.folders import ROOT
+from tests.support.settings_forms import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.shell import Shell
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def examples() -> list[pytest.ParameterSet]:
-    found = []
-    for page in PAGES:
-        blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        found += [pytest.param(block, id=f"{page.name}-{number}") for number, block in enumerate(blocks)]
-    return found
+RUN_PAGES = (
+    *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),
+    *("doctor", "indexes", "joins", "observability", "query-log", "tuning-postgres", "why"),
+)
+# They go on until Ctrl-C, or ask a model that is not here.
+NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", examples())
+@pytest.mark.parametrize("example", documented_programs())
 def test_example_runs(example: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
-    make_server_folder(open_folder / "postgres")
-    environment = {**os.environ, "SEMLEX_DATA_DIR": str(open_folder)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_documented(example, open_folder, make_server_folder)
+
+
+def test_every_example_has_its_place() -> None:
+    """What runs with a framework is run by the tests beside it; nothing is left out."""
+    for framework in FRAMEWORKS:
+        tests = ROOT / "tests" / "frameworks" / framework / f"test_{framework}_documentation.py"
+        assert f'documented_programs("{framework}")' in tests.read_text(encoding="utf-8")
+        assert documented_programs(framework)
 
 
 @pytest.mark.slow
@@ -77,64 +82,87 @@ def code(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def runnable(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command that can be run, by its words."""
-    if not hasattr(command, "commands") or command.invoke_without_command:
-        yield name, command
-    for word, below in getattr(command, "commands", {}).items():
-        yield from runnable(below, f"{name} {word}".strip())
-
-
-def commands() -> dict[str, Any]:
-    return {name: command for name, command in runnable(typer.main.get_command(app)) if name}
-
-
 def test_the_guide_names_every_command() -> None:
-    known = commands()
-    named = set()
-    for cell in rows("guide.md", "## Commands"):
-        for example in code(cell[0]):
-            words = example.split()[1:]
-            found = [" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in known]
-            assert found or words[0] == "eval", example  # `semlex eval DIR` is `semlex eval run DIR`
-            named |= set(found[-1:])
-    assert named == set(known)
+    named = {parted(example.split()[1:])[0] for cell in rows("guide.md", "## Commands") for example in code(cell[0])}
+    assert named == set(RUNNABLE)
 
 
 def test_the_guide_names_every_exit_code() -> None:
-    named = [cell[0] for cell in rows("guide.md", "### Exit codes")]
-    assert named == re.findall(r"^ +(\d+)  ", EXIT_CODES, re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows("guide.md", "### Exit codes")} == MEANINGS
+
+
+def test_the_page_on_installing_names_every_extra() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {name for cell in rows("installing.md", "The extras:") for name in code(cell[0])} == declared.keys()
 
 
 def test_the_table_of_settings_is_that_of_the_command_line() -> None:
-    assert {setting.attribute for setting in SETTINGS} == {one.name for one in fields(Settings)} - {"origins"}
-    options = {option for command in commands().values() for one in command.params for option in one.opts}
+    assert {setting.attribute for setting in SETTINGS} == {one.name for one in fields(Settings)} - {
+        "origins",
+        "overridden",
+        "notes",
+        "files",
+    }
+    options = {option for command in RUNNABLE.values() for one in command.params for option in one.opts}
     cells = rows("settings.md", "# Settings")
     assert [code(cell[0]) for cell in cells] == [[setting.name] for setting in SETTINGS]
     for cell, setting in zip(cells, SETTINGS, strict=True):
-        assert code(cell[1]) == list(setting.variables)
-        assert set(code(cell[2])) <= options
+        assert code(cell[1]) == [f"[{setting.section}]", *setting.keys]
+        assert code(cell[2]) == list(setting.variables)
+        assert set(code(cell[3])) <= options
         built_in = Settings().value(setting)
         shown = "" if built_in in (None, ()) else f"{built_in:g}" if isinstance(built_in, float) else str(built_in)
-        assert cell[3] == (shown.lower() if isinstance(built_in, bool) else shown), setting.name
+        assert cell[4] == (shown.lower() if isinstance(built_in, bool) else shown), setting.name
+
+
+def test_the_page_of_settings_has_every_name_of_other_programs() -> None:
+    named = {name for cell in rows("settings.md", "### settings.json") for name in code(cell[0])}
+    special = {key for key in RAG_KEYS if key != "qa"} | {f"qa.{key}" for key in QA_KEYS}
+    plain = {camel(setting.name) for setting in SETTINGS}
+    assert named - {"embeddingModel", "topK", "rerankerModel"} == special - plain
+    variables = {name for cell in rows("settings.md", "## RAG_ variables") for name in code(cell[0])}
+    assert variables == {one for setting in SETTINGS for one in setting.others if one.startswith("RAG_")}
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert [f"`{name}`" in page for name in SERVER_VARIABLES] == [True, True, True]
+    leading = {
+        setting.name for setting in SETTINGS if setting.leads_away("http://x/v1#m") or setting.name == "query_log"
+    }
+    trust = page.split("## Trust\n")[1].split("##")[0]
+    others = {"embedding_model", "reranker_model", "chat_model", "enrichment_model"}
+    assert [name for name in leading - others if f"`{name}`" not in trust] == []
+
+
+def test_the_examples_of_files_are_settings() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    found = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert found
+    for example in found:
+        with world(own=example):
+            _, problems = read_settings()
+        assert problems == []
+
+
+def typed(page: Path) -> list[str]:
+    """The `semlex` commands that a page shows, in order; other programs (pip, pg_dump) are not run."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in blocks for line in re.findall(r"^\$ (semlex .*?)(?: \| .*)?$", block, re.MULTILINE)]
 
 
 def consoles() -> list[pytest.ParameterSet]:
-    """The `semlex` commands of the pages for everybody, in order; other programs (pip, pg_dump) are not run."""
-    found = []
-    for page in (
-        ROOT / "README.md",
-        *(ROOT / "docs" / f"{name}.md" for name in ("guide", "installing", "keep-in-step")),
-    ):
-        blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        lines = [
-            line
-            for block in blocks
-            for line in re.findall(r"^\$ (semlex .*)", block, re.MULTILINE)
-            if not line.endswith("--watch")  # goes on until Ctrl-C
-        ]
-        found.append(pytest.param(lines, id=page.name))
-    return found
+    """The commands of the pages whose commands need nothing but a collection."""
+    return [
+        pytest.param([line for line in typed(page) if not any(part in line for part in NOT_RUN)], id=page.name)
+        for page in (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in RUN_PAGES))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_shown_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in typed(page):
+        name, rest = parted(shlex.split(line, comments=True)[1:])
+        # What options set for a command ends with it.
+        copy_context().run(TREE[name].make_context, name, rest)
 
 
 @pytest.mark.slow
@@ -142,5 +170,6 @@ def consoles() -> list[pytest.ParameterSet]:
 def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     (shell.folder / "src").mkdir()
     (shell.folder / "src" / "keys.py").write_text("def rotate(key: str) -> str:\n    return key[::-1]\n")
+    shell("index", "docs", "-c", "handbook")
     for line in lines:
         shell(*shlex.split(line, comments=True)[1:])

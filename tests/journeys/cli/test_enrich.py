@@ -50,6 +50,23 @@ def test_files_with_lines(shell: Shell, command: str) -> None:
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", ["index", "sync", "enrich"])
+def test_chunks_without_their_line_end_with_a_code(shell: Shell, command: str) -> None:
+    def say_some(request: Request) -> str:
+        return json.dumps({"line": ""}) if "banana" in request.body["messages"][1]["content"] else say(request)
+
+    if command == "enrich":
+        shell("index", "docs", "--model", "none")
+    folder = () if command == "enrich" else ("docs",)
+    with chat_server(say_some) as double:
+        arguments = (command, *folder, "--model", "none", "--enrich", name(double), "--yes", "--json")
+        report = json.loads(shell(*arguments, code=5).stdout)
+        lines = report if command == "enrich" else (report.get("run") or report)["enrichment"]
+        assert (lines["chunks"], lines["failed"]) == (2, 1)
+    with chat_server(say) as double:
+        shell(command, *folder, "--model", "none", "--enrich", name(double), "--yes")
+
+
 def test_changed_files_say_that_lines_stay(shell: Shell) -> None:
     with chat_server(say) as double:
         shell("index", "docs", "--model", "none", "--chunk-tokens", "16", "--enrich", name(double), "--yes")
@@ -118,3 +135,17 @@ def test_a_folder_that_is_not_trusted_names_no_model(shell: Shell) -> None:
     (shell.folder / "semlex.toml").write_text('enrichment_model = "openai:spy"\n', encoding="utf-8")
     refused = shell("index", "docs", "--yes", code=2)
     assert "is not trusted" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("index", "docs"), ("sync", "docs"), ("enrich",)])
+def test_a_name_that_is_none_is_told_before_anybody_is_asked(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    shell("index", "docs", "--model", "none", "-c", "handbook")
+    refused = shell(*command, "--enrich", "blah", "-c", "handbook", "--model", "none", code=2)
+    assert "the language model must be" in refused.stderr
+    monkeypatch.setattr(enrich, "_can_ask", lambda: True)
+    monkeypatch.setattr(enrich.typer, "confirm", lambda *_, **__: pytest.fail("asked"))
+    refused = shell(*command, "--enrich", "blah", "-c", "handbook", "--model", "none", code=2)
+    assert "the language model must be" in refused.stderr
+    assert "tokens are sent" not in refused.stderr

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semlex.errors import ConfigurationError
-from semlex.settings import files
-from semlex.settings.load import SETTINGS, load_settings
+from semlex.settings import files, trust
+from semlex.settings.load import load_settings, named_models
+from semlex.settings.table import SETTINGS
 from tests.support.shell import run_here
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ LEADING_AWAY = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of a test; the own settings file is elsewhere, and not there yet."""
     for name in os.environ:
-        if name.startswith("SEMLEX_") or name == "DATABASE_URL":
+        if name.startswith(("SEMLEX_", "RAG_", "PG")) or name == "DATABASE_URL":
             monkeypatch.delenv(name)
     own = tmp_path / "own"
     own.mkdir()
@@ -86,7 +87,10 @@ def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: dict[str, object] = {"models": ["a/b"], "vector_storage": "halfvec", "use_reranking": False}
     samples |= {"query_log": "text", "stop_words": False, "dimensions": 8, "keep_alive": 5.5}
-    samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9}
+    samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9, "vector_index": "ivfflat"}
+    samples |= {"hnsw_m": 8, "hnsw_ef_construction": 99, "top_k": 7, "mode": "keyword", "fusion": "rrf"}
+    samples |= {"hybrid_weight": 0.25, "rrf_k": 20.5, "oversampling": 2, "min_similarity": -0.5, "route": "chat"}
+    samples |= {"use_database": False}
     for setting in SETTINGS:
         sample = samples.get(setting.name, "x")
         expected = setting.read(sample)
@@ -104,13 +108,13 @@ def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest
 
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
-    assert load_settings().url is None
+    assert load_settings().database_url is None
     monkeypatch.setenv("DATABASE_URL", URL)
-    assert load_settings().url == URL
+    assert load_settings().database_url == URL
     assert load_settings().origins["database_url"] == "DATABASE_URL"
     assert SECRET not in repr(load_settings())
     monkeypatch.setenv("SEMLEX_DATABASE_URL", "postgresql://other")
-    assert load_settings().url == "postgresql://other"
+    assert load_settings().database_url == "postgresql://other"
 
 
 @pytest.mark.parametrize("line", LEADING_AWAY)
@@ -120,18 +124,18 @@ def test_a_folder_decides_nothing_about_places_until_it_is_trusted(folder: Path,
     with pytest.raises(ConfigurationError) as caught:
         load_settings()
     message = str(caught.value)
-    assert f"{file}: {name}" in message
+    assert f"{file}:1: {name}" in message
     assert f"semlex config trust {folder}" in message
     assert SECRET not in message
-    files.trust(folder)
+    trust.trust(folder)
     assert load_settings().is_set(name)
     # What the trusted file says later is not what was trusted.
     write(file, line, "# changed")
     with pytest.raises(ConfigurationError, match="has changed since its folder was trusted"):
         load_settings()
-    files.trust(folder)
-    assert files.untrust(folder)
-    assert not files.untrust(folder)
+    trust.trust(folder)
+    assert trust.untrust(folder)
+    assert not trust.untrust(folder)
     with pytest.raises(ConfigurationError, match="is not trusted"):
         load_settings()
     # In the user's own file it needs no trust; an argument leaves the folder's value unused.
@@ -144,15 +148,15 @@ def test_what_needs_no_trust(folder: Path) -> None:
     write(folder / "semlex.toml", 'collection = "docs"', 'embedding_model = "Qwen/Qwen3-Embedding-0.6B"')
     assert load_settings().collection == "docs"
     write(folder / "semlex.toml", f'database_url = "{URL}"')
-    assert load_settings(database_url="postgresql://mine").url == "postgresql://mine"
+    assert load_settings(database_url="postgresql://mine").database_url == "postgresql://mine"
 
 
 def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = f'database_url = "{URL}"'
     write(folder / "semlex.toml", content)
     (tmp_path / "link").symlink_to(folder)
-    files.trust(tmp_path / "link")
-    assert load_settings().url == URL
+    trust.trust(tmp_path / "link")
+    assert load_settings().database_url == URL
     # Another folder with the same file, and one that lies below, are others.
     for other in (tmp_path / "copy", folder / "below"):
         other.mkdir()
@@ -164,13 +168,13 @@ def test_trust_is_of_the_real_folder(folder: Path, tmp_path: Path, monkeypatch: 
 
 def test_nobody_else_reads_the_list_of_trusted_folders(folder: Path) -> None:
     write(folder / "semlex.toml")
-    files.trust(folder)
+    trust.trust(folder)
     kept = files.own_file().with_name("trusted.json")
     assert kept.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in kept.parent.iterdir()) == ["config.toml", "trusted.json"]
     kept.write_text("[]", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="delete it, and trust the folders again"):
-        files.trusted_folders()
+        trust.trusted_files()
 
 
 def test_the_working_directory_never_chooses_the_own_settings_file(
@@ -186,7 +190,7 @@ def test_the_working_directory_never_chooses_the_own_settings_file(
             load_settings()
         assert str(caught.value).count("SEMLEX_CONFIG") == 1
         with pytest.raises(ConfigurationError, match="SEMLEX_CONFIG must be an absolute path"):
-            files.named_models()
+            named_models()
 
 
 def test_a_missing_home_is_reported() -> None:
@@ -221,20 +225,22 @@ def test_a_broken_file_is_reported_in_one_line(folder: Path, content: bytes, pla
 def test_names_that_are_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(folder / "semlex.toml", 'colection = "x"', f'embedding_api_key = "{SECRET}"', "[table]", "x = 1")
     monkeypatch.setenv("SEMLEX_COLECTION", "x")
-    monkeypatch.setenv("SEMLEX_TOP_K", "3")
+    monkeypatch.setenv("SEMLEX_ZEBRA", "3")
     monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
+    monkeypatch.setenv("SEMLEX_REQUIRE_BROWSER", "1")
     with pytest.raises(ConfigurationError) as caught:
         load_settings()
     message = str(caught.value)
     for sentence in (
-        f"{file}: colection is no setting; did you mean collection?",
-        f"{file}: embedding_api_key is no setting; keys come from the environment only: SEMLEX_EMBEDDING_API_KEY",
-        f"{file}: table is no setting; all settings: semlex config",
+        f"{file}:1: colection is no setting; did you mean collection?",
+        f"{file}:2: embedding_api_key is no setting; keys come from the environment only: SEMLEX_EMBEDDING_API_KEY",
+        f"{file}:3: table is no setting; did you mean database?",
         "SEMLEX_COLECTION is no setting; did you mean SEMLEX_COLLECTION?",
-        "SEMLEX_TOP_K is no setting; all settings: semlex config",
+        "SEMLEX_ZEBRA is no setting; all settings: semlex config show",
     ):
         assert sentence in message
     assert "BENCH" not in message
+    assert "BROWSER" not in message
     assert SECRET not in message
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.support.shell import Shell
+
 Run = subprocess.CompletedProcess[str]
 
 
@@ -87,7 +89,7 @@ def test_vanished_files(semlex: Callable[..., Run], docs: Path) -> None:
     told = semlex("index", docs).stderr
     assert "1 file of docs is gone; its chunks" in told
     assert "1 chunk would be deleted" in semlex("delete", "--vanished", "--dry-run").stderr
-    semlex("delete", "--vanished", code=1)  # nobody answers
+    assert "agree with --yes" in semlex("delete", "--vanished", code=2).stderr  # nobody answers
     followed(semlex, told, "delete --source", "--yes")
     assert "gone" not in semlex("index", docs).stderr
 
@@ -161,3 +163,18 @@ def test_migrate_has_nothing_to_do(semlex: Callable[..., Run], docs: Path) -> No
     semlex("index", docs)
     assert "nothing to migrate" in semlex("migrate").stderr
     assert semlex("migrate", "--sql").stdout == ""
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_read_is_told_by_every_command_that_reads(shell: Shell) -> None:
+    shell.environment["SEMLEX_EMBEDDING_MODEL"] = "none"
+    shell("index", "docs", "-c", "c")
+    (shell.folder / "docs" / "fruit.txt").write_bytes(b"\xff\x00")
+    for options in ((), ("--dry-run",)):
+        done = shell("rechunk", "-c", "c", "--chunk-tokens", "64", "--overlap-tokens", "8", *options, code=5)
+        assert "not read: fruit.txt" in done.stderr
+    done = shell("try", "docs", "keys", code=5)
+    assert "not read: fruit.txt" in done.stderr
+    done = shell("try", "docs", "keys", "--json", code=5)
+    assert "not read: fruit.txt" in done.stderr
+    assert '"type": "hit"' in done.stdout

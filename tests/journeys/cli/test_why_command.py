@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pytest
 
 from semlex.types.reports.explanations import WhyCode
 from tests.support.folders import ROOT
-
-if TYPE_CHECKING:
-    from tests.support.shell import Shell
+from tests.support.shell import Shell, run_here
 
 
 def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
@@ -28,6 +29,24 @@ def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
         assert "[found]" in shell("why", "keys.md", "key", "-c", "handbook", *option).stdout
     shell("why", "keys.md", "-c", "handbook", code=2)
     shell("why", "keys.md", "key", "-c", "handbook", "--candidates", "1", code=2)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("SEMLEX_OVERSAMPLING", "100", '"depth": 500'),
+        ("SEMLEX_TOP_K", "1", "it is hit 1 of 1"),
+        ("SEMLEX_ROUTE", "rules", "the question was taken as"),
+    ],
+)
+def test_why_follows_the_settings_as_the_search_does(shell: Shell, variable: str, value: str, told: str) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    shell.environment[variable] = value
+    of_command = shell.objects("why", "fruit.txt", "a key is a yellow fruit", "-c", "handbook")[0]
+    asked = "a key is a yellow fruit\n:json\n:why fruit.txt\n"
+    session = run_here(("shell", "-c", "handbook"), shell.environment, shell.folder, asked)
+    assert json.loads(session.stdout.splitlines()[-1]) == of_command
+    assert told in json.dumps(of_command)
 
 
 def test_an_explained_search(shell: Shell) -> None:

@@ -62,7 +62,9 @@ def test_models(shell: Shell) -> None:
 def test_wrong_input(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     assert "handbook" in shell("doctor", "-c", "missing", code=6).stderr
-    assert "stand behind its name" in shell("doctor", "--json", "server", code=2).stderr
+    assert (
+        "semlex doctor server stand behind all its words: --json" in shell("doctor", "--json", "server", code=2).stderr
+    )
     shell("doctor", "server", "--json")
     shell("doctor", "nonsense", code=2)
     shell.environment["DATABASE_URL"] = "host=/nowhere dbname=x"

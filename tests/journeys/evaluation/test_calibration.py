@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import ConfigurationError, PrivilegeError
@@ -19,7 +17,7 @@ from semlex.testing import HashEmbedder
 from tests.support.two_models import NAME, new_model, old_model, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from semlex.evaluation import CalibrationReport
@@ -48,16 +46,11 @@ def judged() -> tuple[dict[str, str], dict[str, dict[str, int]]]:
 
 
 @pytest.fixture(scope="module")
-def url(server_url: str) -> Iterator[str]:
-    name = sql.Identifier("test_calibration")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    made = make_conninfo(server_url, dbname="test_calibration")
+def url(new_database: Callable[[], str]) -> str:
+    made = new_database()
     with SyncRetriever(made, old_model(), collection=NAME, use_reranking=False) as retriever:
         retriever.add_documents(documents())
-    yield made
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    return made
 
 
 @pytest.fixture
@@ -287,7 +280,7 @@ def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
     hit, *_ = shell.objects("search", "-c", name, "subject3 part3")
     assert 0 < hit["confidence"] < 1
     assert f"confidence {hit['confidence']:.2f}" in shell("search", "-c", name, "subject3 part3").stdout
-    assert "learned from 36 queries" in shell("status", "-c", name).stdout
+    assert "judged queries: 36" in shell("status", "-c", name).stdout
     [found] = shell.objects("eval", "calibrate", "-c", name, *map(str, named), "--output", "curve.json")
     assert found["calibration"]["queries"] == QUERIES
     assert found["unjudged"] == found["calibration"]["pairs"] - 2 * QUERIES

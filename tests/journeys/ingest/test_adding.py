@@ -293,3 +293,63 @@ async def test_titles_that_are_too_long_are_refused_before_anything_is_written(d
         assert await store.count() == 0
         assert await store.add_documents([*others, largest]) == ["d0", "d1", "d2", "largest"]
         assert await store.count() == 4
+
+
+# --- vectors of some documents --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+@pytest.mark.parametrize("few", [64, 0], ids=["arrays", "copied"])
+@pytest.mark.parametrize("stored", [False, True], ids=["first", "later"])
+async def test_documents_with_and_without_vectors_go_in_together(
+    database_url: str, has_model: bool, few: int, stored: bool
+) -> None:
+    embedder, given = HashEmbedder(16), documents(7)
+    vectors: list[Any] = [None, None, [1.0] * 16, np.ones(16), None, [2.0] * 16, None]
+    bulk = BulkIngestConfig(small_batch_rows=few, batch_size=2)
+    async with retriever(database_url, embedding_model=embedder if has_model else "none", bulk=bulk) as store:
+        if stored:
+            await store.add_documents([Document("older", id="d2"), Document("older", id="d4"), Document("o", id="o")])
+        assert await store.add_documents(given, vectors) == [one.id for one in given]
+        found = await store.vectors([one.id for one in given])
+        made = embedder.embed_documents([one.content for one in given])
+        for number, (one, brought) in enumerate(zip(given, vectors, strict=True)):
+            if brought is None and not has_model:
+                assert one.id not in found
+            else:
+                assert np.allclose(found[one.id], made[number] if brought is None else brought, atol=1e-5)
+        assert [one.content for one in await store.get([one.id for one in given])] == [one.content for one in given]
+
+
+async def test_no_vector_at_all_is_as_none_given(store: PostgreSQLRetriever) -> None:
+    await store.add_documents(documents(2), [None, None])
+    assert len(await store.vectors(["d0", "d1"])) == 2
+    assert await store.add_documents([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("vectors", "expected"),
+    [
+        ([[1.0] * 16, [1.0] * 15, [1.0] * 16], [(1, "d1", "wrong_dimension")]),
+        ([None, [1.0] * 16, [1.0] * 15], [(2, "d2", "wrong_dimension")]),
+        ([[1.0] * 16, None, ["one"] * 16], [(2, "d2", "wrong_dtype")]),
+        ([[1.0] * 16, 5, None], [(1, "d1", "wrong_shape")]),
+        ([[1.0] * 16, None, [float("inf")] * 16], [(2, "d2", "not_finite")]),
+        ([[1.0] * 16, None], [(-1, None, "length_differs")]),
+    ],
+)
+async def test_a_list_of_vectors_is_refused_by_its_rows(
+    store: PostgreSQLRetriever, vectors: list[Any], expected: list[Any]
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        await store.add_documents(documents(3), vectors)
+    assert [(one.row, one.id, one.code) for one in caught.value.errors] == expected
+    assert await store.count() == 0
+
+
+async def test_of_a_repeated_id_the_last_counts_or_the_first_where_what_is_there_stays(
+    store: PostgreSQLRetriever,
+) -> None:
+    for name, way, expected in (("a", "update", "second"), ("b", "skip", "first")):
+        await store.add_documents([Document("first", id=name), Document("second", id=name)], on_duplicate=way)
+        assert (await store.get([name]))[0].content == expected

@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex.errors import (
     ConfigurationError,
@@ -77,16 +74,11 @@ def told(error: BaseException) -> str:
 
 
 @pytest.fixture(scope="module")
-def store(server_url: str) -> Iterator[SyncRetriever]:
+def store(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
     """A collection with one row, which every test leaves as it is and usable."""
-    name = "test_bad_input"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(sql.Identifier(name)))
-    with opened(make_conninfo(server_url, dbname=name), CountingEmbedder()) as retriever:
+    with opened(new_database(), CountingEmbedder()) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +270,7 @@ def test_unusable_vectors(store: SyncRetriever, kind: str) -> None:
         rows = np.array([np.ones(DIMENSIONS) if bad.dtype.kind == "f" else bad, bad], dtype=bad.dtype)
     documents = [Document(SECRET, id="row-zero"), Document(SECRET, id="row-one")]
     error = refusal(lambda: store.add_documents(documents, rows))
-    assert [one.code for one in error.errors] == [code]
+    assert {one.code for one in error.errors} == {code}
     if code not in ("wrong_dtype", "wrong_type"):
         assert (error.errors[0].row, error.errors[0].id, error.errors[0].field) == (1, "row-one", "embedding")
     error = refusal(lambda: store.search(vector=bad))
@@ -357,7 +349,7 @@ def test_the_longest_query(store: SyncRetriever) -> None:
 
 @pytest.mark.parametrize(
     "top_k",
-    [0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0, None],
+    [0, -1, 1001, 2**63, -(2**63), 10**5000, True, "5", 5.0],
     ids=lambda k: repr(k)[:9] if k != 10**5000 else "long",
 )
 def test_top_k_out_of_bounds(store: SyncRetriever, top_k: Any) -> None:
@@ -391,7 +383,6 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
         {"deadline": True},
         {"mode": []},
         {"mode": np.ones(2)},
-        {"fusion": None},
         {"fusion": ["rrf"]},
         {"candidates": True},
         {"candidates": 10**5000},

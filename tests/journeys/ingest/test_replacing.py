@@ -184,10 +184,15 @@ class Store(RuleBasedStateMachine):
         added = {document.id: (document.content, document.metadata) for document in documents}
         self.expected = added | self.expected if skip else self.expected | added
 
+    def stored(self) -> list[str]:
+        """All ids, in an order that is the same in every run: ids of chunks of files follow from the folder's name."""
+        files = {chunk_id: name for name, (_, owned) in self.files.items() for chunk_id in owned}
+        return sorted(self.expected, key=lambda one: (files.get(one, ""), self.expected[one][0], one))
+
     @precondition(lambda self: self.expected)
     @rule(data=st.data(), text=st.none() | TEXTS, found=st.booleans())
     def change(self, data: st.DataObject, text: str | None, found: bool) -> None:
-        chunk_id = data.draw(st.sampled_from(sorted(self.expected)))
+        chunk_id = data.draw(st.sampled_from(self.stored()))
         if found:
             hits = self.store.search(self.expected[chunk_id][0], top_k=1000)
             document: Document = next(hit for hit in hits if hit.id == chunk_id)
@@ -201,7 +206,7 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self.expected)
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(sorted(self.expected)), min_size=1, max_size=3, unique=True))
+        chosen = data.draw(st.lists(st.sampled_from(self.stored()), min_size=1, max_size=3, unique=True))
         assert self.store.delete(chosen).chunks == len(chosen)
         for chunk_id in chosen:
             del self.expected[chunk_id]

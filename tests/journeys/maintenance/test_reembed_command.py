@@ -41,7 +41,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert "2 of 2 chunks would be embedded" in shell("reembed", "-c", "keys", "--model", str(tiny), "--dry-run").stderr
     done = shell("reembed", "-c", "keys", "--model", str(tiny), "--vector-storage", "halfvec")
     assert re.search(r"version 2 serves: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
-    assert "semlex embeddings --drop 1 drops it" in done.stderr
+    assert "semlex embeddings --collection keys --drop 1 drops it" in done.stderr
     old, new = shell.objects("embeddings", "-c", "keys")
     assert (old["version"], old["state"], old["dimensions"], old["storage"], old["vectors"]) == (
         1,

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex import PostgreSQLRetriever
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+GONE = "postgresql://127.0.0.1:1/x"
 
 
 async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +34,47 @@ async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch:
     assert len(opened) == 1
     await retriever.close()
     await retriever.initialize()
+    assert await retriever.count() == 0
+    await retriever.close()
+
+
+async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[Database] = []
+
+    async def failing(self: Database) -> None:
+        attempts.append(self)
+        await asyncio.sleep(0.01)
+        raise ConnectionFailedError("away")
+
+    monkeypatch.setattr(Database, "open", failing)
+    retriever = PostgreSQLRetriever(GONE, "none", use_reranking=False)
+    failures = await asyncio.gather(*(retriever.initialize() for _ in range(5)), return_exceptions=True)
+    assert [str(failure) for failure in failures] == ["away"] * 5
+    assert len(attempts) == 1
+    with pytest.raises(ConnectionFailedError, match="away"):  # whoever comes later tries again
+        await retriever.initialize()
+    assert len(attempts) == 2
+    await retriever.close()
+
+
+async def test_who_waits_goes_on_when_the_first_one_is_cancelled(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, is_opening = Database.open, asyncio.Event()
+
+    async def slow_at_first(self: Database) -> None:
+        if not is_opening.is_set():
+            is_opening.set()
+            await asyncio.sleep(60)
+        await real(self)
+
+    monkeypatch.setattr(Database, "open", slow_at_first)
+    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+    first, second = (asyncio.create_task(retriever.initialize()) for _ in range(2))
+    await is_opening.wait()
+    first.cancel()
+    await second
+    assert first.cancelled()
     assert await retriever.count() == 0
     await retriever.close()
 

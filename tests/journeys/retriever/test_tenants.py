@@ -302,7 +302,7 @@ async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_p
             async with tenants.client(max_connections=size) as client:
                 for tenant in tenants.tenants.values():
                     await filled(owned(client, tenant), tenant.word, folder)
-                for number in range(data.draw(st.integers(5, 40), label="calls")):
+                for number in range(data.draw(st.integers(5, 15), label="calls")):
                     await step(client, tenants.tenants[data.draw(names)], tenants, folder / f"{number}", data)
                     await check_connections(client, tenants.login, size)
         finally:

@@ -56,6 +56,14 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "add_texts": lambda _: {"texts": ["good"]},
     "index": lambda folder: {"paths": folder},
     "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
+    "diversify": lambda _: {"hits": []},
+    "import_table": lambda _: {
+        "table": "default_collection_embedding_1",
+        "layout": "pgvector",
+        "source_schema": "semlex",
+        **dict.fromkeys(("id_field", "text_field"), "chunk_id"),
+        "vector_field": "embedding",
+    },
     "embed_missing": lambda _: {},
     "enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
     "embeddings": lambda _: {},
@@ -69,6 +77,9 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "search": lambda _: {"query": "good"},
     "checkup": lambda _: {"sample": 1},
     "why": lambda _: {"document": "good", "question": "good"},
+    "get_document": lambda _: {"document": "good"},
+    "outline": lambda _: {"document": "good"},
+    "candidates": lambda _: {"query": "good"},
     "facets": lambda _: {"fields": ["good"], "query": "good"},
     "context": lambda _: {"question": "good"},
     "answer": lambda _: {"question": "good"},
@@ -77,6 +88,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "clear_queries": lambda _: {},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
+    "vectors": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
     "list": lambda _: {"limit": 5},
     "status": lambda _: {},
@@ -90,6 +102,7 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "remove_field": lambda _: {"name": "year"},
     "health_check": lambda _: {},
     "submit": lambda _: {"kind": "optimize"},
+    "hits_as_sql": lambda _: {"results": []},
 }
 # Other words for an argument in a message; what its elements are called.
 OTHER_NAMES = {
@@ -107,6 +120,7 @@ OTHER_NAMES = {
     "root": ("folder",),
     "after": ("id",),
     "db_url": ("database URL",),
+    "source_url": ("database URL",),
     "embedding_model": ("model",),
     "enrichment": ("model",),
     "reranker_model": ("reranker",),
@@ -124,6 +138,7 @@ APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranke
     "rollback_embeddings",
     "drop_embeddings",
     "dump",
+    "hits_into",
 }
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
 CLASSES = (
@@ -136,6 +151,7 @@ CLASSES = (
     "IvfflatIndex",
     "Bm25Options",
     "QueryLogOptions",
+    "SearchDefaults",
 )
 GOOD_FIELDS: dict[str, dict[str, Any]] = {
     "SearchQuery": {"query_text": "good"},

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, F, SearchQuery, SyncRetriever
 from semlex.errors import ValidationError
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from semlex import SearchResults
     from semlex.types.results import SearchMode
@@ -25,19 +22,14 @@ WORDS = ("cat", "ship", "lion", "key", "moon")
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str) -> Iterator[SyncRetriever]:
-    name = "test_boost"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(sql.Identifier(name)))
+def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
     documents = [
         Document(" ".join(WORDS[n % (k + 2) % 5] for k in range(n % 7 + 1)), {"n": n, "third": n % 3 == 0}, id=f"d{n}")
         for n in range(60)
     ]
-    with SyncRetriever(make_conninfo(server_url, dbname=name), HashEmbedder(16), use_reranking=False) as retriever:
+    with SyncRetriever(new_database(), HashEmbedder(16), use_reranking=False) as retriever:
         retriever.add_documents(documents)
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def expected(plain: SearchResults, boost: dict[Any, float]) -> list[tuple[str, float, float]]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import ChunkMetadata, Context, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
@@ -37,7 +34,9 @@ def page(chance: random.Random, sections: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SyncRetriever, Path]]:
+def library(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SyncRetriever, Path]]:
     """Files with overlapping chunks, a table, a PDF, and added documents. Tests only read it."""
     folder = tmp_path_factory.mktemp("library")
     chance = random.Random(5)
@@ -52,17 +51,12 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for n in range(1, 5)
     ]
     (folder / "animals.pdf").write_bytes(pdf(pages))
-    name = sql.Identifier("test_context")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_context")
+    url = new_database()
     with SyncRetriever(url, HashEmbedder(16), use_reranking=False) as retriever:
         retriever.index(folder, source="files", chunk_tokens=24, overlap_tokens=8, min_tokens=4)
         retriever.add_documents([Document(f"a walrus, the {word} one", id=f"walrus-{word}") for word in WORDS[:4]])
         retriever.add_documents([ChunkMetadata("c1", "book.pdf", "A marmot sleeps.", 3, chapter_title="Sleep")])
         yield retriever, folder
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 def flat(text: str) -> str:

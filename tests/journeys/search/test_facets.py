@@ -9,8 +9,6 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, F, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
@@ -21,7 +19,7 @@ from semlex.testing import HashEmbedder
 from tests.support import filter_trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from semlex import Facet
@@ -32,13 +30,8 @@ pytestmark = pytest.mark.pg16
 
 
 @pytest.fixture(scope="module")
-def url(server_url: str) -> Iterator[str]:
-    name = sql.Identifier("test_facets")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    yield make_conninfo(server_url, dbname="test_facets")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+def url(new_database: Callable[[], str]) -> str:
+    return new_database()
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,12 @@ import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -43,12 +41,9 @@ def vectors() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def indexed(server_url: str, vectors: NDArray[np.float32]) -> Iterator[tuple[str, SyncRetriever]]:
+def indexed(new_database: Callable[[], str], vectors: NDArray[np.float32]) -> Iterator[tuple[str, SyncRetriever]]:
     """3,000 vectors under an HNSW index, with filters of several widths; the tests only read it."""
-    name = sql.Identifier("test_filtered_search")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_filtered_search")
+    url = new_database()
     documents = [
         Document(f"text number {n}", {name: n % step for name, step in PASSING.items()} | {"far": bool(row[0] < -0.2)})
         for n, row in enumerate(vectors)
@@ -59,8 +54,6 @@ def indexed(server_url: str, vectors: NDArray[np.float32]) -> Iterator[tuple[str
         retriever.add_documents(documents, vectors)
         retriever.create_index()
         yield url, retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], passing: NDArray[np.bool_], k: int) -> list[str]:

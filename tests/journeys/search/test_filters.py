@@ -3,53 +3,47 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import operator
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
 from semlex import Document, F, FilterTree, SearchQuery, SyncRetriever
-from semlex.cli.app import app
 from semlex.errors import ValidationError
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
+from tests.support.shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
-def shelf(server_url: str) -> Iterator[SyncRetriever]:
+def url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def shelf(url: str) -> Iterator[SyncRetriever]:
     """Four documents; tests only read them."""
-    name = sql.Identifier("test_filters")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
     documents = [
         Document("a text", {"source_document": "a.md", "year": 2024, "draft": True}, id="number"),
         Document("a text", {"source_document": "b.md", "year": "2024", "draft": "true"}, id="words"),
         Document("a text", {"source_document": "c.md", "year": 2024.5, "size": "1e3"}, id="half"),
         Document("a text", {"source_document": "d.md"}, id="none"),
     ]
-    url = make_conninfo(server_url, dbname="test_filters")
     with SyncRetriever(url, HashEmbedder(8), use_reranking=False) as retriever:
         retriever.add_documents(documents)
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @pytest.fixture(scope="module")
-def library(shelf: SyncRetriever, server_url: str) -> Iterator[SyncRetriever]:
+def library(url: str) -> Iterator[SyncRetriever]:
     """A collection beside it, of documents without a name."""
-    url = make_conninfo(server_url, dbname="test_filters")
     with SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection="library") as retriever:
         retriever.add_texts(["a text", "a text"], metadata=[{"year": 2024, "author": {"name": "Ada"}}, {"year": 1999}])
         yield retriever
@@ -114,7 +108,7 @@ SPELLINGS: list[tuple[Any, FilterTree, str, set[str]]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("spellings", SPELLINGS, ids=lambda one: one[2])
 def test_three_spellings(
-    shelf: SyncRetriever, server_url: str, spellings: tuple[Any, FilterTree, str, set[str]]
+    shelf: SyncRetriever, url: str, tmp_path: Path, spellings: tuple[Any, FilterTree, str, set[str]]
 ) -> None:
     mapping, tree, text, expected = spellings
     for filters in (mapping, tree, text, str(tree)):
@@ -124,11 +118,8 @@ def test_three_spellings(
         for mode in ("vector", "keyword", None):
             assert {hit.id for hit in shelf.search("text", 10, filters, mode=mode)} == expected
         assert {hit.id for hit in shelf.search(SearchQuery("text", filters=filters))} == expected
-    url = make_conninfo(server_url, dbname="test_filters")
-    arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none", "--json"]
-    result = CliRunner().invoke(app, [*arguments, "--filter", text, "--filter", 'not @uri == "c.md"'])
-    assert result.exit_code == 0, result.output
-    *hits, _summary = map(json.loads, result.stdout.splitlines())
+    arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none"]
+    *hits, _summary = Shell(url, tmp_path).objects(*arguments, "--filter", text, "--filter", 'not @uri == "c.md"')
     assert {hit["id"] for hit in hits} == expected - {"half"}
 
 

@@ -6,19 +6,16 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import ChunkMetadata, Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from semlex.types.results import SearchResult, SearchResults
     from tests.support.shell import Shell
@@ -27,7 +24,7 @@ WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
+def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncRetriever]:
     """12 files, one of them with more chunks than all others; 10 chunks of 3 named documents; 5 of none.
 
     Tests only read it.
@@ -40,10 +37,7 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             sections = [f"otter otter otter {n}" for n in range(400)]
         text = "\n\n".join(f"# Section {n}\n\n{section} w{number}" for n, section in enumerate(sections))
         (folder / f"file{number:02}.md").write_text(text, encoding="utf-8")
-    name = sql.Identifier("test_grouping")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_grouping")
+    url = new_database()
     with SyncRetriever(url, HashEmbedder(16), TermOverlapReranker(), use_reranking=True) as retriever:
         retriever.index(folder, source="files", chunk_tokens=16, overlap_tokens=0)
         retriever.add_documents(
@@ -51,8 +45,6 @@ def library(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         )
         retriever.add_documents([Document(f"{word} alone", id=f"alone-{word}") for word in WORDS[:5]])
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 ALL = 12 + 3 + 5

@@ -11,12 +11,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
@@ -24,7 +21,7 @@ from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, VERSION
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from semlex.types.results import SearchResult, SearchResults
     from tests.support.shell import Shell
@@ -34,9 +31,10 @@ DIMENSIONS = 16
 
 
 def documents(count: int, seed: int = 0) -> list[Document]:
+    """Their ids are no hexadecimal digits, which a cursor has."""
     chance = random.Random(seed)
     return [
-        Document(" ".join(chance.choices(WORDS, k=chance.randrange(2, 9))), {"even": n % 2 == 0}, id=f"d{n:03}")
+        Document(" ".join(chance.choices(WORDS, k=chance.randrange(2, 9))), {"even": n % 2 == 0}, id=f"t{n:03}")
         for n in range(count)
     ]
 
@@ -46,17 +44,16 @@ def opened(url: str, **options: Any) -> SyncRetriever:
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str) -> Iterator[SyncRetriever]:
+def url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def library(url: str) -> Iterator[SyncRetriever]:
     """300 documents; tests only read it."""
-    name = sql.Identifier("test_paging")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_paging")
     with opened(url, reranker_model=TermOverlapReranker(), use_reranking=True) as retriever:
         retriever.add_documents(documents(300))
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 def pages(retriever: SyncRetriever, *arguments: Any, **options: Any) -> list[SearchResults]:
@@ -131,9 +128,9 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
     search()
 
 
-def test_later_pages_ask_no_reranker(library: SyncRetriever, server_url: str) -> None:
+def test_later_pages_ask_no_reranker(library: SyncRetriever, url: str) -> None:
     first = library.search("sea stone", 5, max_results=50)
-    with opened(make_conninfo(server_url, dbname="test_paging")) as other:  # without a reranker, in another process
+    with opened(url) as other:  # without a reranker, in another process
         page = other.search_page(first.next_cursor or "")
         assert plain(page) == plain(library.search_page(first.next_cursor or ""))
         assert "rerank" not in page.timings

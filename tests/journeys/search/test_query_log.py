@@ -22,6 +22,7 @@ from semlex.evaluation.evaluate import evaluate
 from semlex.retriever import query_log
 from semlex.retriever.client import Client
 from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.query_log import QueryLog
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.query_log.rows import Question, hash_of, summarise, write_questions
@@ -30,7 +31,7 @@ from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Sequence
 
     from semlex.store.schema.collection import CollectionInfo
     from tests.support.shell import Shell
@@ -165,6 +166,31 @@ async def test_no_answer_waits_for_the_log(filled_url: str, caplog: pytest.LogCa
     assert rows(filled_url) == []
 
 
+async def test_no_question_is_lost_uncounted(
+    filled_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closing cuts the writing of one collection's questions off: those of the others are counted as well."""
+    monkeypatch.setattr(query_log, "CLOSE_SECONDS", 0.1)
+    tried: list[str] = []
+
+    async def never(self: QueryLog, place: Any, questions: Sequence[Question]) -> None:
+        tried.append(place.info.names.collection)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(QueryLog, "_write_one", never)
+    async with Client(filled_url, "none", query_log="text") as client:
+        opened = [client.collection(name) for name in "cde"]
+        for number, collection in enumerate(opened):
+            await collection.add_texts(["a lion"])
+            for _ in range(number + 1):
+                await collection.search("lion")
+        await client._resources.query_log.flush()
+        found = [(await collection.status()).query_log for collection in opened]
+    assert [(one.lost, one.waiting) for one in found if one is not None] == [(1, 0), (2, 0), (3, 0)]
+    assert tried == ["c"]
+    assert len([one for one in caplog.records if "are not logged" in one.message]) == 3  # one warning a collection
+
+
 async def test_too_many_are_dropped_and_counted(filled_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_log, "MAX_WAITING", 4)
     async with retriever_of(filled_url) as retriever:
@@ -272,13 +298,9 @@ def collection(module_url: str) -> CollectionInfo:
 
 
 @pytest.fixture(scope="module")
-def module_url(server_url: str) -> Iterator[str]:
+def module_url(new_database: Callable[[], str]) -> str:
     """A database for all examples of a property."""
-    name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(server_url, autocommit=True) as administration:
-        administration.execute(f"CREATE DATABASE {name} TEMPLATE semlex_test_template")
-        yield psycopg.conninfo.make_conninfo(server_url, dbname=name)
-        administration.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    return new_database()
 
 
 asked = st.tuples(
@@ -405,7 +427,7 @@ def test_the_command(shell: Shell) -> None:
     assert "Nothing was found" in said
     assert "\x1b" not in shell("queries", "-c", "c").stdout
     assert "(hash " in shell("queries", "-c", "c").stdout
-    shell("queries", "--clear", "-c", "c", code=1)  # an answer other than yes
+    shell("queries", "--clear", "-c", "c", code=2)  # nobody answers
     assert len(rows(shell.environment["DATABASE_URL"])) == 5
     assert shell.objects("queries", "-c", "c", "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
     assert rows(shell.environment["DATABASE_URL"]) == []

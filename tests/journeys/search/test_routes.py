@@ -17,6 +17,7 @@ from semlex.evaluation import evaluate
 from semlex.models import http_client
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.testing import HashEmbedder
+from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.model_servers import KEY, status
 
@@ -141,7 +142,10 @@ def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
     with_least = retriever.search(EXPLORATORY, 2, route="rules", min_rerank=0.01)
     assert with_least.reranker_model is not None
     assert retriever.context(EXPLORATORY, route="rules", min_rerank=0.01).results.reranker_model is not None
-    for wrong in ("many", None, 0, 10**30):
+    # None is the collection's own, as without it.
+    usual = retriever.search(ANALYTICAL, None, route="rules")
+    assert [hit.id for hit in usual] == [hit.id for hit in retriever.search(ANALYTICAL, DEFAULT_TOP_K, route="rules")]
+    for wrong in ("many", 0, 10**30):
         with pytest.raises((ValidationError, ConfigurationError), match="top_k"):
             retriever.search(ANALYTICAL, wrong, route="rules")  # type: ignore[arg-type]
     # Documents are not paged, so a list keeps its chunks.

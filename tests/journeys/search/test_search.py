@@ -14,7 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import _core
 from semlex.errors import (
@@ -32,7 +31,7 @@ from semlex.types.documents import Document
 from tests.support.filter_trees import documents, metadata_trees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -60,11 +59,13 @@ def unit_vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str) -> Iterator[SyncRetriever]:
+def library_url(new_database: Callable[[], str]) -> str:
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def library(library_url: str) -> Iterator[SyncRetriever]:
     """400 documents of a few words each, with metadata; tests only read it."""
-    name = sql.Identifier("test_search_library")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
     chance = random.Random(1)
     documents = [
         Document(
@@ -74,33 +75,28 @@ def library(server_url: str) -> Iterator[SyncRetriever]:
         )
         for number in range(400)
     ]
-    with opened(make_conninfo(server_url, dbname="test_search_library")) as retriever:
+    with opened(library_url) as retriever:
         retriever.add_documents(documents)
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 # --- as many rows as asked for --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def indexed(server_url: str) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
+def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
     """2,000 vectors under an HNSW index of the least quality, which the planner must use."""
-    name = sql.Identifier("test_search_indexed")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_search_indexed")
+    url = new_database()
     vectors = unit_vectors(2000)
     documents = [Document(f"text {n}", {"rare": n % 200 == 7, "n": n}, id=f"d{n:04}") for n in range(2000)]
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(name))
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(sql.Identifier(connection.info.dbname))
+        )
     with opened(url, "none") as retriever:
         retriever.add_documents(documents, vectors)
         assert "hnsw_1" in retriever.create_index()
         yield url, retriever, vectors
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @pytest.mark.parametrize("top_k", [1, 40, 41, 100, 334, 1000])
@@ -249,14 +245,9 @@ def test_filters_mean_what_the_evaluator_says(filtered: SyncRetriever, full: boo
 
 
 @pytest.fixture(scope="module")
-def filtered(server_url: str) -> Iterator[SyncRetriever]:
-    name = sql.Identifier("test_search_filtered")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    with opened(make_conninfo(server_url, dbname="test_search_filtered")) as retriever:
+def filtered(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+    with opened(new_database()) as retriever:
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 def test_filters_on_columns(database_url: str) -> None:
@@ -393,10 +384,10 @@ def plain(results: SearchResults) -> list[tuple[Any, ...]]:
 
 
 async def test_concurrent_searches_equal_their_serial_answers(
-    server_url: str, library: SyncRetriever, full: bool
+    library_url: str, library: SyncRetriever, full: bool
 ) -> None:
-    url = make_conninfo(server_url, dbname="test_search_library")
-    async with PostgreSQLRetriever(url, HashEmbedder(DIMENSIONS), use_reranking=False, max_connections=4) as retriever:
+    model = HashEmbedder(DIMENSIONS)
+    async with PostgreSQLRetriever(library_url, model, use_reranking=False, max_connections=4) as retriever:
         serial = [plain(await retriever.search(query, 7)) for query in QUERIES]
         for _ in range(100 if full else 3):
             together = await asyncio.gather(*(retriever.search(query, 7) for query in QUERIES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +9,6 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, PostgreSQLRetriever, SearchQuery, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ValidationError
@@ -22,7 +19,7 @@ from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -64,17 +61,12 @@ def plain(results: SearchResults) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def library(server_url: str) -> Iterator[SyncRetriever]:
+def library(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
     """200 documents; tests only read it."""
-    name = sql.Identifier("test_search_many")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_search_many")
+    url = new_database()
     with SyncRetriever(url, BatchEmbedder(), TermOverlapReranker(), use_reranking=True) as retriever:
         retriever.add_documents(texts_of(200))
         yield retriever
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 # --- equal to single searches ---------------------------------------------------------------------------------------
@@ -278,7 +270,7 @@ def test_on_the_command_line(shell: Shell) -> None:
         single = shell.objects("search", question, "-k", "2", "-c", "handbook")
         assert own[-1]["question"] == question
         for line, expected in zip(own, single, strict=True):
-            assert {**expected, "query": number} == line or line["type"] == "summary"
+            assert {**expected, "query": number, "question": question} == line or line["type"] == "summary"
             assert line["warnings"] == expected["warnings"] if line["type"] == "summary" else True
     shown = shell("search", "--queries", "questions.txt", "-c", "handbook").stdout
     assert shown.index("rotate keys") < shown.index("banana") < shown.index("nothing found")
@@ -287,4 +279,4 @@ def test_on_the_command_line(shell: Shell) -> None:
     (shell.folder / "questions.txt").write_bytes(b"\xff\n")
     assert "UTF-8" in shell("search", "--queries", "questions.txt", code=2).stderr
     (shell.folder / "questions.txt").write_text("\n", encoding="utf-8")
-    assert json.dumps(shell.objects("search", "--queries", "questions.txt")) == "[]"
+    assert "there is no question in questions.txt" in shell("search", "--queries", "questions.txt", code=2).stderr

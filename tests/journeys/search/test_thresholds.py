@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,21 +34,16 @@ class FailingReranker:
 
 
 @pytest.fixture(scope="module")
-def texts(server_url: str) -> Iterator[str]:
+def texts(new_database: Callable[[], str]) -> str:
     """A database with 200 texts, 10 of them without a vector; tests only read it."""
     chance = np.random.default_rng(4)
-    name = sql.Identifier("test_thresholds")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE semlex_test_template").format(name))
-    url = make_conninfo(server_url, dbname="test_thresholds")
+    url = new_database()
     documents = [Document(" ".join(chance.choice(WORDS, 6)), id=f"d{number}") for number in range(190)]
     with SyncRetriever(url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
         retriever.add_documents(documents)
     with SyncRetriever(url, "none", use_reranking=False) as retriever:
         retriever.add_documents([Document(f"sea hill {number}", id=f"bare{number}") for number in range(10)])
-    yield url
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+    return url
 
 
 @pytest.fixture(scope="module")

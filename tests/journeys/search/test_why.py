@@ -9,7 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from semlex import Document, IvfflatIndex, PostgreSQLRetriever, TermOverlapReranker
+from semlex import Document, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.testing import HashEmbedder
 
@@ -317,3 +317,47 @@ async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusi
             assert sum(term.score for term in one.terms) == pytest.approx(hit.keyword_score)
     assert "fusion: " + fusion in str(told)
     assert results.to_dict()["explanation"]["reranker"] is None
+
+
+# --- what the retriever was made with --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        SearchDefaults(top_k=1),
+        SearchDefaults(min_similarity=0.9),
+        SearchDefaults(min_similarity=0.9, mode="keyword"),
+        SearchDefaults(mode="vector"),
+        SearchDefaults(fusion="rrf", rrf_k=1.0),
+        SearchDefaults(hybrid_weight=0.0),
+        SearchDefaults(hybrid_weight=1.0),
+        SearchDefaults(route="rules"),
+        SearchDefaults(top_k=1, oversampling=2.0),
+    ],
+    ids=str,
+)
+async def test_the_search_is_that_of_search(database_url: str, defaults: SearchDefaults) -> None:
+    question = "what about a key"
+    async with opened(database_url, "none", search_defaults=defaults) as retriever:
+        texts = ["a key", "a key turns", "a vault with a key and a lock", "a lock"]
+        vectors = [[1.0, 0.0], [0.3, 1.0], [0.0, 1.0], [0.95, 0.1]]
+        await retriever.add_documents([Document(text, id=f"{n}") for n, text in enumerate(texts)], vectors)
+        hits = await retriever.search(question, vector=[1.0, 0.1], explain=True)
+        assert hits.explanation is not None
+        for number in range(len(texts)):
+            told = await retriever.why(f"{number}", question, vector=[1.0, 0.1])
+            assert told.rank == next((hit.rank for hit in hits if hit.id == f"{number}"), None)
+            depths = {leg.leg: leg.depth for leg in told.legs}
+            assert depths == dict.fromkeys(hits.explanation.legs, hits.explanation.depth)
+            assert set(hits.warnings) <= set(told.notes)
+
+
+async def test_an_argument_goes_before_what_the_retriever_was_made_with(database_url: str) -> None:
+    async with opened(database_url, search_defaults=SearchDefaults(top_k=1, route="rules")) as retriever:
+        await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
+        assert (await retriever.why("a", "vault key")).code == "below_top_k"
+        assert (await retriever.why("a", "vault key", 2)).found
+        routed = await retriever.why("b", "vault key")
+        assert any(note.startswith("the question was taken as exploratory, by rules") for note in routed.notes)
+        assert not (await retriever.why("b", "vault key", route=False)).notes

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
+from semlex.maintenance import dump_files
 from semlex.store.tables import columns
 from semlex.testing import HashEmbedder
 
@@ -308,7 +309,96 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
             store.dump(tmp_path / "dump")
         with pytest.raises(ConfigurationError, match=r"is not empty \(1 chunks"):
             client.restore(tmp_path / "dump")
+        (tmp_path / "file").write_text("kept")
+        with pytest.raises(ConfigurationError, match="exists: name a folder"):
+            store.dump(tmp_path / "file")
     assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> None:
+    """The dump is of what is there, not of what was there when this process opened the collection."""
+    with retriever(database_url, embedding_model="none") as first, retriever(database_url) as second:
+        assert first.count() == 0
+        (tmp_path / "a.md").write_text("# Apple\n\nAn apple tree.\n")
+        second.index(tmp_path / "a.md", chunk_tokens=100)
+        before = contents(database_url, "orchard")
+        assert first.dump(tmp_path / "dump").vectors == 1
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        client.restore(tmp_path / "dump", "copy")
+    assert contents(database_url, "copy") == before
+    with retriever(database_url, collection="copy") as copy:
+        assert copy.index(tmp_path / "a.md", chunk_tokens=100).unchanged == 1
+
+
+def test_a_dump_of_what_is_gone_leaves_no_folder(database_url: str, tmp_path: Path) -> None:
+    with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
+        assert store.count() == 0
+        client.drop("orchard")
+        with pytest.raises(CollectionNotFoundError):
+            store.dump(tmp_path / "dump")
+        (tmp_path / "mounted").mkdir()
+        with pytest.raises(CollectionNotFoundError):
+            store.dump(tmp_path / "mounted")
+    assert not (tmp_path / "dump").exists()
+    assert list((tmp_path / "mounted").iterdir()) == []
+
+
+def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
+    """It is written into the folder itself, which may be mounted; nothing that stands beside it is touched."""
+    folder, beside = tmp_path / "dump", tmp_path / "dump.partial"
+    for one in (folder, beside):
+        one.mkdir()
+    (beside / "mine.txt").write_text("kept")
+    number = folder.stat().st_ino
+    with retriever(database_url) as store:
+        store.add_documents([Document("apple", id="a")])
+        (folder / "chunks.parquet").write_bytes(b"of a dump that was killed")
+        with dump_files.claimed_folder(tmp_path / "claimed") as claimed:
+            with pytest.raises(ConfigurationError, match="another dump writes into"):
+                store.dump(claimed)
+            assert list(claimed.iterdir()) == []
+        store.dump(folder)
+    assert folder.stat().st_ino == number
+    assert (beside / "mine.txt").read_text() == "kept"
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        assert client.restore(folder, "copy").chunks == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "option"),
+    [
+        ({"language": "german"}, {}, "language"),
+        ({"distance": "l2"}, {}, "distance"),
+        ({"with_context": False}, {}, "with_context"),
+        ({"keyword": "tsvector"}, {}, "keyword_engine"),
+        ({}, {"keyword": "none"}, "keyword_engine"),
+    ],
+)
+def test_an_empty_collection_of_other_settings_is_refused(
+    database_url: str, tmp_path: Path, made: dict[str, Any], asked: dict[str, Any], option: str
+) -> None:
+    with retriever(database_url) as store:
+        store.add_documents([Document("apple", id="a")])
+        store.dump(tmp_path / "dump")
+    with retriever(database_url, collection="empty", **made) as empty:
+        assert empty.count() == 0
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        with pytest.raises(ConfigurationError, match=f"was made with {option}=.* drop it first: semlex drop empty"):
+            client.restore(tmp_path / "dump", "empty", **asked)
+        client.drop("empty")
+        assert client.restore(tmp_path / "dump", "empty", **asked).chunks == 1
+
+
+def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tmp_path: Path) -> None:
+    with retriever(database_url, vector_storage="halfvec") as store:
+        store.add_documents([Document("apple", id="a")])
+        store.dump(tmp_path / "dump")
+        store.delete(["a"])
+        with SyncClient(database_url, "none", use_reranking=False) as client:
+            with pytest.raises(ConfigurationError, match="was made with vector_storage='halfvec'"):
+                client.restore(tmp_path / "dump", vector_storage="vector")
+            assert client.restore(tmp_path / "dump").chunks == 1
 
 
 def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, shell: Shell) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +20,17 @@ from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Document, SyncRetriever
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
+from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.shell import Shell
 
 WIDTH = 3
+PATIENCE = 60.0  # seconds: a bound for a machine that is busy
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
 
 
@@ -163,7 +167,7 @@ def test_loads_after_each_other_are_a_mapping(database_url: str, runs: list[Any]
                 names = [name for name, _ in part]
                 if mode == "fail" and (len(set(names)) < len(names) or set(names) & set(model)):
                     break
-                for name, text in dict(part).items():
+                for name, text in part:
                     if mode != "skip" or name not in model:
                         model[name] = text
         found = {document.id: document.content for document in store.get([str(number) for number in range(10)])}
@@ -411,14 +415,17 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
 
     async def counted(connection: Any, *arguments: Any) -> int:
         alive.append(connection)
-        await asyncio.sleep(0.01)  # the next batch may begin
         seen.add(len(set(alive)))
+        if len(set(alive)) == connections:
+            together.set()
         try:
+            await asyncio.wait_for(together.wait(), PATIENCE)  # until the others have begun
+            await asyncio.sleep(0.01)  # one too many may begin
             return await send(connection, *arguments)
         finally:
             alive.remove(connection)
 
-    with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=1.0) as opened:
+    with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=PATIENCE) as opened:
         for number, add in enumerate(
             (
                 lambda: opened.load_vectors(given_rows),
@@ -426,6 +433,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
             )
         ):
             seen: set[int] = set()
+            together = asyncio.Event()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(chunks_module, "copy_rows", counted)
                 add()
@@ -455,3 +463,28 @@ def test_import_on_the_command_line(shell: Shell) -> None:
     assert "these ids are stored already or given twice: 'r0'" in said
     (hit, *_) = shell.objects("search", "apple number 3", "-c", "c", "--mode", "keyword")
     assert hit["metadata"]["year"] == 2003
+
+
+def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    files = 60
+    for number in range(files):
+        pq.write_table(table(2, number * 2), tmp_path / f"{number:03}.parquet")
+    bounds = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(int(one.name) for one in Path("/dev/fd").iterdir()) + files // 2, bounds[1])
+    )
+    try:
+        sources = opened_sources(tmp_path, RowFields())
+        assert [source.count for source in sources] == [2] * files
+        ids = [one for batch in joined_batches(sources, 100) for one in batch.ids]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+    assert ids == columns(files * 2)["id"]
+
+
+def test_a_file_that_became_another_is_refused(tmp_path: Path) -> None:
+    path = parquet(tmp_path, 3)
+    (source,) = opened_sources(path, RowFields())
+    pq.write_table(pa.table({"id": ["a"], "body": ["b"]}), path)
+    with pytest.raises(ConfigurationError, match="text"):
+        list(source.batches(10))

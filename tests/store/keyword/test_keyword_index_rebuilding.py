@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg import sql
-from typer.testing import CliRunner
 
-from semlex.cli.app import app
 from semlex.errors import ConfigurationError, StoreError
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
@@ -24,6 +21,7 @@ from semlex.store.schema import locks
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.shell import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -340,21 +338,16 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DATABASE_URL", database_url)
+def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
     with SyncRetriever(database_url, "none", collection="words", keyword="bm25") as retriever:
         retriever.add_documents(many(60))
         retriever.add_documents(many(30, "a dog"))
         assert retriever.status().index_tombstones == 1
 
-    def run(*arguments: str, code: int = 0) -> dict[str, Any]:
-        done = CliRunner().invoke(app, [*arguments, "--collection", "words", "--json"])
-        if code:
-            assert isinstance(done.exception, ConfigurationError)
-            return {}
-        assert done.exit_code == 0, done.output
-        found: dict[str, Any] = json.loads(done.stdout)
+    shell = Shell(database_url, tmp_path)
+
+    def run(*arguments: str) -> dict[str, Any]:
+        (found,) = shell.objects(*arguments, "--collection", "words")
         return found
 
     assert run("optimize") == {"merged": 6}
@@ -367,7 +360,7 @@ def test_from_the_command_line(database_url: str, monkeypatch: pytest.MonkeyPatc
     }
     assert status["index_postings"] > 60
     assert status["index_bytes"] > 0
-    run("reindex", code=2)
+    shell("reindex", "--collection", "words", "--json", code=2)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """A process for tests: `semlex`, until itself or a process of its server is killed at a named point of its work.
 
-It says ``begun`` when all is imported, ``watching`` when the first look at a watched folder is over, and ``reached`` at
-the point, before it kills. The points lie around functions of semlex and of the driver, which know nothing of them.
+It says ``begun`` when all is imported, ``watching`` whenever a look at a watched folder is over, and ``reached`` with
+the victim's process at the point, before it kills. The points lie around functions of semlex and of the driver, which
+know nothing of them.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ class Killing:
             return
         self._left -= 1
         if self._left == 0:
-            say("reached")
-            os.kill(self._victim(), signal.SIGKILL)
+            victim = self._victim()
+            say(f"reached {victim}")
+            os.kill(victim, signal.SIGKILL)
 
     def _victim(self) -> int:
         if self._order.victim == "server":
@@ -179,9 +181,8 @@ class Killing:
         changed, is_wanted = FolderWatch.changed, FolderWatch._is_wanted
 
         async def arming(folders: FolderWatch) -> list[Path]:
-            if not self._is_armed:
-                self._is_armed = True
-                say("watching")
+            self._is_armed = True
+            say("watching")
             return await changed(folders)
 
         def gathering(folders: FolderWatch, path: Path) -> bool:

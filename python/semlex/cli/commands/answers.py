@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -20,18 +21,15 @@ from semlex.cli.options import (
     Sections,
     boosts_of,
     filter_of,
+    questions_of,
+    share,
     whole_number,
 )
 from semlex.cli.output import print_note, summary_object
 from semlex.cli.terminal import counted, inform, one_line, printable
 
 if TYPE_CHECKING:
-    from semlex.answering.options import ContextOrder
-    from semlex.search.fusion import FusionMethod
     from semlex.types.context import Context as Passages
-    from semlex.types.context import ContextSource
-    from semlex.types.results import SearchMode
-    from semlex.types.routes import RouteBy
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
@@ -46,7 +44,7 @@ def context(
         int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Hits of the search, 1 to 200.")
     ] = 20,
     mode: Mode = None,
-    fusion: Fusion = "completed",
+    fusion: Fusion = None,
     filters: Filter = None,
     boost: Boost = None,
     neighbours: Annotated[
@@ -62,7 +60,9 @@ def context(
     near_duplicates: NearDuplicates = None,
     diversity: Annotated[
         float | None,
-        typer.Option("--diversity", metavar="SHARE", help="0 to 1: how much unlike vectors count in the order."),
+        typer.Option(
+            "--diversity", parser=share, metavar="SHARE", help="0 to 1: how much unlike vectors count in the order."
+        ),
     ] = None,
     route: RouteOption = None,
     order: Annotated[
@@ -70,23 +70,16 @@ def context(
     ] = "score",
 ) -> None:
     """Print the passages that fit a question best, as numbered text for a prompt."""
-    with shared.opened() as retriever:
-        made = retriever.context(
-            " ".join(question),
-            tokens,
-            top_k=top_k,
-            mode=cast("SearchMode | None", mode),
-            fusion=cast("FusionMethod", fusion),
-            filters=filter_of(filters),
-            boost=boosts_of(boost),
-            neighbours=neighbours,
-            per_document=per_document,
-            **surroundings(sections, near_duplicates, parents=parents),
-            diversity=diversity,
-            order=cast("ContextOrder", order),
-            route=cast("RouteBy | None", route),
-        )
-    shared.emit(_object(made), lambda: _show(made))
+    questions = questions_of(question)
+    options: dict[str, Any] = {"mode": mode, "fusion": fusion, "filters": filter_of(filters), "boost": boosts_of(boost)}
+    options |= {"top_k": top_k, "neighbours": neighbours, "per_document": per_document, "diversity": diversity}
+    options |= surroundings(sections, near_duplicates, parents=parents) | {"order": order, "route": route}
+    with shared.opened(searches=True) as retriever:
+        for asked in questions:
+            made = retriever.context(asked, tokens, **options)
+            beside = {} if list(question) != ["-"] else {"question": asked}
+            value = beside | made.to_dict() | {"search": summary_object(made.results)}
+            shared.emit(value, partial(_show, made))
 
 
 def surroundings(sections: float | None, near_duplicates: float | None, *, parents: bool) -> dict[str, Any]:
@@ -107,26 +100,3 @@ def _show(made: Passages) -> None:
         inform(f"[dim]route: {escape(one_line(str(made.results.route)))}[/dim]")
     left_out = f"; {counted(len(made.left_out), 'hit')} left out" if made.left_out else ""
     inform(f"[dim]{counted(len(made.sources), 'passage')}, {counted(made.tokens, 'token')}{left_out}[/dim]")
-
-
-def _object(made: Passages) -> dict[str, Any]:
-    return {
-        "text": made.text,
-        "mark": made.mark,
-        "tokens": made.tokens,
-        "counter": made.counter,
-        "sources": [_source(source) for source in made.sources],
-        "left_out": [{"id": hit.id, "place": hit.place} for hit in made.left_out],
-        "search": summary_object(made.results),
-        "warnings": list(made.warnings),
-    }
-
-
-def _source(source: ContextSource) -> dict[str, Any]:
-    names = ("number", "place", "document", "headings", "text", "line", "page", "char_start", "char_end")
-    return {name: getattr(source, name) for name in names} | {
-        "chunk_ids": list(source.chunk_ids),
-        "introduction": source.introduction,
-        "hits": [hit.id for hit in source.hits],
-        "same_as": list(source.same_as),
-    }

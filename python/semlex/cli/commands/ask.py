@@ -10,7 +10,18 @@ from rich.markup import escape
 from semlex.cli.commands.answers import surroundings
 from semlex.cli.commands.search import Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, Filter, NearDuplicates, Parents, RouteOption, Sections, filter_of, whole_number
+from semlex.cli.options import (
+    INT,
+    Filter,
+    NearDuplicates,
+    Parents,
+    RouteOption,
+    Sections,
+    filter_of,
+    questions_of,
+    share,
+    whole_number,
+)
 from semlex.cli.output import number, print_json, print_note
 from semlex.cli.terminal import inform, one_line, output, printable
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
@@ -18,7 +29,12 @@ from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 if TYPE_CHECKING:
     from semlex.types.answers import Answer, AnswerSentence
 
-Least = Annotated[float, typer.Option(help="0 to 1; no answer where the hits are below this and the other one.")]
+Least = Annotated[
+    float,
+    typer.Option(
+        parser=share, metavar="SHARE", help="0 to 1; no answer where the hits are below this and the other one."
+    ),
+]
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
@@ -48,33 +64,39 @@ def ask(
     With --chat-model a language model writes the answer; it is sent the question and the passages. Without one, the
     answer is up to three sentences of the documents.
     """
-    from semlex.types.answers import Answer
-
-    asked = " ".join(question)
-    options: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters), "route": route}
+    searched: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters), "route": route}
     least: dict[str, Any] = {"min_coverage": min_coverage, "min_similarity": min_similarity}
     around = surroundings(sections, near_duplicates, parents=parents)
-    with context.opened() as retriever:
-        if around:
-            options = {"context": retriever.context(asked, tokens, **options, **around)}
-        for event in retriever.answer_stream(asked, tokens, **options, **least):
-            if not isinstance(event, Answer):
-                if stream:
-                    _print_sentence(event, as_json=context.as_json)
-            elif context.as_json:
-                print_json({"type": "answer", **event.to_dict()} if stream else event.to_dict())
-            else:
-                if not stream:
-                    for sentence in event.sentences:
-                        _print_sentence(sentence, as_json=False)
-                _print_end(event)
+    options = {} if around else searched
+    questions = questions_of(question)
+    with context.opened(searches=True) as retriever:
+        for asked in questions:
+            if len(questions) > 1 and not context.as_json:
+                output.print(f"[bold underline]{escape(one_line(asked))}[/bold underline]")
+            if around:
+                options["context"] = retriever.context(asked, tokens, **searched, **around)
+            for event in retriever.answer_stream(asked, tokens, **options, **least):
+                _print_event(event, stream=stream, as_json=context.as_json)
+
+
+def _print_event(event: AnswerSentence | Answer, *, stream: bool, as_json: bool) -> None:
+    from semlex.types.answers import Answer
+
+    if not isinstance(event, Answer):
+        if stream:
+            _print_sentence(event, as_json=as_json)
+    elif as_json:
+        print_json({"type": "answer", **event.to_dict()} if stream else event.to_dict())
+    else:
+        if not stream:
+            for sentence in event.sentences:
+                _print_sentence(sentence, as_json=False)
+        _print_end(event)
 
 
 def _print_sentence(sentence: AnswerSentence, *, as_json: bool) -> None:
     if as_json:
-        from semlex.types.documents import json_value
-
-        print_json({"type": "sentence", "is_supported": sentence.is_supported, **json_value(sentence)})
+        print_json({"type": "sentence", **sentence.to_dict()})
         return
     mark = "" if sentence.is_supported else "  [yellow](unsupported)[/yellow]"
     output.print(f"{escape(printable(sentence.numbered))}{mark}")

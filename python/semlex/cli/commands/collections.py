@@ -10,23 +10,22 @@ from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.figures import print_collections, print_status
+from semlex.cli.interactive.completion import collection_names
+from semlex.cli.options import Yes, agree
 from semlex.cli.output import print_json
 from semlex.cli.terminal import inform, messages, one_line
+from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from semlex.store.schema.migrating import Step
 
 
 @with_context(*SERVER)
-def collections(
-    context: Context,
-    *,
-    header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with the columns' titles.")] = True,
-) -> None:
+def collections(context: Context) -> None:
     """List the collections with their documents, chunks, model and language."""
     with context.client() as client:
         found = client.count_collections()
-    context.emit(found, lambda: print_collections(found, header=header))
+    context.emit(found, lambda: print_collections(found, header=context.header))
 
 
 @with_context("collection", ..., *SERVER)
@@ -44,14 +43,13 @@ def status(
 @with_context(*SERVER)
 def drop(
     context: Context,
-    collection: Annotated[str, typer.Argument(help="Collection to drop.")],
+    collection: Annotated[str, typer.Argument(help="Collection to drop.", autocompletion=collection_names)],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Drop a collection with everything in it."""
     settings = context.settings(collection=collection, embedding_model="none")
-    if not yes:
-        typer.confirm(f"Drop {collection} with everything in it?", abort=True, err=True)
+    agree(f"Drop {collection} with everything in it?", yes=yes)
     with context.client(settings) as client:
         client.drop(collection)
     if context.as_json:
@@ -66,6 +64,8 @@ def migrate(
     as_sql: Annotated[bool, typer.Option("--sql", help="Print the SQL, for a role that may change tables.")] = False,
 ) -> None:
     """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
+    if as_sql and context.as_json:
+        raise ConfigurationError("--sql prints SQL: leave --json and --fields out")
     with context.client() as client:
         steps = client.migrate(dry_run=dry_run or as_sql)
     if as_sql:

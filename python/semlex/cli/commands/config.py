@@ -1,76 +1,174 @@
-"""The commands about settings: ``semlex config``, ``semlex config trust`` and ``untrust``."""
+"""The commands about settings: ``semlex config show``, ``init``, ``trust`` and ``untrust``."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from semlex.cli.options import AsJson
-from semlex.cli.output import print_json
-from semlex.cli.terminal import messages, output
+from semlex.cli.options import AsJson, has_command
+from semlex.cli.output import print_json, print_note
+from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.settings import files
+from semlex.settings.readers import shown
 
-config_app = typer.Typer(help="All settings and where they come from; the folders whose semlex.toml you trust.")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.settings.table import Setting
+    from semlex.settings.values import Settings
+
+config_app = typer.Typer(help="All settings and where they come from; settings files, and the folders that you trust.")
 
 TrustedFolder = Annotated[Path, typer.Argument(help="Folder; without one, the working directory.")]
+# What may be secret in an address: what stands in front of the last @, and behind ?.
+_SECRETS = ((re.compile(r"://\S*@"), "://***@"), (re.compile(r"\?[^#\s]+"), "?***"))
 
 
 @config_app.callback(invoke_without_command=True)
-def show(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Show every setting and where it comes from.
+def config(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Show every setting and where it comes from; as `semlex config show`."""
+    if not has_command(context):
+        show(as_json=as_json)
 
-    An argument goes before the environment (SEMLEX_ and the name in capitals), that before semlex.toml in the working
-    directory, that before your own settings file. Keys come from the environment only and are not shown.
+
+@config_app.command("show")
+def show(*, as_json: AsJson = False) -> None:
+    """Show every setting, its value and where it comes from; with --verbose also what did not count.
+
+    An option goes before the environment (SEMLEX_ and the name in capitals), that before semlex.toml and
+    pyproject.toml in the working directory, these before your own settings file. Keys come from the environment only
+    and are not shown.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from semlex.settings.load import BUILT_IN, OTHER_VARIABLES, SETTINGS, read_settings
+    from semlex.settings.load import read_settings
 
     settings, problems = read_settings()
-    rows: list[tuple[str, Any, str, str]] = []
-    for setting in SETTINGS:
-        value = settings.value(setting)
-        if setting.name == "database_url" and value is not None:
-            value = _server(value)
-        rows.append((setting.name, value, settings.origins.get(setting.name, BUILT_IN), setting.what))
-    rows += [(name, "set", "environment", what) for name, what in OTHER_VARIABLES.items() if os.environ.get(name)]
-    for name, value, origin, what in rows:
+    for row in _rows(settings):
         if as_json:
-            shown = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-            print_json({"name": name, "value": shown, "origin": origin, "what": what})
-        else:
-            shown = ", ".join(value) if isinstance(value, tuple) else value
-            output.print(escape(f"{name:24} {'-' if shown in (None, '') else shown!s:28} {origin}"))
+            print_json(row)
+            continue
+        output.print(escape(one_line(f"{row['name']:24} {_text(row['value']):28} {row['origin']}")))
+        for one in row["overridden"]:
+            # Of two variables one may have been forgotten; files are meant to be overridden.
+            if is_verbose() or (one["origin"] in os.environ and one["differs"]):
+                line = f"  not used: {_text(one['value'])} ({one['origin']})"
+                output.print(f"[dim]{escape(one_line(line))}[/dim]")
+    for note in settings.notes:
+        print_note(one_line(note))
     if not as_json:
-        path = files.own_file()
-        messages.print(
-            f"[dim]your own settings file: {escape(str(path))}{'' if path.exists() else ' (not there)'}[/dim]"
-        )
+        _print_files(settings)
     if problems:
         raise ConfigurationError("; ".join(problems))
 
 
+@config_app.command("init")
+def init(
+    *,
+    folder: Annotated[
+        bool, typer.Option("--folder", help="Write semlex.toml into the working directory, not your own file.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
+) -> None:
+    """Write a settings file in which every setting stands with its default, behind a #."""
+    from semlex.settings.template import write_template
+
+    path = Path.cwd() / files.FOLDER_FILE if folder else files.own_file()
+    write_template(path, replace=force)
+    messages.print(f"written: {escape(str(path))}")
+
+
 @config_app.command("trust")
 def trust(folder: TrustedFolder = Path()) -> None:
-    """Trust a folder's semlex.toml as it is now: it may then say where texts and data go.
+    """Trust a folder's semlex.toml and pyproject.toml as they are now: they may then say where texts and data go.
 
-    When the file changes, it has to be trusted again.
+    When a file changes, it has to be trusted again.
     """
-    path = files.trust(folder.expanduser())
-    messages.print(f"trusted: {escape(str(path))}")
+    from semlex.settings.trust import trust as trust_files
+
+    for path in trust_files(folder.expanduser()):
+        messages.print(f"trusted: {escape(str(path))}")
 
 
 @config_app.command("untrust")
 def untrust(folder: TrustedFolder = Path()) -> None:
-    """Trust a folder's semlex.toml no longer."""
+    """Trust a folder's settings files no longer."""
+    from semlex.settings.trust import untrust as untrust_files
+
     resolved = folder.expanduser().resolve()
-    was = files.untrust(resolved)
+    was = untrust_files(resolved)
     messages.print(f"{'no longer trusted' if was else 'was not trusted'}: {escape(str(resolved))}")
+
+
+def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
+    """Every setting, and the other variables that are set; without secrets."""
+    from semlex.settings.table import OTHER_VARIABLES, SETTINGS
+    from semlex.settings.values import BUILT_IN
+
+    for setting in SETTINGS:
+        value = settings.value(setting)
+        row = {"name": setting.name, "value": _masked(setting.name, value)}
+        row |= {"origin": settings.origins.get(setting.name, BUILT_IN), "what": setting.what}
+        beside = settings.overridden.get(setting.name, ())
+        row["overridden"] = [
+            {
+                "origin": one.origin,
+                "value": _masked(setting.name, one.value),
+                "differs": _differs(setting, one.value, value),
+            }
+            for one in beside
+        ]
+        yield row
+    for name, what in OTHER_VARIABLES.items():
+        if os.environ.get(name):
+            yield {"name": name, "value": "set", "origin": "environment", "what": what, "overridden": []}
+
+
+def _differs(setting: Setting, said: Any, value: Any) -> bool:
+    """Whether a value that does not count says something else than the one that does."""
+    try:
+        return bool(setting.read(said) != value)
+    except (ValueError, ConfigurationError):
+        return True
+
+
+def _text(value: Any) -> str:
+    if value in (None, "", []):
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _print_files(settings: Settings) -> None:
+    try:
+        own = files.own_file()
+    except ConfigurationError:  # it is one of the problems, which are told
+        own = None
+    for path in settings.files:
+        if path == own:
+            there = "" if path.exists() else " (not there)"
+            messages.print(f"[dim]your own settings file: {escape(str(path))}{there}[/dim]")
+        elif is_verbose() and path.exists():
+            messages.print(f"[dim]read: {escape(str(path))}[/dim]")
+
+
+def _masked(name: str, value: Any) -> Any:
+    """A value without its secrets, for people and as JSON."""
+    if isinstance(value, dict):
+        return shown(value)
+    if isinstance(value, (list, tuple)):
+        return [_masked(name, one) for one in value]
+    if not isinstance(value, (str, Path)):
+        return value
+    if name == "database_url":
+        return _server(str(value))
+    text = str(value)
+    for secret, mark in _SECRETS:
+        text = secret.sub(mark, text)
+    return text
 
 
 def _server(url: str) -> str:

@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.exit_codes import DATABASE, MODEL
-from semlex.cli.options import WorkingGroup
+from semlex.cli.manual.remedies import with_server
+from semlex.cli.options import WorkingGroup, has_command
 from semlex.cli.terminal import counted, is_verbose, messages, one_line, output
-from semlex.errors import ConfigurationError
 from semlex.types.reports.findings import SEVERITIES
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def doctor(context: Context, command: typer.Context) -> None:
     Nothing is written and nothing is downloaded. Large tables are looked at in samples. The exit code is 0 when there
     are hints at most, 3 for errors and warnings of the server and of collections, 4 for those of models alone.
     """
-    if command.invoked_subcommand is not None:
-        if context != Context():
-            raise ConfigurationError(f"options of semlex doctor {command.invoked_subcommand} stand behind its name")
+    if has_command(command):
         return
     settings = context.settings()
     collection = settings.collection if settings.is_set("collection") else None
@@ -53,10 +51,10 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         output.print(f"{label} {escape(one_line(f'{finding.where} {finding.what}'))}")
         output.print(f"    {escape(one_line(finding.remedy))}" + ("" if finding.command is None else ":"))
         if finding.command is not None:
-            output.print(f"        {escape(one_line(finding.command))}")
+            output.print(f"        {escape(with_server(one_line(finding.command)))}")
     if settings:
         output.print(f"[dim]hint[/] {counted(len(settings), 'setting')} worth changing: {escape(', '.join(settings))}")
-        output.print("    what is advised, and why:\n        semlex doctor server")
+        output.print("    what is advised, and why:\n        " + escape(with_server("semlex doctor server")))
     for skipped in diagnosis.not_checked:
         output.print(f"not checked: {escape(one_line(f'{skipped.check} of {skipped.where}: {skipped.reason}'))}")
     if is_verbose():
@@ -90,15 +88,15 @@ def doctor_models(
 
 
 @doctor_app.command("server")
-@with_context("database_url")
+@with_context(*SERVER)
 def doctor_server(context: Context) -> None:
     """Show versions, keyword engines of extensions, what is wrong with the collections, and settings worth changing."""
     from semlex.diagnostics.doctor import examine_server
     from semlex.store.postgres.embedded.server import EmbeddedServer
 
     settings = context.settings()
-    if settings.url is not None:
-        examination = examine_server(settings.url)
+    if settings.database_url is not None:
+        examination = examine_server(settings.database_url)
     else:
         with EmbeddedServer(settings.server_folder, keep_alive=settings.keep_alive) as server:
             examination = examine_server(server.url)

@@ -10,6 +10,8 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.interactive.completion import field_names
+from semlex.cli.options import has_command
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
@@ -27,7 +29,7 @@ fields_app = typer.Typer(
     invoke_without_command=True,
 )
 
-Name = Annotated[str, typer.Argument(help="The field, as filters write it.")]
+Name = Annotated[str, typer.Argument(help="The field, as filters write it.", autocompletion=field_names)]
 
 
 @fields_app.callback()
@@ -39,7 +41,7 @@ def fields(
     values: Annotated[bool, typer.Option("--values", help="Show the most frequent values, too.")] = False,
 ) -> None:
     """Show the fields: names, types with counts, which have an index; of at most 10,000 chunks."""
-    if ctx.invoked_subcommand is not None:
+    if has_command(ctx):
         return
     with context.opened() as retriever:
         found = retriever.fields(values=values)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
-from semlex.cli.commands.whole_collection.enrich import filled, refuse_unasked
+from semlex.cli.commands.whole_collection.enrich import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from semlex.ingest.preview import PreviewedFile
     from semlex.ingest.progress import IndexReport
     from semlex.models.token_counters import TokenCounter
-    from semlex.settings.load import Settings
+    from semlex.settings.values import Settings
 
 
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
@@ -74,7 +75,7 @@ def index(
         if settings.collection not in context.collection_names(settings):
             raise
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
-        refuse_unasked(yes=yes)  # before a collection is made
+        refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
     opened = context.opened(settings, create=True, with_choice=True)
     with resumable(), opened as retriever:
 
@@ -99,7 +100,7 @@ def index(
 
         report = filled(settings, fill, lambda report: report, yes=yes)
     print_report(report, as_json=context.as_json)
-    if report.failed:
+    if report.failed or lacks_lines(report.enrichment):
         raise typer.Exit(SOME_FILES)
 
 
@@ -172,7 +173,7 @@ def _token_counter(settings: Settings) -> TokenCounter | None:
 def _print_file(file: PreviewedFile) -> None:
     if file.problem is not None:
         left_out = "left out: " if file.is_skipped else ""
-        inform(f"{one_line(file.uri)}: {left_out}{file.problem.message}")
+        inform(escape(one_line(f"{file.uri}: {left_out}{file.problem.message}")))
         return
     title = f", {one_line(file.title)!r}" if file.title else ""
     repaired = f", {counted(file.repaired, 'character')} repaired" if file.repaired else ""

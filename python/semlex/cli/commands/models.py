@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from semlex.cli.context import Context, with_context
 from semlex.cli.options import HelpGroup
-from semlex.cli.terminal import messages, output
+from semlex.cli.terminal import counted, messages, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,8 @@ def pull(
 
 
 def _print_pulled(pulled: PulledModel) -> None:
-    size = f", {decimal(pulled.bytes)} in {pulled.files} files" if pulled.files else " (the hub was not reachable)"
+    fetched = f", {decimal(pulled.bytes)} in {counted(pulled.files, 'file')}"
+    size = fetched if pulled.files else " (the hub was not reachable)"
     messages.print(f"[dim]{escape(pulled.folder.name)} at {pulled.folder.revision}{size}[/dim]")
     output.print(escape(str(pulled.folder.path)))
 
@@ -80,7 +81,7 @@ def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], No
 
         def announce(files: int, size: int, missing: int) -> None:
             if shown:
-                messages.print(f"[dim]{decimal(size)} in {files} files, {decimal(missing)} to fetch[/dim]")
+                messages.print(f"[dim]{decimal(size)} in {counted(files, 'file')}, {decimal(missing)} to fetch[/dim]")
             bar.update(task, total=missing, visible=missing > 0)
 
         def progress(arrived: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -12,7 +11,10 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.figures import print_facets
+from semlex.cli.interactive.completion import field_names
+from semlex.cli.interactive.editor import open_hit, require_editor
 from semlex.cli.options import (
     INT,
     NUMBER,
@@ -28,24 +30,30 @@ from semlex.cli.options import (
     existing_paths,
     filter_of,
     number,
-    read_lines,
+    questions_of,
     seconds,
     whole_number,
 )
-from semlex.cli.output import print_many, print_report, print_results
+from semlex.cli.output import print_many, print_problems, print_report, print_results, print_statement, print_timings
 from semlex.cli.terminal import inform, output
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.store.tables.hits import Included
     from semlex.types.results import SearchMode
 
 QUESTION = typer.Argument(
     help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
 )
 Question = Annotated[list[str], QUESTION]
-Fusion = Annotated[str, typer.Option("--fusion", help="How the legs are put together: completed, rrf or linear.")]
+Fusion = Annotated[
+    str | None, typer.Option("--fusion", help="How the legs are put together: completed (default), rrf or linear.")
+]
 TopK = Annotated[
-    int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Number of results, 1 to 1,000.")
+    int | None,
+    typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Number of results, 1 to 1,000; default: 5."),
 ]
 Mode = Annotated[
     str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
@@ -103,28 +111,67 @@ def grouping(size: int | None) -> dict[str, Any]:
     return {} if size is None else {"group_by": "document", "group_size": size}
 
 
+PAGES = ("--max-results", "--group", "--route", "--explain")
+# What means nothing beside another option.
+SENSELESS = {
+    "--after, whose cursor is the search,": (
+        *("--top-k", "--mode", "--fusion", "--filter", "--boost", "--candidates", "--min-similarity", "--min-rerank"),
+        *PAGES,
+    ),
+    "a list of questions": ("--deadline", "--open", "--sql", "--timings", *PAGES),
+    "--sql": ("--explain", "--json", "--open", "--timings"),
+}
+
+
+def check_together(has_cursor: bool, many: bool, options: Mapping[str, object]) -> None:
+    """Refuses options that mean nothing beside each other.
+
+    Args:
+        has_cursor: Whether the next page of a list is asked for.
+        many: Whether there may be several questions.
+        options: The other options by their names; None, False and an empty list are not given.
+
+    Raises:
+        ConfigurationError: Some are given; the message names them.
+    """
+    given = {name for name, value in options.items() if value is not None and value is not False and value != []}
+    for what, holds in zip(SENSELESS, (has_cursor, many, "--sql" in given), strict=True):
+        refused = [name for name in SENSELESS[what] if holds and name in given]
+        if refused:
+            raise ConfigurationError(f"{what} takes no {', '.join(refused)}")
+    if "--include" in given and "--sql" not in given:
+        raise ConfigurationError("--include says what --sql prints beside the scores: give --sql, too")
+
+
 @with_context(*SERVER, *MODEL, "language")
 def try_folder(
     context: Context,
     path: Annotated[Path, typer.Argument(help="File or folder with documents.")],
     question: Question,
     *,
-    top_k: TopK = 5,
+    top_k: TopK = None,
     mode: Mode = None,
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
     on_bad_text: OnBadText = "error",
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Then serve the page that shows how the order came about, and open it.")
+    ] = False,
 ) -> None:
     """Index a folder into a collection of its own and ask it a question.
 
     The second question to the same folder is quick: unchanged files are skipped.
     """
+    if open_page and context.as_json:
+        raise ConfigurationError("--json and --open exclude each other: give one of them")
     [resolved] = existing_paths([path])
     # The folder's name is for people, the hash keeps folders of the same name apart.
     name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
-    with context.opened(context.settings(collection=collection), create=True, with_choice=True) as retriever:
+    with context.opened(
+        context.settings(collection=collection), create=True, with_choice=True, searches=True
+    ) as retriever:
         with context.progress() as progress:
             report = retriever.index(
                 resolved,
@@ -134,17 +181,20 @@ def try_folder(
                 on_bad_text=on_bad_text,
                 progress=progress,
             )
-        if not context.as_json:
+        if context.as_json:
+            print_problems(report)
+        else:
             print_report(report, as_json=False)
         results = retriever.search(" ".join(question), top_k, mode=cast("SearchMode | None", mode))
         print_results(results, as_json=context.as_json)
         if not context.as_json:
-            again = f'semlex search "…" --collection {collection}'
-            if context.database_url is not None:
-                again += " --database …"  # it may hold a password
-            if context.data_dir is not None:
-                again += f" --data-dir {shlex.quote(str(context.data_dir))}"
-            inform(f"[dim]ask again: {escape(again)}[/dim]")
+            inform(f'[dim]ask again: semlex search "…" --collection {collection}[/dim]')
+    if open_page:
+        from semlex.cli.commands.serving.page import show_page
+
+        show_page(context.given() | {"collection": collection}, " ".join(question))
+    if report.failed:
+        raise typer.Exit(SOME_FILES)
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
@@ -152,9 +202,9 @@ def search(
     context: Context,
     question: Annotated[list[str] | None, QUESTION] = None,
     *,
-    top_k: TopK = 5,
+    top_k: TopK = None,
     mode: Mode = None,
-    fusion: Fusion = "completed",
+    fusion: Fusion = None,
     filters: Filter = None,
     boost: Boost = None,
     min_similarity: MinSimilarity = None,
@@ -167,6 +217,18 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what the answer rests on: the plan, and the words of every hit.")
     ] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Say on the error stream how many milliseconds each stage took.")
+    ] = False,
+    opened_hit: Annotated[
+        int | None,
+        typer.Option(
+            "--open",
+            parser=whole_number,
+            metavar="[N]",
+            help="Open the place of hit N in $EDITOR; without a number that of the first.",
+        ),
+    ] = None,
     after: Annotated[
         str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
     ] = None,
@@ -174,41 +236,78 @@ def search(
         Path | None,
         typer.Option("--queries", metavar="FILE", help="Questions, one a line, instead of one; - is standard input."),
     ] = None,
+    as_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the hits as a SELECT, to be joined with your own tables.")
+    ] = False,
+    include: Annotated[
+        list[str] | None,
+        typer.Option("--include", metavar="COLUMN", help="With --sql: also excerpt, content or metadata; repeatable."),
+    ] = None,
 ) -> None:
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
-    beside = (mode, filters, boost, max_results, group, candidates, min_similarity, min_rerank, route)
-    if after is not None and (explain or any(one is not None for one in beside)):
-        raise ConfigurationError(
-            "--after takes no --mode, --filter, --boost, --max-results, --group, --candidates, --route, --explain and "
-            "no thresholds: its cursor is the search"
-        )
-    if queries is not None and (explain or any(one is not None for one in (deadline, max_results, group, route))):
-        raise ConfigurationError("--queries takes no --deadline, --max-results, --group, --route and --explain")
-    questions = [" ".join(question)] if question is not None else [] if queries is None else read_lines(queries)
+    many = queries is not None or question == ["-"]
+    check_together(
+        after is not None,
+        many,
+        {
+            "--sql": as_sql,
+            "--json": context.as_json,
+            "--open": opened_hit,
+            "--explain": explain,
+            "--timings": timings,
+            "--top-k": top_k,
+            "--mode": mode,
+            "--fusion": fusion,
+            "--filter": filters,
+            "--boost": boost,
+            "--candidates": candidates,
+            "--route": route,
+            "--min-similarity": min_similarity,
+            "--min-rerank": min_rerank,
+            "--include": include,
+            "--max-results": max_results,
+            "--group": group,
+            "--deadline": deadline,
+        },
+    )
+    questions = [] if after is not None else questions_of(question or (), queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion}
     options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
     options |= {"filters": filter_of(filters), "boost": boosts_of(boost), "candidates": candidates}
-    with context.opened() as retriever:
+    if opened_hit is not None:
+        require_editor()
+    with context.opened(searches=True) as retriever:
         if after is not None:
             results = retriever.search_page(after, deadline=deadline)
-        elif queries is not None:
+        elif many:
             print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
             return
         else:
             options |= {"deadline": deadline, "max_results": max_results, "explain": explain, **grouping(group)}
             options |= {"route": route}
             results = retriever.search(questions[0], top_k, **options)
+        if as_sql:
+            columns = cast("list[Included]", include or [])
+            print_statement(retriever.hits_as_sql(results, include=columns), results)
+            return
     print_results(results, as_json=context.as_json)
     if results.explanation is not None and not context.as_json:
         output.print(escape(str(results.explanation)))
+    if timings:
+        print_timings(results)
+    if opened_hit is not None:
+        open_hit(results, opened_hit)
+
+
+FIELDS = typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …", autocompletion=field_names)
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device")
 def facets(
     context: Context,
-    fields: Annotated[list[str], typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …")],
+    fields: Annotated[list[str], FIELDS],
     *,
     filters: Filter = None,
     query: Annotated[

@@ -9,6 +9,8 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.interactive.completion import source_names
+from semlex.cli.options import has_command
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ sources_app = typer.Typer(help="Show and move the folders that documents were re
 @with_context("collection", *SERVER)
 def sources(context: Context, ctx: typer.Context) -> None:
     """Show the sources of a collection: name, folder, documents, chunks."""
-    if ctx.invoked_subcommand is not None:
+    if has_command(ctx):
         return
     with context.opened() as retriever:
         found = retriever.sources()
@@ -42,7 +44,7 @@ def _print_sources(found: Sequence[SourceInfo]) -> None:
 @with_context("collection", *SERVER)
 def move(
     context: Context,
-    name: Annotated[str, typer.Argument(help="Name of the source.")],
+    name: Annotated[str, typer.Argument(help="Name of the source.", autocompletion=source_names)],
     root: Annotated[Path, typer.Argument(help="Where its folder is now.")],
 ) -> None:
     """Say where the folder of a source is now; its documents stay what they are."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semlex.cli.commands.whole_collection.enrich import filled, refuse_unasked
+from semlex.cli.commands.whole_collection.enrich import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.interactive.completion import source_names
 from semlex.cli.options import (
     ChunkTokens,
     DetectEncoding,
@@ -82,7 +83,7 @@ def sync(
             raise ConfigurationError(
                 "--watch and --dry-run ask no language model: give --enrich none, and run semlex enrich afterwards"
             )
-        refuse_unasked(yes=yes)  # before a collection is made
+        refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
     given: dict[str, Any] = {
         "source": source,
         "include": include or None,
@@ -99,6 +100,7 @@ def sync(
         "min_tokens": min_tokens,
     }
     found = [path.expanduser() for path in paths]
+    settings = context.with_only_collection(settings)
     if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
         existing_paths(found)  # refused before a collection is made for it
     with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
@@ -113,7 +115,7 @@ def sync(
         with resumable():
             report = filled(settings, fill, lambda report: report.run, yes=yes)
     print_sync(report, as_json=context.as_json)
-    if report.run.failed:
+    if report.run.failed or lacks_lines(report.run.enrichment):
         raise typer.Exit(SOME_FILES)
 
 
@@ -129,7 +131,9 @@ def _watch(context: Context, reports: Iterator[SyncReport]) -> None:
 def documents(
     context: Context,
     *,
-    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Only this source.", autocompletion=source_names)
+    ] = None,
 ) -> None:
     """List the documents that were read from files, whether these have changed, and what the last run could not read.
 

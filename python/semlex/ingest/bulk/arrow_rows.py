@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from semlex.ingest.bulk.row_fields import RowFields
@@ -78,27 +79,34 @@ class ParquetRows:
 
     def __init__(self, path: Path, fields: RowFields) -> None:
         arrow()
-        import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
-
         self._path, self._fields = path, fields
-        with understood(path.name):
-            self._file = pq.ParquetFile(
-                path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
-            )
-        check_schema(self._file.schema_arrow, fields, path.name)
-        self.count: int = self._file.metadata.num_rows
+        # It is closed again: a folder may hold more files than a process may have open.
+        with self._opened() as file:
+            self.count: int = file.metadata.num_rows
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
         """The rows, in batches."""
-        names = self._file.schema_arrow.names
-        fields = self._fields
-        wanted = {fields.text, fields.vector, fields.id_in(names), *fields.metadata_in(names)}
-        columns = [name for name in names if name in wanted]
-        first = 0
-        with self._file, understood(self._path.name), found_in(self._path.name):
-            for batch in self._file.iter_batches(most_rows, columns=columns):
+        with self._opened() as file, understood(self._path.name), found_in(self._path.name):
+            names = file.schema_arrow.names
+            fields = self._fields
+            wanted = {fields.text, fields.vector, fields.id_in(names), *fields.metadata_in(names)}
+            first = 0
+            for batch in file.iter_batches(most_rows, columns=[name for name in names if name in wanted]):
                 yield _rows(batch, fields, self._path.name, first)
                 first += batch.num_rows
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        """The file, with fields as they are wanted: between two openings it may have become another."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
+
+        with understood(self._path.name):
+            file = pq.ParquetFile(
+                self._path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+            )
+        with file:
+            check_schema(file.schema_arrow, self._fields, self._path.name)
+            yield file
 
 
 @contextmanager

@@ -51,7 +51,9 @@ class BatchWrites:
         except BaseException:
             write.close()
             raise
-        self._under_way[asyncio.ensure_future(self._count(rows, write))] = ids
+        task = asyncio.ensure_future(self._count(rows, write))
+        task.add_done_callback(lambda _: write.close())  # of one that was cancelled before it began
+        self._under_way[task] = ids
 
     async def __aenter__(self) -> Self:
         return self

@@ -19,10 +19,14 @@ from semlex.ingest.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from semlex.ingest.bulk.row_batch import RowBatch
     from semlex.ingest.bulk.row_fields import RowFields
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
+    from semlex.store.postgres.database import Database
     from semlex.store.write.chunks import OnDuplicate, WriteMode
 
 
@@ -41,6 +45,21 @@ class LoadReport:
     written: int = 0
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """Rows of one batch that can be stored.
+
+    Attributes:
+        documents: Checked.
+        vectors: float32, shape (n, d).
+        read: How many rows were read for them.
+    """
+
+    documents: GivenDocuments
+    vectors: NDArray[np.float32]
+    read: int
 
 
 class VectorLoad:
@@ -66,26 +85,46 @@ class VectorLoad:
         self._progress = progress
         self._report = LoadReport()
 
+    @property
+    def database(self) -> Database:
+        """Where the collection is."""
+        return self._indexer.database
+
+    @property
+    def storage(self) -> str:
+        """Pgvector's type of the collection's vectors."""
+        stored = self._indexer.collection.embedding
+        return stored.storage if stored else self._indexer.storage
+
     async def run(self, given: Any) -> LoadReport:
         """Loads rows; see `Collection.load_vectors`."""
-        started, report, indexer = time.perf_counter(), self._report, self._indexer
-        indexer.refuse_write()
+        self._indexer.refuse_write()
         sources = await asyncio.to_thread(opened_sources, given, self._fields)
         counts = [source.count for source in sources]
         known = [count for count in counts if count is not None]
         total = sum(known) if len(known) == len(counts) else None
-        batches = joined_batches(sources, indexer.bulk.batch_size)
+        return await self.write(self._read(joined_batches(sources, self._indexer.bulk.batch_size)), total)
+
+    async def write(self, batches: AsyncGenerator[CheckedRows, None], total: int | None) -> LoadReport:
+        """Writes batches that were checked, while the next one is made.
+
+        Args:
+            batches: In the order in which the rows are to be stored.
+            total: How many rows there are, or None.
+        """
+        started, report, indexer = time.perf_counter(), self._report, self._indexer
+        indexer.refuse_write()
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
         mode: WriteMode = "direct" if is_empty else "merge"
         # A row that is refused because it is stored has none after it stored.
         alone = self._on_duplicate == "fail" or not indexer.database.has_several_connections
         writes = BatchWrites(1 if alone else WRITES_AT_ONCE, self._tell(total))
         try:
-            async with writes, aclosing(ahead(self._read(batches))) as checked:
-                async for documents, batch in checked:
+            async with writes, aclosing(ahead(batches)) as checked:
+                async for batch in checked:
                     await indexer.ensure_version(given_version(batch.vectors, indexer.model_version))
-                    write = indexer.add_rows(documents, batch.vectors, mode, self._on_duplicate)
-                    await writes.begin(len(batch), set(documents.ids), write)
+                    write = indexer.add_rows(batch.documents, batch.vectors, mode, self._on_duplicate)
+                    await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
             raise _told(error, writes.rows) from None
         report.rows, report.written = writes.rows, writes.written
@@ -97,18 +136,17 @@ class VectorLoad:
         progress = self._progress
         return None if progress is None else lambda rows: progress(Progress("write", rows, total, "rows"))
 
-    async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[tuple[GivenDocuments, RowBatch], None]:
+    async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[CheckedRows, None]:
         """Batches, checked."""
 
-        def make() -> tuple[GivenDocuments, RowBatch] | None:
+        def make() -> CheckedRows | None:
             batch = next(batches, None)
             if batch is None:
                 return None
-            stored = self._indexer.collection.embedding
-            return batch.given(self._fields, stored.storage if stored else self._indexer.storage), batch
+            return CheckedRows(batch.given(self._fields, self.storage), batch.vectors, len(batch))
 
         while (made := await asyncio.to_thread(make)) is not None:
-            if len(made[1]):
+            if made.read:
                 yield made
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.errors import FieldError, ValidationError
-from semlex.ingest.given_documents import NO_CHILDREN, NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
-from semlex.types.documents import utc_now
+from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,18 +72,7 @@ class RowBatch:
         Raises:
             ValidationError: With every error of every row; rows are numbered as in their place.
         """
-        count, now = len(self), utc_now()
-        documents = GivenDocuments(
-            self.ids,
-            self.texts,
-            self.metadata,
-            [None] * count,
-            [NO_CHILDREN] * count,
-            ([None] * count, [None] * count),
-            [now] * count,
-            [now] * count,
-            [None] * count,
-        )
+        documents = GivenDocuments.plain(self.ids, self.texts, self.metadata)
         try:
             return documents.checked(self.vectors, storage)
         except ValidationError as error:

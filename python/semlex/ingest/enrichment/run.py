@@ -174,7 +174,7 @@ class EnrichmentRun:
         selection = LineSelection(self._mark, documents, source)
         chunks = tokens = 0
         after: Key | None = None
-        mark = drawn_mark()
+        mark = "0" * len(drawn_mark())  # any would do; with this one two estimates are the same
         while page := await self._page(selection, after, PAGE_CHUNKS):
             texts = [prompt_text(chunk.plain_context, chunk.text, mark) for chunk in page]
             tokens += int((await asyncio.to_thread(self._counter.count_tokens, texts)).sum())

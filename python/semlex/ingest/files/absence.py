@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ from semlex.ingest.loaders.registry import loaders
 from semlex.types.reports.explanations import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from semlex.ingest.files.discovery import FoundFile
     from semlex.store.query.explain.named_documents import KnownSource, LoggedRun, Records
@@ -28,6 +30,21 @@ MEANING = {
     "generated": "folders and files of what is generated are not read",
     "ignored": "a .gitignore or .semlexignore leaves it out",
 }
+
+_sources_alone: ContextVar[bool] = ContextVar("semlex_sources_alone", default=False)
+
+
+@contextmanager
+def sources_alone() -> Iterator[None]:
+    """Inside, names lead into the folders of sources and nowhere else.
+
+    Who asks over a wire must not learn which other files this machine has.
+    """
+    token = _sources_alone.set(True)
+    try:
+        yield
+    finally:
+        _sources_alone.reset(token)
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
@@ -40,6 +57,8 @@ def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]
         sources: All that are known, removed ones among them.
     """
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
+    if _sources_alone.get() and not Path(name).is_absolute():
+        return places  # the working directory is not the asker's
     try:
         real = Path(os.path.realpath(name))
     except (OSError, ValueError):
@@ -65,6 +84,7 @@ def why_absent(
     possible = [(roots[source], uri) for source, uri in places]
     if not Path(name).is_absolute():
         possible += [(one, name) for one in sources if (one.name, name) not in places]
+    possible = [(one, uri) for one, uri in possible if not Path(uri).is_absolute() and ".." not in Path(uri).parts]
     there = [(one, uri) for one, uri in possible if os.path.lexists(Path(one.root) / uri)]
     for source, uri in there:
         return _of_file(source, uri, records, collection)
@@ -190,7 +210,7 @@ def _never_seen(
             text = f"there is no such document, and the folder of its source ({root}) is not within reach from here"
             return Reason("never_seen", text + also, f"semlex sources move {shlex.quote(places[0][0])} FOLDER")
         return Reason("never_seen", f"there is no such document, and no such file in {root}{also}", "check the name")
-    if os.path.lexists(name):
+    if not _sources_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file that lies in the folder of no source, and was never read"
         return Reason("never_seen", text, f"semlex index {path} --collection {collection}")

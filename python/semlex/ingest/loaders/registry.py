@@ -79,6 +79,15 @@ def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
     return known.get(suffix, PLAIN)
 
 
+def structure_named(uri: str) -> str:
+    """How the structure of a document's text is written, by its name alone, as for `semlex._core.split_text`."""
+    suffix = suffix_of(uri)
+    loader = loader_named(uri, loaders())
+    if isinstance(loader, CodeLoader):
+        return f"code:{suffix}"
+    return "restructuredtext" if isinstance(loader, TextLoader) else "markdown"
+
+
 def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:
     """The text of a file, as it can be stored.
 

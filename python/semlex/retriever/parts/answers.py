@@ -17,11 +17,14 @@ from semlex.answering.routing import SEARCHES, check_route, route_by_chat, route
 from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.models.token_counters import TokenEstimate
 from semlex.retriever.parts.reads import CollectionReads
+from semlex.search.postprocess.diversity import diversified
+from semlex.search.postprocess.surroundings import Around, read_around
 from semlex.types.queries import MAX_QUERY_BYTES
-from semlex.validation import text_errors
+from semlex.types.results import SearchResult, with_route
+from semlex.validation import check_parameters, kind_errors, number_errors, text_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from semlex.types.context import Context
     from semlex.types.results import SearchMode
     from semlex.types.routes import Route, RouteBy
+
+    # A collection has a method called `list`.
+    Hits = list[SearchResult]
 
 
 class CollectionAnswers(CollectionReads):
@@ -55,7 +61,7 @@ class CollectionAnswers(CollectionReads):
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
         candidates: int | None = None,
         deadline: float | None = None,
@@ -105,7 +111,7 @@ class CollectionAnswers(CollectionReads):
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or `count` gave no number.
         """
-        routed = await self._route(question, route)
+        routed = await self._route(question, self._search_defaults.routing(question, route))
         if routed is not None:
             way = SEARCHES[routed.kind]
             candidates, rerank = way.depth(candidates, top_k, way.group_size), way.reranks(rerank, min_rerank)
@@ -136,11 +142,35 @@ class CollectionAnswers(CollectionReads):
             boost=boost,
             min_similarity=min_similarity,
             min_rerank=min_rerank,
+            fallback=False,  # its hits have nothing around them in the collection
+            route=False,
         )
-        results.take_route(routed)
+        results = with_route(results, routed)
         indexer = await self._ready()
         counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
         return await make_context(indexer.opened, results, options, counting, notes)
+
+    async def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> Hits:
+        """Hits in another order: each as relevant, and as unlike those before it, as possible, by their stored vectors.
+
+        This is maximal marginal relevance; the relevance is that of the scores that ordered the hits, from 1 for the
+        best to 0 for the last. A hit without a vector keeps its place.
+
+        Args:
+            hits: Of a search of this collection, best first.
+            diversity: 0 (the order that they have) to 1 (as unlike as possible).
+
+        Raises:
+            ConfigurationError: A hit is none, or the number is out of bounds.
+        """
+        check_parameters(
+            kind_errors("hits", hits, list, tuple),
+            number_errors("diversity", diversity, 0, 1),
+        )
+        check_parameters(*(kind_errors(f"hits[{row}]", hit, SearchResult) for row, hit in enumerate(hits)))
+        opened = await self._searched()
+        _, vectors = await read_around(opened, hits, Around(), with_vectors=True)
+        return diversified(hits, vectors, diversity)
 
     async def _route(self, question: str | None, by: RouteBy | None) -> Route | None:
         check_route(by)

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, get_args
 
 from semlex.errors import ConfigurationError
+from semlex.progress.shown import ProgressOption
+from semlex.progress.shown import shown as progress_shown
 from semlex.search.fusion import shown
 from semlex.types.reports.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.results import SearchMode
@@ -14,7 +16,6 @@ from semlex.validation import callable_errors, check_parameters, whole_number_er
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.ingest.progress import Progress
     from semlex.open_collection import OpenCollection
     from semlex.types.reports.checkups import Checkup
 
@@ -32,7 +33,7 @@ class CollectionChecking(ABC):
         *,
         seed: int = 0,
         mode: SearchMode | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
         estimated: Callable[[float], None] | None = None,
     ) -> Checkup:
         """How well this collection can be searched, without judged questions: its own headings are asked.
@@ -46,7 +47,7 @@ class CollectionChecking(ABC):
             sample: Most headings, 1 to 100,000; None for 200 with a model that takes long to embed, else 2,000.
             seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
             mode: As for `search`.
-            progress: Called after every heading.
+            progress: Called after every heading; ``bar`` shows it.
             estimated: Called once, after the first headings, with the seconds that the others will take.
 
         Raises:
@@ -57,14 +58,15 @@ class CollectionChecking(ABC):
         check_parameters(
             [] if sample is None else whole_number_errors("sample", sample, 1, MAX_SAMPLE),
             whole_number_errors("seed", seed, 0, MAX_SEED),
-            callable_errors("progress", progress),
             callable_errors("estimated", estimated),
         )
+        bars = progress_shown(progress)
         if mode is not None and not (isinstance(mode, str) and mode in get_args(SearchMode)):
             raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {shown(mode)}")
         from semlex.diagnostics.checkup.run import CheckupRun  # noqa: PLC0415 - most programs only search
 
         opened = await self._searched()
-        done = await CheckupRun(opened, mode, progress, estimated).run(sample, seed)
+        with bars as tell:
+            done = await CheckupRun(opened, mode, tell, estimated).run(sample, seed)
         await opened.note_use()
         return done

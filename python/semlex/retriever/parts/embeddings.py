@@ -11,11 +11,11 @@ from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError
 from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
 from semlex.parameters import storage_named
+from semlex.progress.shown import ProgressOption, shown
 from semlex.store.schema.calibration import check_curve, curve_in_use
 from semlex.store.write.embedding_version import store_calibration
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import (
-    callable_errors,
     check_parameters,
     check_range,
     kind_errors,
@@ -25,12 +25,10 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from os import PathLike
 
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
-    from semlex.ingest.progress import Progress
     from semlex.maintenance.report import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
@@ -74,7 +72,7 @@ class CollectionEmbeddings(ABC):
         vector_storage: StorageName | None = None,
         restart: bool = False,
         dry_run: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> ReembedReport:
         """Changes the embedding model, while the collection is searched and written.
 
@@ -90,7 +88,7 @@ class CollectionEmbeddings(ABC):
             vector_storage: ``vector`` or ``halfvec``; None is as the vectors are stored now.
             restart: Whether what an earlier run has made is dropped first.
             dry_run: Whether to count only.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: The collection has this model already, or a change to another one was begun.
@@ -104,14 +102,15 @@ class CollectionEmbeddings(ABC):
             path_errors("tokenizer", tokenizer),
             kind_errors("restart", restart, bool),
             kind_errors("dry_run", dry_run, bool),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         storage = None if vector_storage is None else storage_named(vector_storage)
         opened = (await self._ready()).opened
         models = await self._resources.named_model(model, dimensions=dimensions, tokenizer=tokenizer)
         try:
-            work = Reembedding(opened, models, storage, restart=restart, progress=progress)
-            return await (work.dry_run() if dry_run else work.run())
+            with bars as tell:
+                work = Reembedding(opened, models, storage, restart=restart, progress=tell)
+                return await (work.dry_run() if dry_run else work.run())
         finally:
             opened.forget_versions()
             await asyncio.to_thread(models.close)
@@ -121,14 +120,14 @@ class CollectionEmbeddings(ABC):
         model: str | Embedder | None = None,
         *,
         force: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> ReembedReport:
         """Lets the vectors serve again that served before the last change, after making those that it lacks.
 
         Args:
             model: The one that made them; None: as the collection names it, where it can be used here.
             force: Whether to go back although chunks lack a vector and the model cannot be used.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: Nothing served before.
@@ -138,13 +137,14 @@ class CollectionEmbeddings(ABC):
         check_parameters(
             [] if model is None else _named(model),
             kind_errors("force", force, bool),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         opened = (await self._ready()).opened
         version = await previous_version(opened)
         models, why_not = await self._model_of(opened, version, model)
         try:
-            return await Rollback(opened, version, models, why_not, progress).run(force=force)
+            with bars as tell:
+                return await Rollback(opened, version, models, why_not, tell).run(force=force)
         finally:
             opened.forget_versions()
             if models is not None and models is not opened.models:

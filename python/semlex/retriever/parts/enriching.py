@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.ingest.enrichment.options import checked_enrichment
 from semlex.ingest.open_sources import known_sources
-from semlex.validation import callable_errors, check_parameters, kind_errors, text_parameter
+from semlex.progress.shown import ProgressOption, shown
+from semlex.validation import check_parameters, kind_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -41,7 +42,7 @@ class CollectionEnriching(ABC):
         *,
         source: str | None = None,
         dry_run: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> EnrichmentReport:
         """Lets a language model write one line about each chunk that has none, and stores the chunk with it.
 
@@ -54,7 +55,7 @@ class CollectionEnriching(ABC):
             enrichment: A language model, its name, or both with how it is asked (`Enrichment`).
             source: Name of the only source whose chunks are wanted.
             dry_run: Whether only to count what the lines would cost; nothing is sent then.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: The model's name cannot be used, or there is no such source.
@@ -64,8 +65,8 @@ class CollectionEnriching(ABC):
         check_parameters(
             text_parameter("source", source),
             kind_errors("dry_run", dry_run, bool),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         wanted = checked_enrichment(enrichment)
         if wanted is None:
             raise ConfigurationError("enrichment must name a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
@@ -74,12 +75,13 @@ class CollectionEnriching(ABC):
         if source is not None:
             ((found, _),) = (await known_sources(indexer.database, indexer.collection, source)).values()
             key = found.source_id
-        async with self._enrichment(wanted, progress) as work:
-            if dry_run or wanted.dry_run:
-                return await work.estimated(source=key)
-            if await work.count(source=key):
-                await work.check()
-            return await work.run(source=key)
+        with bars as tell:
+            async with self._enrichment(wanted, tell) as work:
+                if dry_run or wanted.dry_run:
+                    return await work.estimated(source=key)
+                if await work.count(source=key):
+                    await work.check()
+                return await work.run(source=key)
 
     async def _filled(
         self,

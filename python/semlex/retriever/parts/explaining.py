@@ -1,19 +1,32 @@
-"""Why a document is in an answer, or missing: the part of a collection that explains its searches."""
+"""Documents by the names that people call them: the text and the headings of one, and why it is in an answer or not."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from semlex.errors import ConfigurationError
 from semlex.ingest.files.absence import places_of, why_absent
+from semlex.ingest.loaders.registry import structure_named
+from semlex.search.explain.answer import explained_search
 from semlex.search.explain.why import explain
+from semlex.search.fusion import LEGS, RRF_K
+from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.search.request import Request
-from semlex.store.query.explain.named_documents import Records, read_known_sources, without_line
+from semlex.store.query.chunks import fetch_documents
+from semlex.store.query.explain.named_documents import (
+    Records,
+    find_named,
+    read_known_sources,
+    read_records,
+    without_line,
+)
 from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.queries import DEFAULT_TOP_K
 from semlex.types.reports.explanations import Explanation
-from semlex.validation import check_rows
+from semlex.types.whole_documents import Outline, WholeDocument
+from semlex.validation import check_range, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,22 +37,41 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import FusionMethod
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.query.explain.named_documents import KnownSource, NamedDocument
     from semlex.store.schema.names import Names
+    from semlex.types.documents import StoredChunk
     from semlex.types.queries import SearchQuery
-    from semlex.types.results import SearchMode
+    from semlex.types.reports.explanations import Reason
+    from semlex.types.results import SearchMode, SearchResults
+    from semlex.types.routes import Route, RouteBy
 
+    # A collection has methods called `list` and `sources`.
+    Chunks = list[StoredChunk]
+    Sources = list[KnownSource]
+    Places = list[tuple[str, str]]
+
+# Candidates of each leg, where all are given.
+DEFAULT_DEPTH = 50
+MAX_DEPTH = 500
 # The longest path that is taken.
 MAX_PATH_BYTES = 8 * MAX_ID_BYTES
 
 
 class CollectionExplaining(ABC):
-    """Explanations of searches; `Collection` is one."""
+    """Documents by name, and explanations of searches; `Collection` is one."""
 
     names: Names
 
     @abstractmethod
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
+
+    @abstractmethod
+    async def _asked(
+        self, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
+    ) -> tuple[Request, bool | None, Route | None, list[str]]:
+        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it."""
 
     @abstractmethod
     async def _reranker(self, wanted: bool | None) -> Reranker | None:
@@ -49,15 +81,15 @@ class CollectionExplaining(ABC):
         self,
         document: str,
         question: str | SearchQuery | None = None,
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -70,11 +102,12 @@ class CollectionExplaining(ABC):
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
+        route: RouteBy | Literal[False] | None = None,
     ) -> Explanation:
         """Why a document is where it is in the answer to a question, or why it is missing.
 
-        The search is made as `search` would make it. Then it is counted how many chunks are nearer, looked up which
-        words are shared, and tried what would bring the document in. It reads only.
+        The search is made as `search` would make it, with what the retriever was made with. Then it is counted how many
+        chunks are nearer, looked up which words are shared, and tried what would bring the document in. It reads only.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
@@ -100,6 +133,7 @@ class CollectionExplaining(ABC):
             group_size: As for `search`.
             min_similarity: As for `search`.
             min_rerank: As for `search`.
+            route: As for `search`.
 
         Raises:
             ValidationError: The document's name, the query, top_k or a filter is refused.
@@ -108,43 +142,147 @@ class CollectionExplaining(ABC):
         """
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
         opened = await self._searched(has_vector=vector is not None)
-        request = Request.checked(
-            query=question,
-            vector=vector,
-            top_k=top_k,
-            filters=filters,
-            names=self.names,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            rrf_k=rrf_k,
-            candidates=candidates,
-            ef_search=ef_search,
-            probes=probes,
-            deadline=deadline,
-            rerank=rerank,
-            exact_rows=exact_rows,
-            index_share=index_share,
-            boost=boost,
-            max_results=max_results,
-            group_by=group_by,
-            group_size=group_size,
-            min_similarity=min_similarity,
-            min_rerank=min_rerank,
+        request, rerank, routed, notes = await self._asked(
+            route,
+            {
+                "query": question,
+                "vector": vector,
+                "top_k": top_k,
+                "filters": filters,
+                "mode": mode,
+                "rerank": rerank,
+                "fusion": fusion,
+                "weights": weights,
+                "rrf_k": rrf_k,
+                "candidates": candidates,
+                "ef_search": ef_search,
+                "probes": probes,
+                "deadline": deadline,
+                "exact_rows": exact_rows,
+                "index_share": index_share,
+                "boost": boost,
+                "max_results": max_results,
+                "group_by": group_by,
+                "group_size": group_size,
+                "min_similarity": min_similarity,
+                "min_rerank": min_rerank,
+            },
         )
-        sources = await opened.database.read(
-            "read the sources", lambda connection: read_known_sources(connection, self.names)
-        )
-        name = without_line(document)
-        # Of a file whose name ends like a line, both are looked for.
-        places = [
-            place
-            for one in dict.fromkeys((document, name))
-            for place in await asyncio.to_thread(places_of, one, sources)
-        ]
+        sources, places = await self._places(opened, document)
         found = await explain(opened, await self._reranker(rerank), request, document, places)
         await opened.note_use()
         if not isinstance(found, Records):
-            return found
-        absent = await asyncio.to_thread(why_absent, name, places, sources, found, self.names.collection)
-        return Explanation(document, None, (absent,))
+            told = notes if routed is None else [f"the question was taken as {routed}", *notes]
+            return replace(found, notes=(*found.notes, *told))
+        return Explanation(document, None, (await self._absent(document, sources, places, found),))
+
+    async def candidates(
+        self,
+        query: str,
+        depth: int = DEFAULT_DEPTH,
+        filters: Filters | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+        boost: Boosts | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
+
+        Whoever has these can order them anew by another weight, without asking again.
+
+        Args:
+            query: As for `search`.
+            depth: Candidates of each leg, 1 to 500.
+            filters: As for `search`.
+            weights: As for `search`.
+            boost: As for `search`.
+            deadline: As for `search`.
+
+        Returns:
+            The hits, at most twice `depth`; `SearchResults.explanation` has mean, deviation and the best keyword score.
+
+        Raises:
+            ValidationError: As for `search`.
+        """
+        check_range("depth", depth, 1, MAX_DEPTH)
+        opened = await self._searched()
+        request = Request.checked(
+            query=query,
+            vector=None,
+            top_k=1,
+            filters=filters,
+            names=self.names,
+            mode=None,
+            fusion="completed",
+            weights=weights,
+            rrf_k=RRF_K,
+            candidates=depth,
+            ef_search=None,
+            deadline=deadline,
+            rerank=False,
+            boost=boost,
+        )
+        found = await explained_search(opened, None, replace(request, top_k=len(LEGS) * depth))
+        await opened.note_use()
+        return found
+
+    async def get_document(self, document: str) -> WholeDocument:
+        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        named, chunks = await self._named(document)
+        return WholeDocument(named.name, text_of(chunks), tuple(chunks), named.notes)
+
+    async def outline(self, document: str) -> Outline:
+        """The headings of a document in their order, each with its line and the chunks below it.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        named, chunks = await self._named(document)
+        structure = structure_named(chunks[0].source_document) if chunks else "plain"
+        return Outline(named.name, headings_of(chunks, structure), named.notes)
+
+    async def _named(self, document: str) -> tuple[NamedDocument, Chunks]:
+        """What stands under a name, with its chunks in order."""
+        check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
+        opened = await self._searched()
+        sources, places = await self._places(opened, document)
+
+        async def look(connection: Connection) -> tuple[NamedDocument, Chunks] | Records:
+            named = await find_named(connection, self.names, document, places)
+            if named is None:
+                return await read_records(connection, self.names)
+            ids = [chunk_id for _, chunk_id in named.keys]
+            found = await fetch_documents(connection, opened.info, ids)
+            return named, [found[one] for one in ids if one in found]
+
+        found = await opened.database.read("read a document", look)
+        if isinstance(found, Records):
+            absent = await self._absent(document, sources, places, found)
+            helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
+            raise ConfigurationError(f"there is no document {document!a}: {absent.text}{helps}")
+        return found
+
+    async def _places(self, opened: OpenCollection, document: str) -> tuple[Sources, Places]:
+        """The sources, and where in them a name leads on this machine."""
+        sources = await opened.database.read(
+            "read the sources", lambda connection: read_known_sources(connection, self.names)
+        )
+        # Of a file whose name ends like a line, both are looked for.
+        names = dict.fromkeys((document, without_line(document)))
+        return sources, [place for one in names for place in await asyncio.to_thread(places_of, one, sources)]
+
+    async def _absent(self, document: str, sources: Sources, places: Places, records: Records) -> Reason:
+        name = without_line(document)
+        return await asyncio.to_thread(why_absent, name, places, sources, records, self.names.collection)

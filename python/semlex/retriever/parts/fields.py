@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
+from semlex.progress.shown import ProgressOption, shown
 from semlex.search.facets import (
     DEFAULT_CANDIDATES,
     DEFAULT_VALUES,
@@ -20,7 +21,7 @@ from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields.field_summaries import count_types, summarize_fields, take_field_sample
 from semlex.store.query.filters import parse_filters
-from semlex.validation import callable_errors, check_parameters, check_range, kind_errors
+from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ class CollectionFields(ABC):
         type: IndexedType,  # noqa: A002 - the word that users know
         *,
         force: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexesBuilt:
         """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes.
 
@@ -90,7 +91,7 @@ class CollectionFields(ABC):
             type: ``number`` or ``text``, as which it is compared (a date is a text); ``instant`` for ``@created`` and
                 ``@updated``.
             force: Whether to build it, too, when no chunk that was looked at has such a value.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             The name of the index; empty when it was there. Its `warnings` say what should be known.
@@ -99,12 +100,14 @@ class CollectionFields(ABC):
             ValidationError: It is no name of a field, or no index can serve that.
             ConfigurationError: No chunk that was looked at has such a value.
         """
-        check_parameters(kind_errors("force", force, bool), callable_errors("progress", progress))
+        check_parameters(kind_errors("force", force, bool))
+        bars = shown(progress)
         index = checked_index(field_named(name, "name"), type)
         indexer = await self._ready()
         told = [] if force else await indexer.database.read("look at the field", lambda c: self._check(c, index))
-        builder = IndexBuilder(indexer.database, indexer.collection, _tell(index.field, progress))
-        built = await builder.build(index.table_index(self.names))
+        with bars as tell:
+            builder = IndexBuilder(indexer.database, indexer.collection, _tell(index.field, tell))
+            built = await builder.build(index.table_index(self.names))
         if built:
             built.warnings += told
         return built

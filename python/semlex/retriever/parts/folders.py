@@ -12,11 +12,12 @@ from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.sync.apply import SyncOptions, SyncRun
 from semlex.ingest.sync.watch import watch
+from semlex.progress.shown import ProgressOption, check_progress, shown
 from semlex.retriever.parts.enriching import CollectionEnriching
-from semlex.validation import callable_errors, check_parameters, kind_errors, strings_errors, text_parameter
+from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
     from uuid import UUID
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.ingest.progress import Progress
     from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import WantedOptions
 
@@ -53,7 +53,7 @@ class CollectionFolders(CollectionEnriching):
         min_tokens: int | None = None,
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
 
@@ -78,7 +78,7 @@ class CollectionFolders(CollectionEnriching):
             min_tokens: As for `index`.
             extract_metadata: As for `index`.
             enrichment: As for `index`.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
@@ -86,7 +86,8 @@ class CollectionFolders(CollectionEnriching):
         """
         loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
-        check_parameters(kind_errors("dry_run", dry_run, bool), callable_errors("progress", progress))
+        check_parameters(kind_errors("dry_run", dry_run, bool))
+        bars = shown(progress)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         lines = checked_enrichment(enrichment)
         if lines is not None and dry_run:
@@ -94,14 +95,15 @@ class CollectionFolders(CollectionEnriching):
                 "what lines cost is known when files are stored: leave dry_run or enrichment out, and let "
                 "enrich(dry_run=True) count afterwards"
             )
-        run = SyncRun(await self._ready(), wanted, progress, checked_extraction(extract_metadata))
         found, reports = checked_paths(paths, must_exist=False), []
+        with bars as tell:
+            run = SyncRun(await self._ready(), wanted, tell, checked_extraction(extract_metadata))
 
-        async def fill() -> Sequence[UUID]:
-            reports.append(await run.sync(found, options, dry_run=dry_run))
-            return run.documents
+            async def fill() -> Sequence[UUID]:
+                reports.append(await run.sync(found, options, dry_run=dry_run))
+                return run.documents
 
-        run.report.enrichment = await self._filled(lines, progress, fill)
+            run.report.enrichment = await self._filled(lines, tell, fill)
         return reports[0]
 
     def watch(
@@ -122,7 +124,7 @@ class CollectionFolders(CollectionEnriching):
         min_tokens: int | None = None,
         extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> AsyncGenerator[SyncReport, None]:
         """Synchronises, and again whenever something changes, until the iteration is ended.
 
@@ -146,7 +148,7 @@ class CollectionFolders(CollectionEnriching):
             extract_metadata: As for `sync`.
             poll: Whether to look again and again instead of asking the system for events, as for network drives. So
                 it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             The report of the first synchronisation, then of each that did something or met other problems.
@@ -156,13 +158,15 @@ class CollectionFolders(CollectionEnriching):
         """
         loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
         options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
-        check_parameters(kind_errors("poll", poll, bool), callable_errors("progress", progress))
+        check_parameters(kind_errors("poll", poll, bool))
+        check_progress(progress)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         found, extraction = checked_paths(paths), checked_extraction(extract_metadata)
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
-            run = SyncRun(await self._ready(), wanted, progress, extraction)
-            return await run.sync(some, options, only_changes=only_changes)
+            with shown(progress) as tell:
+                run = SyncRun(await self._ready(), wanted, tell, extraction)
+                return await run.sync(some, options, only_changes=only_changes)
 
         return watch(found, look, poll=poll)
 

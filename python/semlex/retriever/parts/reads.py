@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import NoneType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.answering.routing import SEARCHES
 from semlex.errors import ConfigurationError
 from semlex.retriever.base import DocumentRetriever
+from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.json_fallback import fallen_back
 from semlex.search.explain.answer import explained_search
 from semlex.search.pagination import read_cursor
@@ -17,13 +18,15 @@ from semlex.search.planner import check_rows_wanted
 from semlex.search.request import Request, check_ids, requests_of
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
-from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.types.queries import SearchQuery
+from semlex.types.results import with_route
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
     from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.indexer import Indexer
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     # Inside the class `list` is a method.
     Chunks = list[StoredChunk]
     ManyResults = list[SearchResults]
+    Vectors = dict[str, NDArray[np.float32]]
 
 T = TypeVar("T")
 
@@ -52,6 +56,9 @@ class CollectionReads(ABC):
 
     names: Names
     _resources: Resources
+    # What calls may leave out; a retriever is made with others.
+    _search_defaults: SearchDefaults = NO_DEFAULTS
+    _fallback: DocumentRetriever | None = None
 
     @abstractmethod
     async def _ready(self) -> Indexer:
@@ -64,15 +71,15 @@ class CollectionReads(ABC):
     async def search(
         self,
         query: str | SearchQuery | None = None,
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -85,27 +92,28 @@ class CollectionReads(ABC):
         group_size: int | None = None,
         min_similarity: float | None = None,
         min_rerank: float | None = None,
-        fallback: DocumentRetriever | None = None,
+        fallback: DocumentRetriever | Literal[False] | None = None,
         explain: bool = False,
-        route: RouteBy | None = None,
+        route: RouteBy | Literal[False] | None = None,
     ) -> SearchResults:
         """The chunks that fit a query best.
 
         Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
-        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist.
+        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist. What a call
+        leaves out is as the retriever was made (`SearchDefaults`), else as it stands here.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
-            top_k: Number of results, 1 to 1,000.
+            top_k: Number of results, 1 to 1,000; 5.
             filters: A mapping, a text, or what `F` makes; see docs/filters.md.
             vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
             mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
             rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
-            fusion: ``completed`` (both legs' exact scores of all candidates), ``rrf`` or ``linear``.
+            fusion: ``completed`` (both legs' exact scores of all candidates; the default), ``rrf`` or ``linear``.
             weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
                 0.5) for ``vector``; the others: factors, by default 1.
-            rrf_k: Constant of RRF.
+            rrf_k: Constant of RRF; 60.
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
             probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
@@ -127,52 +135,48 @@ class CollectionReads(ABC):
             min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
                 its warnings say what the best has.
             fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
-                result says so (`SearchResults.fallback`).
+                result says so (`SearchResults.fallback`). None: that of the retriever, if it has one; False: none.
             explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
                 words that it shares with the question. It costs a look at the keyword index for each word.
             route: Whether the kind of the question sets `candidates`, `rerank` and `group_by` where they are not given:
-                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`.
+                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`. None: as
+                the retriever was made; False: never.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
+        fallback = self._fallback if fallback is None else None if fallback is False else fallback
         check_parameters(
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
         opened = await self._searched(has_vector=vector is not None)
-        routed = await self._route(query.query_text if isinstance(query, SearchQuery) else query, route)
-        if routed is not None:
-            way = SEARCHES[routed.kind]
-            most = query.top_k if isinstance(query, SearchQuery) else top_k
-            if way.group_size is not None and group_by is None and group_size is None and max_results is None:
-                group_by, group_size = "document", way.group_size
-            candidates = way.depth(candidates, max_results or most, group_size)
-            rerank = way.reranks(rerank, min_rerank)
-        request = Request.checked(
-            query=query,
-            vector=vector,
-            top_k=top_k,
-            filters=filters,
-            names=self.names,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            rrf_k=rrf_k,
-            candidates=candidates,
-            ef_search=ef_search,
-            probes=probes,
-            deadline=deadline,
-            rerank=rerank,
-            exact_rows=exact_rows,
-            index_share=index_share,
-            boost=boost,
-            max_results=max_results,
-            group_by=group_by,
-            group_size=group_size,
-            min_similarity=min_similarity,
-            min_rerank=min_rerank,
+        request, rerank, routed, notes = await self._asked(
+            route,
+            {
+                "query": query,
+                "vector": vector,
+                "top_k": top_k,
+                "filters": filters,
+                "mode": mode,
+                "rerank": rerank,
+                "fusion": fusion,
+                "weights": weights,
+                "rrf_k": rrf_k,
+                "candidates": candidates,
+                "ef_search": ef_search,
+                "probes": probes,
+                "deadline": deadline,
+                "exact_rows": exact_rows,
+                "index_share": index_share,
+                "boost": boost,
+                "max_results": max_results,
+                "group_by": group_by,
+                "group_size": group_size,
+                "min_similarity": min_similarity,
+                "min_rerank": min_rerank,
+            },
         )
         reranker = await self._reranker(rerank)
         if explain:
@@ -181,11 +185,36 @@ class CollectionReads(ABC):
             found = await SearchPipeline(opened, reranker).run(request)
         self._log(opened, [request], [found])
         await opened.note_use()
-        found.take_route(routed)
+        found = with_route(found, routed)
+        found.warnings += notes
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
         return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
+
+    async def _asked(
+        self, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
+    ) -> tuple[Request, bool | None, Route | None, list[str]]:
+        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it.
+
+        Args:
+            route: As for `search`.
+            given: All other arguments that say what is searched, and how.
+        """
+        options, defaults = dict(given), self._search_defaults
+        query = options["query"]
+        text = query.query_text if isinstance(query, SearchQuery) else query
+        routed = await self._route(text, defaults.routing(text, route))
+        if routed is not None:
+            way = SEARCHES[routed.kind]
+            most = options["max_results"] or defaults.most(query, options["top_k"])
+            is_open = all(options[name] is None for name in ("group_by", "group_size", "max_results"))
+            if way.group_size is not None and is_open:
+                options["group_by"], options["group_size"] = "document", way.group_size
+            options["candidates"] = way.depth(options["candidates"], most, options["group_size"])
+            options["rerank"] = way.reranks(options["rerank"], options["min_rerank"])
+        options, notes = defaults.filled(query, options)
+        return Request.checked(names=self.names, **options), options["rerank"], routed, notes
 
     async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
@@ -213,14 +242,14 @@ class CollectionReads(ABC):
     async def search_many(
         self,
         queries: Iterable[str | SearchQuery],
-        top_k: int = DEFAULT_TOP_K,
+        top_k: int | None = None,
         filters: Filters | None = None,
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
+        fusion: FusionMethod | None = None,
         weights: Mapping[str, float] | None = None,
-        rrf_k: float = 60.0,
+        rrf_k: float | None = None,
         candidates: int | None = None,
         ef_search: int | None = None,
         probes: int | None = None,
@@ -261,29 +290,37 @@ class CollectionReads(ABC):
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
+        options, notes = self._search_defaults.filled(
+            "any",
+            {
+                "mode": mode,
+                "fusion": fusion,
+                "weights": weights,
+                "rrf_k": rrf_k,
+                "min_similarity": min_similarity,
+            },
+        )
         requests = requests_of(
             queries,
             top_k=top_k,
             filters=filters,
             names=self.names,
-            mode=mode,
-            fusion=fusion,
-            weights=weights,
-            rrf_k=rrf_k,
             candidates=candidates,
             ef_search=ef_search,
             probes=probes,
             exact_rows=exact_rows,
             index_share=index_share,
             boost=boost,
-            min_similarity=min_similarity,
             min_rerank=min_rerank,
             rerank=rerank,
+            **options,
         )
         opened = await self._searched(has_vector=any(request.vector is not None for request in requests))
         reranker = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
         found = await SearchPipeline(opened, reranker).run_many(requests)
+        for results in found:
+            results.warnings += notes
         self._log(opened, requests, found)
         await opened.note_use()
         return found
@@ -319,6 +356,18 @@ class CollectionReads(ABC):
         listed = check_ids(ids)
         found = await self._read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]
+
+    async def vectors(self, ids: Iterable[str]) -> Vectors:
+        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+        listed = check_ids(ids)
+        opened = (await self._ready()).opened
+        if opened.info.embedding is None:
+            await opened.refresh()  # another process may have stored the first vectors in the meantime
+
+        async def read(connection: Connection) -> Vectors:
+            return await chunks.fetch_vectors(connection, await opened.follow(connection), listed)
+
+        return await opened.database.read("read vectors", read)
 
     async def count(self, filters: Filters | None = None) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""

@@ -1,4 +1,4 @@
-"""Rows of tables: loaded with their vectors; the whole collection dumped."""
+"""Rows of tables: loaded with their vectors; the whole collection dumped; hits as rows for a JOIN."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.maintenance.dump import TransferReport, dump
-from semlex.validation import callable_errors, check_parameters, needed_path_errors
+from semlex.progress.shown import ProgressOption, shown
+from semlex.store.foreign_tables.find import WantedTable
+from semlex.store.tables.hits import Relation, fill_table, statement
+from semlex.validation import check_parameters, needed_path_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
+    from psycopg import AsyncConnection
+
     from semlex.ingest.indexer import Indexer
-    from semlex.ingest.progress import Progress
+    from semlex.store.foreign_tables.layouts import LayoutName
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.tables.hits import Included
     from semlex.store.write.chunks import OnDuplicate
+    from semlex.types.reports.table_import import TableImport
+    from semlex.types.results import SearchResult
 
 
 class CollectionTables(ABC):
@@ -26,6 +37,10 @@ class CollectionTables(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _database(self) -> Database:
+        """Where it is, or will be."""
 
     async def load_vectors(
         self,
@@ -37,7 +52,7 @@ class CollectionTables(ABC):
         metadata_fields: Sequence[str] | None = None,
         metadata_field: str = "metadata",
         on_duplicate: OnDuplicate = "update",
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> LoadReport:
         """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded.
 
@@ -59,7 +74,7 @@ class CollectionTables(ABC):
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
             on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
                 batch. Of an id that is repeated in a batch the last row wins, or it fails.
-            progress: Called after every batch.
+            progress: Called after every batch; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A field is missing or of another type, a file cannot be read; nothing was written,
@@ -69,27 +84,138 @@ class CollectionTables(ABC):
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             MissingExtraError: pyarrow is needed and not installed.
         """
-        check_parameters(callable_errors("progress", progress))
+        bars = shown(progress)
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
-        load = VectorLoad(await self._ready(), fields, on_duplicate, progress)
-        return await load.run(rows)
+        with bars as tell:
+            return await VectorLoad(await self._ready(), fields, on_duplicate, tell).run(rows)
 
-    async def dump(
-        self, folder: str | PathLike[str], progress: Callable[[Progress], None] | None = None
-    ) -> TransferReport:
-        """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
+    async def import_table(
+        self,
+        table: str,
+        *,
+        layout: LayoutName | None = None,
+        source_url: str | None = None,
+        source_schema: str = "public",
+        text_field: str | None = None,
+        vector_field: str | None = None,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        metadata_field: str | None = None,
+        on_duplicate: OnDuplicate = "update",
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> TableImport:
+        """Loads the rows of a table that another library has filled; a row is a chunk, nothing is cut or embedded.
 
-        It is one snapshot, streamed, while others search and write. The folder appears when all of it is written.
-        `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+        The table is read in one snapshot, and nothing in it is changed. Vectors are stored bit for bit, texts, ids and
+        metadata as that library gives them. Rows are written in transactions, as by `load_vectors`; loading the table
+        again updates what it holds. A row that cannot be stored is skipped, and the report names it.
 
         Args:
-            folder: Does not exist, or is empty.
-            progress: Called as the work goes on.
+            table: Of langchain-postgres, LlamaIndex (with or without ``data_`` before it) or Haystack; or a collection
+                of LangChain's older `PGVector`.
+            layout: ``langchain-postgres``, ``langchain-pgvector``, ``llama-index`` or ``haystack``; ``pgvector`` is any
+                other table. None: the one that its columns show.
+            source_url: Connection string for libpq of the database that it is in; None: the collection's.
+            source_schema: The schema that it is in.
+            text_field: Column of the text; None: the layout's own.
+            vector_field: Column of the vectors; None: the layout's own.
+            id_field: Column of the ids; None: the layout's own.
+            metadata_fields: Other columns that become metadata, each under its name; None: all of them where the layout
+                has such. A null is no key.
+            metadata_field: Column of JSON objects whose keys become metadata; None: the layout's own.
+            on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
+                batch.
+            dry_run: Whether to read all rows and say what would be skipped, and to write nothing; the collection need
+                not exist.
+            progress: As for `load_vectors`.
 
         Raises:
-            ConfigurationError: The folder holds something, or cannot be made.
+            ConfigurationError: There is no such table, or several may be meant; an argument cannot be used.
+            ConnectionFailedError: The source cannot be reached, or is lost; the batches before that are stored.
+            PrivilegeError: The role may not read the table.
+            DuplicateError: An id is stored, with ``fail``.
+            ModelMismatchError: The vectors are of another model or dimension than the collection's.
+        """
+        bars = shown(progress)
+        columns = {"text": text_field, "vector": vector_field, "id": id_field, "metadata": metadata_field}
+        wanted = WantedTable(table, source_schema, layout, columns, metadata_fields)
+        source = TableSource(wanted, source_url).checked()
+        with bars as tell:
+            if dry_run:
+                return await inspect_table(await self._database(), source, tell)
+            return await import_table(VectorLoad(await self._ready(), RowFields(), on_duplicate, tell), source)
+
+    async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
+        """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
+
+        It is one snapshot, streamed, while others search and write. The manifest is written last; without it the folder
+        is no dump. `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+
+        Args:
+            folder: Does not exist, is empty, or holds what a dump that was killed has left.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Raises:
+            ConfigurationError: The folder holds something, another dump writes into it, or it cannot be made.
             MissingExtraError: pyarrow is not installed.
         """
-        check_parameters(needed_path_errors("folder", folder), callable_errors("progress", progress))
-        indexer = await self._ready()
-        return await dump(indexer.database, indexer.collection, Path(folder), progress)
+        check_parameters(needed_path_errors("folder", folder))
+        with shown(progress) as tell:
+            indexer = await self._ready()
+            return await dump(indexer.database, indexer.collection, Path(folder), tell)
+
+    async def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ()) -> str:
+        """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM.
+
+        The columns are those of `hits_into`. Every value is quoted by the driver, as the settings of a connection to
+        this collection's server ask for; the statement holds the hits as they are, and asks nothing of the collection.
+        No hits are a relation without rows, of the same types. It ends without a semicolon.
+
+        Args:
+            results: What a search found, or some of it.
+            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+
+        Raises:
+            ConfigurationError: `results` are no hits, or `include` names something else.
+            ValidationError: A hit that was made by hand holds what cannot be stored.
+        """
+        relation = Relation(results, include)
+        database = (await self._ready()).database
+
+        async def quoted(connection: Connection) -> str:
+            return statement(connection, relation)
+
+        return await database.read("quote hits", quoted)
+
+    async def hits_into(
+        self,
+        connection: AsyncConnection[Any],
+        results: Sequence[SearchResult],
+        table: str,
+        *,
+        include: Sequence[Included] = (),
+    ) -> int:
+        """Puts hits into a temporary table of a transaction of yours, to be joined with your tables.
+
+        The table ends with the transaction. Its columns: ``rank``, ``document_rank`` (of a search that is grouped by
+        document), ``id``, ``document_id`` (with ``id`` the key of the collection's chunks), ``source``,
+        ``source_document``, ``line``, ``page``, ``vector_rank``, ``keyword_rank``, and every score under its name;
+        what a hit does not have is NULL. It works on any server, behind PgBouncer in transaction mode as well, and
+        changes no setting of the session.
+
+        Args:
+            connection: Open, of psycopg, in a transaction or without autocommit (it begins one then); it stays yours.
+            results: What a search found, or some of it.
+            table: Its name, any that is free; it is quoted.
+            include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
+
+        Returns:
+            How many hits are in it.
+
+        Raises:
+            ConfigurationError: The connection is in autocommit and in no transaction, or its transaction has failed;
+                there is a table of that name, or it is no name; `results` are no hits.
+            ReadOnlyError: The transaction is read-only, or the server a standby.
+        """
+        return await fill_table(connection, Relation(results, include), table)

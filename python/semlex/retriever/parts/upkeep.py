@@ -15,6 +15,7 @@ from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.maintenance import keyword_index
+from semlex.progress.shown import ProgressOption, shown
 from semlex.search.request import check_ids
 from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
@@ -23,15 +24,15 @@ from semlex.store.schema.dropping import drop_collection
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write import sources as stored_sources
 from semlex.types.documents import utc_now
-from semlex.validation import callable_errors, check_parameters, kind_errors, text_errors, text_parameter
+from semlex.validation import check_parameters, kind_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.ingest.progress import DeleteReport, IndexReport, Progress
+    from semlex.ingest.progress import DeleteReport, IndexReport
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.indexes.build import IndexesBuilt
@@ -139,7 +140,7 @@ class CollectionUpkeep(ABC):
         source: str | None = None,
         dry_run: bool = False,
         extract_metadata: MetadataExtraction | Extract | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexReport:
         """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
 
@@ -153,7 +154,7 @@ class CollectionUpkeep(ABC):
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
             extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
             ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
@@ -161,14 +162,15 @@ class CollectionUpkeep(ABC):
         check_parameters(
             text_parameter("source", source),
             kind_errors("dry_run", dry_run, bool),
-            callable_errors("progress", progress),
         )
+        bars = shown(progress)
         given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens, "min_tokens": min_tokens}
         if source is not None and any(value is not None for value in given.values()):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
         extraction = checked_extraction(extract_metadata)
-        run = FileRun(await self._ready(), self._wanted.saying(**given), progress, extraction)
-        report = await run.rechunk(source=source, dry_run=dry_run)
+        with bars as tell:
+            run = FileRun(await self._ready(), self._wanted.saying(**given), tell, extraction)
+            report = await run.rechunk(source=source, dry_run=dry_run)
         if not dry_run:
             self._wanted = self._wanted.without(*(name for name, value in given.items() if value is not None))
         return report
@@ -178,7 +180,7 @@ class CollectionUpkeep(ABC):
         index: VectorIndex | None = None,
         *,
         concurrently: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        progress: ProgressOption = None,
     ) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
 
@@ -190,7 +192,7 @@ class CollectionUpkeep(ABC):
                 `HnswIndex()`.
             concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
                 long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
-            progress: Called as the work goes on.
+            progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:
             Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
@@ -203,9 +205,9 @@ class CollectionUpkeep(ABC):
         check_parameters(
             kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType),
             kind_errors("concurrently", concurrently, bool),
-            callable_errors("progress", progress),
         )
-        return await (await self._ready()).create_index(index, concurrently=concurrently, progress=progress)
+        with shown(progress) as tell:
+            return await (await self._ready()).create_index(index, concurrently=concurrently, progress=tell)
 
     async def estimate_index(self, index: VectorIndex | None = None) -> IndexEstimate | None:
         """What building a vector index would take: memory, time and size; None when there is nothing to build.
@@ -220,15 +222,15 @@ class CollectionUpkeep(ABC):
         indexer = await self._ready()
         return await estimate_index(indexer.database, indexer.collection, index)
 
-    async def optimize(self, progress: Callable[[Progress], None] | None = None) -> int:
+    async def optimize(self, progress: ProgressOption = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
 
         Writers merge a little after each write. This goes on to the end, for example after a large load.
         """
-        check_parameters(callable_errors("progress", progress))
-        return await keyword_index.optimize(await self._ready(), progress)
+        with shown(progress) as tell:
+            return await keyword_index.optimize(await self._ready(), tell)
 
-    async def reindex_keyword(self, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
+    async def reindex_keyword(self, progress: ProgressOption = None) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
 
         It is the way to another version of the analyzer, and the way out of a damaged index.
@@ -236,8 +238,8 @@ class CollectionUpkeep(ABC):
         Raises:
             ConfigurationError: The collection has another keyword engine.
         """
-        check_parameters(callable_errors("progress", progress))
-        return await keyword_index.reindex(await self._ready(), progress)
+        with shown(progress) as tell:
+            return await keyword_index.reindex(await self._ready(), tell)
 
     async def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run.

@@ -10,6 +10,7 @@ from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, vector_weight
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.query.leg import in_key_order
 from semlex.types.reports.explanations import HitExplanation, SearchExplanation
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
     state, found, terms = await opened.database.read_snapshot("search", look, deadline=request.remaining())
     numbers = {candidate.key[1]: number for number, (candidate, _) in enumerate(found.hits)}
+    by_key = {key[1]: order for order, key in enumerate(in_key_order(candidate.key for candidate, _ in found.hits))}
     results = await pipeline.results(state, found)
     results.explanation = SearchExplanation(
         depth=found.depth,
@@ -53,12 +55,26 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
                 hit.vector_contribution,
                 hit.keyword_contribution,
                 hit.confidence,
+                by_key[hit.id],
             )
             for hit in results
         ),
         notes=tuple(engine_notes(state, terms)),
+        **_spread(state, found),
     )
     return results
+
+
+def _spread(state: SearchState, found: Found) -> dict[str, float]:
+    """What completed fusion has measured the scores against."""
+    if state.spread is None or found.fusion != "completed":
+        return {}
+    scores = found.results["keyword"].scores
+    return {
+        "similarity_mean": state.spread.mean,
+        "similarity_deviation": state.spread.deviation,
+        "greatest_keyword_score": float(scores.max()) if len(scores) else 0.0,
+    }
 
 
 async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[TermScores] | None:

@@ -15,6 +15,7 @@ from semlex.errors import ConfigurationError
 from semlex.search.postprocess.merge import renumbered
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
 from semlex.types.knowledge import KnowledgeHit
+from semlex.types.queries import MIN_SHARE
 from semlex.validation import check_parameters, check_range, kind_errors, number_errors
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 # Given hits of a knowledge base, a step gives hits of a knowledge base.
 HitStep: TypeAlias = Callable[[list[KnowledgeHit]], "Sequence[SearchResult] | Awaitable[Sequence[SearchResult]]"]
-SMALLEST_SHARE = 0.01
 
 
 def no_near_duplicates(share: float = 0.9) -> HitStep:
@@ -34,7 +34,7 @@ def no_near_duplicates(share: float = 0.9) -> HitStep:
     Raises:
         ConfigurationError: It is another number.
     """
-    check_parameters(number_errors("share", share, SMALLEST_SHARE, 1))
+    check_parameters(number_errors("share", share, MIN_SHARE, 1))
     return lambda hits: [hit for hit, _ in without_near_duplicates(hits, share)]
 
 

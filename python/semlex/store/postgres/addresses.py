@@ -19,6 +19,7 @@ _SLIPPED_IN = {
     "port": re.compile(r"[^0-9,]"),
     "dbname": re.compile(r"[@;=]"),
     "user": re.compile(r"[;=:]"),
+    "service": re.compile(r"[@;=]"),
 }
 _SECRETS = ("password", "sslpassword")
 _ENCODED = re.compile(r"(?<=[:=])[^:@&=\s']*%[^:@&=\s']*(?=[@&\s']|$)")
@@ -27,7 +28,7 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def describe(url: str) -> str:
-    """Host, port, database and user of a connection string, without its password.
+    """Host, port, database, user and service of a connection string, without its password.
 
     Raises:
         ConfigurationError: The string cannot be used; its text is not repeated, the message says what is wrong.

@@ -20,12 +20,12 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError, SearchTimeoutError, SemlexError
+from semlex.errors import ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import plain_cursors
+from semlex.store.postgres.connection import check_usable, plain_cursors
 from semlex.store.postgres.direct import connection_options, own_connection
 from semlex.store.postgres.errors import is_retryable, translate
-from semlex.store.postgres.pool import PooledConnection, configure
+from semlex.store.postgres.pool import PooledConnection, configure, figures_of
 from semlex.store.postgres.roles import checked_role, explain, is_refusal
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -38,6 +38,8 @@ from semlex.store.postgres.settings import (
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
 from semlex.store.postgres.write_guard import guarded
+from semlex.telemetry.names import NAMESPACE, RETRY, SQLSTATE, Work
+from semlex.telemetry.spans import span
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -136,6 +138,11 @@ class Database:
         """Whether two transactions can be open at a time."""
         return self._connection is None and (self._max_size if self._pool is None else self._pool.max_size) > 1
 
+    @property
+    def pool_figures(self) -> dict[str, int]:
+        """Connections of the pool: ``size``, ``idle``, and how many callers are ``waiting``; empty without a pool."""
+        return {} if self._pool is None else figures_of(self._pool)
+
     def acting_as(self, role: str) -> Database:
         """The same connections, with transactions that have the rights of a role; open as long as this one is.
 
@@ -198,7 +205,7 @@ class Database:
         """
         if self._connection is not None:
             async with self._connection_lock:
-                _check_usable(self._connection)
+                check_usable(self._connection)
                 check_encoding(self._connection)
                 with plain_cursors(self._connection):
                     yield self._connection
@@ -352,25 +359,30 @@ class Database:
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
-        # A connection is not asked whether it still lives before it is used: that would be a round trip for every
-        # search, and work that meets a dead one is done again anyway.
-        for attempt in range(1, RETRY_ATTEMPTS + 1):
-            connection: Connection | None = None
-            try:
-                async with self.connection() as connection:
-                    return await transaction(connection)
-            except PrivilegeError as error:  # of a stage that asks further before it gives up
-                raise await self._explained(error) from None
-            except psycopg.Error as error:
-                if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
-                    raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
-                if self._pool is not None and connection is not None and connection.closed:
-                    await self._pool.drain()  # the server may have gone, and every connection with it
-                # Full jitter: clients that failed together must not come back together.
-                pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
-                logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
-                await asyncio.sleep(pause)
-        raise AssertionError  # the loop returns or raises
+        with span(Work.DATABASE, doing, is_call=True) as told:
+            # A connection is not asked whether it still lives before it is used: that would be a round trip for every
+            # search, and work that meets a dead one is done again anyway.
+            for attempt in range(1, RETRY_ATTEMPTS + 1):
+                connection: Connection | None = None
+                try:
+                    async with self.connection() as connection:
+                        if told.is_recorded:
+                            told.note({NAMESPACE: connection.info.dbname})
+                        return await transaction(connection)
+                except PrivilegeError as error:  # of a stage that asks further before it gives up
+                    raise await self._explained(error) from None
+                except psycopg.Error as error:
+                    if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
+                        told.note({SQLSTATE: error.sqlstate})
+                        raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
+                    if self._pool is not None and connection is not None and connection.closed:
+                        await self._pool.drain()  # the server may have gone, and every connection with it
+                    # Full jitter: clients that failed together must not come back together.
+                    pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
+                    told.tell(RETRY, {SQLSTATE: error.sqlstate})
+                    logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
+                    await asyncio.sleep(pause)
+            raise AssertionError  # the loop returns or raises
 
     async def _explained(self, error: BaseException) -> BaseException:
         """The error; where a role was refused, with what has to be granted."""
@@ -381,13 +393,3 @@ class Database:
                 return await explain(connection, error, self.role)
         except (psycopg.Error, SemlexError):
             return error  # what is missing is not known, that it was refused is
-
-
-def _check_usable(connection: Connection) -> None:
-    """Refuses a connection of the user's on which no statement can run."""
-    if connection.closed:
-        raise ConnectionFailedError("the connection that was given as connection= is closed; open another")
-    if connection.info.transaction_status == TransactionStatus.INERROR:
-        raise ConfigurationError(
-            "the transaction of the connection that was given as connection= has failed; roll it back first"
-        )

@@ -64,7 +64,10 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
         message = f"the server refused a value ({type(error).__name__})"
     text = f"{doing}: {message} [{state}]"
     if state == QUERY_CANCELLED and not writing:
-        return SearchTimeoutError(f"{text}; raise the deadline or the server's statement_timeout")
+        return SearchTimeoutError(
+            f"{doing}: the server ended it, because the time was over or somebody cancelled it [{state}]; raise the "
+            "deadline or the server's statement_timeout"
+        )
     if state == READ_ONLY:
         return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
     if state in MISSING_TABLE:

@@ -11,6 +11,8 @@ import psycopg
 from semlex.store.postgres.settings import read_times_as_utc
 
 if TYPE_CHECKING:
+    from psycopg_pool import AsyncConnectionPool
+
     from semlex.store.postgres.connection import Connection
 
 # The system may allow less.
@@ -45,3 +47,10 @@ def _widen_send_buffer(connection: Connection) -> None:
     if connection.info.host.startswith("/"):
         with socket.socket(fileno=os.dup(connection.fileno())) as copy:
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+def figures_of(pool: AsyncConnectionPool[Any]) -> dict[str, int]:
+    """Connections of a pool: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+    found = pool.get_stats()
+    names = {"size": "pool_size", "idle": "pool_available", "waiting": "requests_waiting"}
+    return {name: int(found.get(own, 0)) for name, own in names.items()}

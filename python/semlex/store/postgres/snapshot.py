@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex.store.postgres.settings import READ_SETTINGS, begin_writing, knows_settings, of_role, set_local
 
@@ -36,7 +36,7 @@ class Snapshot:
         Afterwards the connection can be used as far as its transaction allows.
         """
         if self.pipeline is None:
-            async with _pipelined(self.connection):
+            async with ended_pipeline(self.connection):
                 yield
             return
         # A pipeline inside a pipeline would first wait for all that was sent before: one round trip more.
@@ -97,7 +97,7 @@ async def open_snapshot(
             yield Snapshot(connection)
         return
     try:
-        async with _pipelined(connection) as pipeline:
+        async with ended_pipeline(connection) as pipeline:
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **settings)
             if not knows_settings(connection):
@@ -128,7 +128,7 @@ async def send_transaction(
             await send(connection)
         return
     try:
-        async with _pipelined(connection) as pipeline:
+        async with ended_pipeline(connection) as pipeline:
             await connection.execute("BEGIN")
             await begin_writing(connection, role)
             if not knows_settings(connection):
@@ -143,13 +143,26 @@ async def send_transaction(
 
 
 @asynccontextmanager
-async def _pipelined(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """The driver's block, which would write to the log that it could not end after an error in it."""
-    async with AsyncExitStack() as block:
-        pipeline = await block.enter_async_context(connection.pipeline())
-        try:
-            yield pipeline
-        except BaseException:
-            with suppress(psycopg.Error):
-                await block.aclose()
-            raise
+async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """The driver's block, which would write to the log that it could not end after an error in it.
+
+    A connection on which it was not ended is closed.
+
+    Args:
+        connection: Statements in the block are sent at once, and answered at its end.
+    """
+    before = connection.pgconn.pipeline_status  # a connection of the user's may be in a pipeline of theirs
+    try:
+        async with AsyncExitStack() as block:
+            pipeline = await block.enter_async_context(connection.pipeline())
+            try:
+                yield pipeline
+            except BaseException:
+                with suppress(psycopg.Error):
+                    await block.aclose()
+                raise
+    finally:
+        if before == PipelineStatus.OFF and connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            # The driver gave up on answers that were still to come, as after a cancellation in the wrong moment.
+            # Whoever got the connection next would send statements that nobody ends.
+            connection.pgconn.finish()

@@ -14,11 +14,14 @@ from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.leg import key_arrays
 from semlex.store.query.lines import without_line
+from semlex.store.query.score_calibration import binary_vectors, sent_vector
 from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
@@ -190,6 +193,29 @@ async def fetch_documents(
     # Should an id stand twice, the chunk of the indexed document comes last and wins.
     found = sorted(await cursor.fetchall(), key=lambda row: row[1].startswith(row[0].hex))
     return {row[1]: StoredChunk(**_stored(row)) for row in found}
+
+
+async def fetch_vectors(
+    connection: Connection, collection: CollectionInfo, chunk_ids: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Vectors of chunks by id, float32 of shape (d,); chunks without one are left out."""
+    embedding = collection.embedding
+    if embedding is None:
+        return {}
+    cursor = connection.cursor(binary=True)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT {value}, e.document_id, e.chunk_id "
+            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+            "JOIN {embedding} AS e USING (document_id, chunk_id)"
+        ).format(value=sent_vector(collection, embedding), embedding=collection.names.embedding(embedding.version)),
+        key_arrays(possible_keys(chunk_ids)),
+    )
+    rows = await cursor.fetchall()
+    vectors = binary_vectors(rows, embedding)
+    # Should an id stand twice, the chunk of the indexed document comes last and wins.
+    order = sorted(range(len(rows)), key=lambda number: rows[number][2].startswith(rows[number][1].hex))
+    return {rows[number][2]: vectors[number] for number in order}
 
 
 async def list_chunks(

@@ -13,6 +13,8 @@ from semlex.errors import SemlexError
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.leg import failed_leg
+from semlex.telemetry.names import FAILED_LEGS, SQLSTATE
+from semlex.telemetry.spans import note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +74,7 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
         prepared, cursors = sent.legs.get(plan.name, (None, []))
         if prepared is None or not all(map(_is_answered, cursors)):
             if sent.failure is not None:
+                note({FAILED_LEGS: [plan.name], SQLSTATE: sent.failure.sqlstate})
                 results[plan.name] = failed_leg(translate(sent.failure, f"{plan.name} leg"), _milliseconds(started))
             break
         try:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
 from psycopg import sql
+from psycopg.errors import error_from_result
 
 from semlex import _core
 from semlex.store.postgres.settings import set_local
@@ -15,11 +20,17 @@ from semlex.store.write.copy import HEADER, TRAILER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+    from psycopg.pq.abc import PGconn
+
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
 
 # Bytes of rows that are decoded at a time.
 PART_BYTES = 8 * 1024 * 1024
+# After so long a thread that waits for the server looks whether it is still wanted.
+STOP_MILLISECONDS = 20
 # How a value is read that has another type in the file, with the type in which it travels.
 _READ = {
     "uuid": ("{}::text", "text"),
@@ -30,6 +41,21 @@ _READ = {
 _AS_IS = ("{}", "")
 # Sizes of a last message: the trailer alone, or with the header of a table without rows.
 _ENDS = (len(TRAILER), len(HEADER) + len(TRAILER))
+
+
+class ColumnBuffers(NamedTuple):
+    """A column as Arrow lays it out.
+
+    Attributes:
+        nulls: bool (n,), or None where no row is null.
+        offsets: int32 (n + 1,): where each row begins in the values, and where the last one ends; None where each row
+            is one value.
+        values: Those of all rows, one behind another: int64, float64 or float32, of text uint8; of arrays a column.
+    """
+
+    nulls: NDArray[np.bool_] | None
+    offsets: NDArray[np.int32] | None
+    values: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +75,17 @@ class RowPart:
 
         uuid and jsonb are text, timestamptz microseconds since 1970, vectors float32 (d,) arrays, NULL None.
         """
+        return _core.decode_copy(self._stream(), self.types)
+
+    def buffers(self) -> list[ColumnBuffers]:
+        """The same columns without a Python object for a value, in any thread."""
+        return [ColumnBuffers(*column) for column in _core.decode_copy_buffers(self._stream(), self.types)]
+
+    def _stream(self) -> bytes:
         first, last = bytes(self.messages[0][: len(HEADER)]), self.messages[-1]
         before = b"" if first == HEADER else HEADER
         after = b"" if len(last) in _ENDS and bytes(last).endswith(TRAILER) else TRAILER
-        return _core.decode_copy(b"".join((before, *self.messages, after)), self.types)
+        return b"".join((before, *self.messages, after))
 
 
 async def copy_out(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
@@ -81,14 +114,72 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
     statement = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT binary)").format(
         sql.SQL(", ").join(columns), source, sql.SQL(", ").join(sql.Identifier("t", name) for name in key)
     )
-    messages: list[bytes | bytearray | memoryview] = []
-    size = 0
+    async for part in copy_parts(connection, statement, types):
+        yield part
+
+
+async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:
+    """The rows of a binary COPY out of the server, in parts of about 8 MiB.
+
+    Args:
+        connection: In a transaction.
+        statement: The COPY.
+        types: Of its columns, as they travel.
+    """
     async with connection.cursor().copy(statement) as copy:
-        async for message in copy:
-            messages.append(message)
-            size += len(message)
-            if size >= PART_BYTES:
-                yield RowPart(messages, types)
-                messages, size = [], 0
-    if messages:
-        yield RowPart(messages, types)
+        while first := await copy.read():
+            reading = _Reading(connection.pgconn, [first])
+            try:
+                await asyncio.to_thread(reading.run)
+            finally:
+                reading.stop()
+            yield RowPart(reading.messages, types)
+
+
+class _Reading:
+    """The messages of a part, read in a thread: the driver's own wait through the event loop costs more than the rows.
+
+    Args:
+        pgconn: In a COPY out of the server.
+        messages: What was read before.
+    """
+
+    def __init__(self, pgconn: PGconn, messages: list[bytes | bytearray | memoryview]) -> None:
+        self._pgconn = pgconn
+        self.messages = messages
+        self._stopped = False
+        self._ended = threading.Lock()
+
+    def run(self) -> None:
+        """Reads until the part is full, the stream has ended, or it is stopped."""
+        with self._ended:
+            message = self.messages[0]
+            size = len(message)
+            incoming = select.poll()
+            incoming.register(self._pgconn.socket, select.POLLIN)
+            # The end, which only the driver can take, is known by the trailer.
+            while size < PART_BYTES and not (len(message) in _ENDS and bytes(message).endswith(TRAILER)):
+                length, message = self._pgconn.get_copy_data(1)
+                while not length:
+                    if self._stopped:
+                        return
+                    incoming.poll(STOP_MILLISECONDS)
+                    self._pgconn.consume_input()
+                    length, message = self._pgconn.get_copy_data(1)
+                if length < 0:
+                    raise self._error()
+                self.messages.append(message)
+                size += length
+
+    def _error(self) -> psycopg.Error:
+        """What the server has ended the stream with; the connection can be used again."""
+        result = self._pgconn.get_result()
+        while self._pgconn.get_result() is not None:
+            pass
+        return psycopg.OperationalError("the stream has no end") if result is None else error_from_result(result)
+
+    def stop(self) -> None:
+        """Waits until nothing is read any more, which is soon."""
+        self._stopped = True
+        with self._ended:
+            pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from semlex.types.display.elements import joined, notes, paragraph, table, text
 from semlex.types.documents import json_value
 
 CheckupCode = Literal["duplicate", "no_shared_word", "below_top_k", "beyond_vector_depth", "beyond_keyword_depth"]
@@ -188,6 +189,23 @@ class Checkup:
     seconds: float
     seed: int
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """How many headings find their section, in a sentence."""
+        found = f"{self.result.found:,} of {self.result.asked:,} headings find their section"
+        low, high = self.result.interval
+        share = f"{self.result.share:.0%} (95 % interval {low:.0%} to {high:.0%})"
+        return f"Checkup of {self.collection!r}, {self.mode}: {found} among the first {self.top}: {share}"
+
+    def _repr_html_(self) -> str:
+        """The sentence, and a table of the documents with headings that do not find theirs, which notebooks show."""
+        rows = [
+            [text(one.document), text(f"{len(one.missed):,} of {len(one.headings):,}"), text(one.missed[0].heading)]
+            for one in self.documents
+            if one.missed
+        ]
+        missed = [table(["document", "headings missed", "for example"], rows)] if rows else []
+        return joined([paragraph(text(repr(self))), *missed, notes(self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""

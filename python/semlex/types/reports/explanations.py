@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from semlex.types.display.elements import lines as as_lines
 from semlex.types.documents import json_value
 
 WhyCode = Literal[
@@ -164,6 +165,10 @@ class Explanation:
         values: dict[str, Any] = json_value(self)
         return {"code": self.code, "found": self.found, **values}
 
+    def _repr_html_(self) -> str:
+        """The text, with its lines, which notebooks show."""
+        return as_lines(self)
+
     def __str__(self) -> str:
         lines = [f"{self.name or self.document}: {'found' if self.found else 'not found'}"]
         lines += [str(reason) for reason in self.reasons]
@@ -190,6 +195,7 @@ class HitExplanation:
         vector_contribution: What the vector leg adds to the fused score of completed fusion, or None.
         keyword_contribution: What the keyword leg adds to it, or None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
+        order: Its place among the hits by its key, from 0: of two with one score the one with the smaller goes first.
     """
 
     id: str
@@ -199,6 +205,7 @@ class HitExplanation:
     vector_contribution: float | None
     keyword_contribution: float | None
     confidence: float | None = None
+    order: int = 0
 
     def __str__(self) -> str:
         parts = ("vector", self.vector_contribution), ("keyword", self.keyword_contribution)
@@ -223,6 +230,10 @@ class SearchExplanation:
         candidates: How many chunks the legs found together.
         hits: The hits, best first.
         notes: What is not known.
+        similarity_mean: Mean of the cosines of a sample of the collection; None without completed fusion. A hit's fused
+            score follows from its two scores by this and the next two: docs/ranking.md.
+        similarity_deviation: Their standard deviation.
+        greatest_keyword_score: The best keyword score of all candidates.
     """
 
     depth: int
@@ -234,6 +245,13 @@ class SearchExplanation:
     candidates: int
     hits: tuple[HitExplanation, ...]
     notes: tuple[str, ...] = ()
+    similarity_mean: float | None = None
+    similarity_deviation: float | None = None
+    greatest_keyword_score: float | None = None
+
+    def _repr_html_(self) -> str:
+        """The text, with its lines, which notebooks show."""
+        return as_lines(self)
 
     def __str__(self) -> str:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::owned::{OwnedCells, OwnedColumn, OwnedScalar, OwnedSparse};
+use super::owned::{OwnedCells, OwnedColumn, OwnedLists, OwnedScalar, OwnedSparse};
 use super::{
     EPOCH_MICROSECONDS, FIRST_MICROSECOND, LAST_MICROSECOND, MAX_DIMENSIONS, MAX_SPARSE_DIMENSIONS,
     SIGNATURE, Scalar, Type,
@@ -151,13 +151,11 @@ fn push(column: &mut OwnedColumn, bytes: &[u8]) -> Outcome<()> {
             lists.push(Some(utf8(std::mem::take(&mut value.rest))?));
         }
         OwnedColumn::Bytea(lists) => lists.push(Some(std::mem::take(&mut value.rest))),
-        OwnedColumn::Vector(lists) => {
-            let floats = components(&mut value, f32::from_be_bytes)?;
-            lists.push(Some(&floats));
-        }
+        OwnedColumn::Vector(lists) => push_vector(lists, &mut value, f32::from_be_bytes)?,
         OwnedColumn::Halfvec(lists) => {
-            let floats = components(&mut value, |bytes| f16::from_be_bytes(bytes).to_f32())?;
-            lists.push(Some(&floats));
+            push_vector(lists, &mut value, |bytes| {
+                f16::from_be_bytes(bytes).to_f32()
+            })?;
         }
         OwnedColumn::Bit(lists) => {
             let bits = bits(&mut value)?;
@@ -260,11 +258,12 @@ fn element_oid(elements: &OwnedScalar) -> u32 {
     .oid()
 }
 
-/// The components of a dense vector of `N` bytes each.
-fn components<const N: usize>(
+/// Appends a dense vector whose components are `N` bytes each.
+fn push_vector<const N: usize>(
+    lists: &mut OwnedLists<f32>,
     value: &mut Input<'_>,
     read: impl Fn([u8; N]) -> f32,
-) -> Outcome<Vec<f32>> {
+) -> Outcome<()> {
     let dimension = usize::from(u16::from_be_bytes(value.bytes()?));
     if !(1..=MAX_DIMENSIONS).contains(&dimension) {
         return Err("a vector without dimensions, or with more than 16000");
@@ -273,12 +272,14 @@ fn components<const N: usize>(
         return Err("an unused field that is not 0");
     }
     let (parts, _) = value.take(dimension.saturating_mul(N))?.as_chunks::<N>();
-    let floats: Vec<f32> = parts.iter().map(|&part| read(part)).collect();
-    if floats.iter().all(|float| float.is_finite()) {
-        Ok(floats)
-    } else {
-        Err("a component that is not finite")
+    let start = lists.values.len();
+    lists.values.extend(parts.iter().map(|&part| read(part)));
+    let floats = lists.values.get(start..).unwrap_or_default();
+    if !floats.iter().all(|float| float.is_finite()) {
+        return Err("a component that is not finite");
     }
+    lists.rows.push(Some(start..lists.values.len()));
+    Ok(())
 }
 
 fn bits(value: &mut Input<'_>) -> Outcome<Vec<u8>> {

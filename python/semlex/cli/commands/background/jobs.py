@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER
-from semlex.cli.options import INT, SECONDS, seconds, whole_number
+from semlex.cli.options import INT, SECONDS, has_command, read_input, seconds, whole_number
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
@@ -74,7 +73,8 @@ def submit(
             raise ConfigurationError("paths stand twice, as arguments of the command and in --arguments: leave one out")
         given["paths"] = [str(path.expanduser()) for path in paths]
     arguments_to_store(kind, given)  # refused before a collection is made for it
-    with context.opened(create=kind in ("index", "sync", "add")) as retriever:
+    settings = context.with_only_collection(context.settings())
+    with context.opened(settings, create=kind in ("index", "sync", "add")) as retriever:
         job = retriever.submit(
             kind,
             given,
@@ -94,8 +94,8 @@ def _read_arguments(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        found = json.loads(sys.stdin.read() if text == "-" else text)
-    except ValueError as error:
+        found = json.loads(read_input() if text == "-" else text)
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"--arguments is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigurationError('--arguments must be an object, such as \'{"include": ["*.md"]}\'')
@@ -132,7 +132,7 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", parser=whole_number, metavar=INT, help="How many at most.")] = 100,
 ) -> None:
     """Show the jobs that were submitted last, the newest first; of all collections, or of --collection."""
-    if ctx.invoked_subcommand is not None:
+    if has_command(ctx):
         return
     with context.client() as client:
         found = client.jobs(state=state, collection=context.collection, limit=limit)  # type: ignore[arg-type]

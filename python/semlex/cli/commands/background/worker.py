@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +10,16 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import INT, SECONDS, seconds, whole_number
 from semlex.cli.terminal import inform, one_line
 from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from semlex.settings.load import Settings
+    from semlex.settings.values import Settings
 
 # Connections of a job: it writes while it reads ahead.
 CONNECTIONS_PER_JOB = 4
-STOPPED = 128  # an exit code is that and the signal's number, of a process that a signal has ended
 
 
 @with_context(..., *SERVER, *MODEL)
@@ -82,19 +81,15 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
 
     from semlex.retriever.client import Client
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     received: list[int] = []
 
-    def stop(number: int) -> None:
-        if received:
-            os._exit(STOPPED + number)  # what was running goes on elsewhere when its lease is over
-        received.append(number)
+    def end() -> None:
         inform("stopping: running jobs come to the end of their batch; once more ends it at once")
         task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    on_signals(received, end)  # after a second one, what was running goes on elsewhere when its lease is over
     given = settings.retriever_options
     for name in ("collection", "calibration"):  # a client has many; jobs do not search
         del given[name]

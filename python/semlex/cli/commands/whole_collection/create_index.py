@@ -6,10 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.options import INT, whole_number
-from semlex.cli.terminal import inform, messages
+from semlex.cli.output import print_note
+from semlex.cli.terminal import inform, messages, one_line
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -54,8 +56,10 @@ def create_index(
 ) -> None:
     """Build the indexes of a collection, or another kind of vector index.
 
-    Says first what it takes. Without options it builds what is missing, which a large load does by itself.
+    Says first what it takes. Without options it builds the index that the settings name (index_type, hnsw_m,
+    hnsw_ef_construction), else what is missing, which a large load does by itself.
     """
+    settings = context.settings()
     given = {
         "m": m,
         "ef_construction": ef_construction,
@@ -63,8 +67,14 @@ def create_index(
         "lists": lists,
         "probes": probes,
     }
-    index = _index(kind, {name: value for name, value in given.items() if value is not None})
-    with context.opened() as retriever:
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if kind is None and not chosen:
+        kind = settings.vector_index
+    if kind == "hnsw" or (kind is None and chosen.keys() & {"m", "ef_construction", "quantization"}):
+        of_settings = {"m": settings.hnsw_m, "ef_construction": settings.hnsw_ef_construction}
+        chosen = {name: value for name, value in of_settings.items() if value is not None} | chosen
+    index = _index(kind, chosen)
+    with context.opened(settings) as retriever:
         estimate = retriever.estimate_index(index)
         if estimate is not None and not context.as_json:
             messages.print(_estimated(estimate))
@@ -113,9 +123,10 @@ def _time(seconds: float) -> str:
 
 def _print_built(built: IndexesBuilt) -> None:
     for warning in built.warnings:
-        messages.print(f"note: {warning}")
+        print_note(one_line(warning))
     if built.busy:
-        messages.print(f"another process is building {', '.join(built.busy)}")
+        messages.print(escape(f"another process is building {', '.join(built.busy)}"))
     if built.dropped:
-        inform(f"dropped {', '.join(built.dropped)}")
-    inform(f"built {', '.join(built)}" if built else "nothing was missing" if not built.busy else "nothing was built")
+        inform(escape(f"dropped {', '.join(built.dropped)}"))
+    done = f"built {', '.join(built)}" if built else "nothing was missing" if not built.busy else "nothing was built"
+    inform(escape(done))

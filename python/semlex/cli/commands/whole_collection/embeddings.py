@@ -9,9 +9,11 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, whole_number
+from semlex.cli.figures import print_table
+from semlex.cli.options import INT, agree, whole_number
+from semlex.cli.output import print_note
 from semlex.cli.progress_bar import resumable
-from semlex.cli.terminal import counted, inform, messages, one_line, output
+from semlex.cli.terminal import counted, inform, messages, one_line
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def _changed(
 
 def _print_report(report: ReembedReport) -> None:
     for warning in report.warnings:
-        messages.print(f"[yellow]note:[/yellow] {escape(warning)}")
+        print_note(warning)
     model = f"{escape(one_line(report.model))}, {report.dimensions:,} dimensions, {report.storage}"
     if report.dry_run:
         begun = f", as version {report.version}, which was begun" if report.resumed else ""
@@ -126,17 +128,16 @@ def embeddings(
         raise ConfigurationError("--force and --yes go with --drop")
     with context.opened() as retriever:
         if drop is not None:
-            if not yes:
-                typer.confirm(f"Drop version {drop} of the vectors?", abort=True, err=True)
+            agree(f"Drop version {drop} of the vectors?", yes=yes)
             retriever.drop_embeddings(drop, force=force)
         found = retriever.embeddings()
     if drop is not None:
         context.emit({"dropped": drop}, lambda: inform(f"version {drop} of the vectors is dropped"))
         return
-    context.emit([entry.to_dict() for entry in found], lambda: _print_versions(found))
+    context.emit([entry.to_dict() for entry in found], lambda: _print_versions(found, header=context.header))
 
 
-def _print_versions(found: Sequence[EmbeddingFigures]) -> None:
+def _print_versions(found: Sequence[EmbeddingFigures], *, header: bool) -> None:
     if not found:
         messages.print("no vectors: semlex reembed --model NAME, or semlex embed, makes them")
         return
@@ -155,10 +156,4 @@ def _print_versions(found: Sequence[EmbeddingFigures]) -> None:
         )
         for entry in found
     ]
-    widths = [max(map(len, column)) for column in zip(TITLES, *rows, strict=True)]
-    for number, row in enumerate([TITLES, *rows]):
-        cells = [
-            cell.rjust(width) if title in NUMBERS else cell.ljust(width)
-            for title, cell, width in zip(TITLES, row, widths, strict=True)
-        ]
-        output.print(escape("  ".join(cells).rstrip()), style="bold" if number == 0 else None)
+    print_table(TITLES, rows, NUMBERS, header=header)

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import INT, Yes, whole_number
 from semlex.cli.output import print_lines
 from semlex.cli.progress_bar import resumable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.progress import IndexReport
-    from semlex.settings.load import Settings
+    from semlex.settings.values import Settings
     from semlex.types.reports.enrichment import EnrichmentReport
 
 Report = TypeVar("Report")
@@ -46,8 +47,9 @@ def enrich(
     settings = context.settings()
     if checked_enrichment(settings.enrichment_model) is None or settings.enrichment_model is None:
         raise ConfigurationError("say which language model writes the lines: --enrich MODEL, as for --chat-model")
-    refuse_unasked(yes=yes or dry_run)
     name = settings.enrichment_model
+    if not dry_run:
+        refuse_unasked(name, yes=yes)
     with resumable(), context.opened(settings, with_choice=True) as retriever:
         if dry_run or not yes:
             report = retriever.enrich(name, source=source, dry_run=True)
@@ -59,14 +61,29 @@ def enrich(
         with context.progress() as progress:
             report = retriever.enrich(Enrichment(name, concurrency=concurrency), source=source, progress=progress)
     context.emit(report, lambda: print_lines(report))
+    if lacks_lines(report):
+        raise typer.Exit(SOME_FILES)
 
 
-def refuse_unasked(*, yes: bool) -> None:
-    """Refuses to ask where nobody answers.
+def lacks_lines(report: EnrichmentReport | None) -> bool:
+    """Whether chunks got no line that they were to get."""
+    return report is not None and bool(report.failed or report.left)
+
+
+def refuse_unasked(model: str, *, yes: bool) -> None:
+    """Refuses to ask where nobody answers, or about a model that is none.
+
+    Args:
+        model: Name of the language model.
+        yes: Whether nobody is to be asked.
 
     Raises:
-        ConfigurationError: Standard input is no terminal, and nobody has agreed.
+        ConfigurationError: The name or the model's key is wrong; or standard input is no terminal, and nobody has
+            agreed.
     """
+    from semlex.chat.registry import choose_chat_model
+
+    choose_chat_model(model)
     if not yes and not _can_ask():
         raise ConfigurationError(
             "texts are sent to a language model, which costs, and nobody can be asked here: look with semlex enrich "
@@ -94,7 +111,7 @@ def filled(
     name = settings.enrichment_model
     if name is None or checked_enrichment(name) is None:
         return fill(None)
-    refuse_unasked(yes=yes)
+    refuse_unasked(name, yes=yes)
     if yes:
         return fill(Enrichment(name))
     report = fill(Enrichment(name, dry_run=True))

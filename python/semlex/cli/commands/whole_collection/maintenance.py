@@ -7,12 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, Filter, MinTokens, filter_of, whole_number
-from semlex.cli.output import print_report
+from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.interactive.completion import source_names
+from semlex.cli.options import ChunkTokens, Filter, MinTokens, OverlapTokens, Yes, agree, filter_of
+from semlex.cli.output import print_problems, print_report
 from semlex.cli.terminal import counted, inform, messages
 from semlex.errors import ConfigurationError
 
-Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only this source.", autocompletion=source_names)]
 
 
 @with_context("collection", *SERVER)
@@ -43,19 +45,8 @@ def reindex(
 def rechunk(
     context: Context,
     *,
-    chunk_tokens: Annotated[
-        int | None,
-        typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Maximum tokens of a chunk from now on."),
-    ] = None,
-    overlap_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--overlap-tokens",
-            parser=whole_number,
-            metavar=INT,
-            help="Maximum tokens that neighbours share from now on.",
-        ),
-    ] = None,
+    chunk_tokens: ChunkTokens = None,
+    overlap_tokens: OverlapTokens = None,
     min_tokens: MinTokens = None,
     source: Source = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
@@ -75,8 +66,11 @@ def rechunk(
             f"{counted(report.changed, 'document')} would be cut into {counted(report.chunks, 'chunk')}, "
             f"{report.embedded:,} of them embedded; {counted(report.unchanged, 'document')} would stay"
         )
+        print_problems(report)
     else:
         print_report(report, as_json=context.as_json)
+    if report.failed:
+        raise typer.Exit(SOME_FILES)
 
 
 @with_context("collection", *SERVER)
@@ -91,7 +85,7 @@ def delete(
     filters: Filter = None,
     vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete chunks with their vectors; what is given must all hold."""
     given: dict[str, Any] = {
@@ -105,10 +99,9 @@ def delete(
         report = retriever.delete(**given, dry_run=True)
         found = report.chunks + report.documents
         if not dry_run and (found or source is not None):
-            if found and not yes:
+            if found:
                 whole = counted(report.documents, "whole document")
-                question = f"Delete {counted(report.chunks, 'chunk')} ({whole})?"
-                typer.confirm(question, abort=True, err=True)
+                agree(f"Delete {counted(report.chunks, 'chunk')} ({whole})?", yes=yes)
             report = retriever.delete(**given)
     done = "would be deleted" if dry_run else "deleted"
     text = f"{counted(report.chunks, 'chunk')} {done}, {counted(report.documents, 'document')} with nothing left"

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import INT, whole_number
+from semlex.cli.options import INT, agree, whole_number
 from semlex.cli.output import print_json
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
@@ -37,8 +37,7 @@ def queries(
     with context.opened() as retriever:
         name = retriever.retriever.names.collection
         if clear:
-            if not yes:
-                typer.confirm(f"Delete all logged questions of {name}?", abort=True, err=True)
+            agree(f"Delete all logged questions of {name}?", yes=yes)
             cleared = retriever.clear_queries()
             if context.as_json:
                 print_json({"collection": name, "cleared": cleared})

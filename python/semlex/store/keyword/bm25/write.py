@@ -20,6 +20,7 @@ from semlex.store.keyword.base import Reserved
 from semlex.store.keyword.bm25.generations import ask_state, state_told
 from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, few_segments, write_segments
 from semlex.store.keyword.id_arrays import NO_IDS
+from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ async def begin_write(
         AnalyzerVersionError: A generation is made by another version of the analyzer.
         CollectionNotFoundError: The collection was dropped.
     """
-    async with connection.pipeline():
+    async with ended_pipeline(connection):
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
         answers = await reserve(connection, collection, rows, "FOR SHARE")
     with index_share(collection.names, analyzers, await answers.told()) as share:

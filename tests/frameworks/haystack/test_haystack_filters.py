@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from haystack.errors import FilterError
 
-from semlex.errors import ValidationError
 from semlex.filters.forms import filter_tree
-from tests.support.haystack_filters import tree_of_haystack
+from semlex.integrations.haystack.filters import tree_of_haystack
 
 
 def one(operator: str, value: Any, field: str = "meta.number") -> dict[str, Any]:
@@ -28,7 +28,7 @@ def group(operator: str, *conditions: dict[str, Any]) -> dict[str, Any]:
         (one("!=", None), "not (number == null or not exists number)"),
         (one(">", 0), "number > 0"),
         (one("<=", "1969-07-21T20:17:40", "meta.date"), "date <= '1969-07-21T20:17:40'"),
-        (one(">", None), "exists number and not exists number"),
+        (one(">", None), "exists @uri and not exists @uri"),
         (one("in", [10, -10]), "number in [10, -10]"),
         (one("not in", [9]), "number not in [9]"),
         (one("==", "x", "meta.author.name"), "author.name == 'x'"),
@@ -51,5 +51,15 @@ def test_a_filter_is_converted(filters: dict[str, Any], text: str) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_haystack_refuses_is_refused(filters: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(FilterError):
+        tree_of_haystack(filters)
+
+
+def test_a_filter_that_is_nested_too_deep_is_refused() -> None:
+    filters: dict[str, Any] = {"field": "meta.a", "operator": "==", "value": 1}
+    for depth in range(5_000):
+        if depth == 60:
+            tree_of_haystack(filters)
+        filters = {"operator": "NOT", "conditions": [filters]}
+    with pytest.raises(FilterError, match="filters must be nested at most 64"):
         tree_of_haystack(filters)

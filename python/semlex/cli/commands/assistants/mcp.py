@@ -1,0 +1,221 @@
+"""``semlex mcp``: collections for an assistant, by the Model Context Protocol."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.cli.context import MODEL, OUTPUT, SERVER, Context, with_context
+from semlex.cli.exit_codes import STOPPED, on_signals
+from semlex.cli.options import INT, whole_number_between
+from semlex.cli.terminal import inform, output
+from semlex.errors import ConfigurationError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.server.access.rights import Caller
+    from semlex.server.mcp.access import Access
+    from semlex.settings.values import Settings
+
+LAST_PORT = 65_535
+# Options whose texts are paths, and those that may name a folder.
+PATHS = frozenset({"tokenizer"})
+MODELS = frozenset({"embedding_model", "reranker_model"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where assistants reach it over HTTP: address, further names, and the file of the tokens that was named."""
+
+    host: str
+    port: int
+    names: tuple[str, ...]
+    token_file: Path | None
+
+
+@with_context(..., *SERVER, *MODEL, "reranker_model", "chat_model")
+def mcp(
+    context: Context,
+    *,
+    ctx: typer.Context,
+    collections: Annotated[
+        list[str] | None,
+        typer.Option("--collection", "-c", help="Collection that the assistant sees; repeatable; default: all."),
+    ] = None,
+    allow_writes: Annotated[
+        bool,
+        typer.Option("--allow-writes", help="Let the assistant index, and change indexes; default: it only reads."),
+    ] = False,
+    allow: Annotated[
+        list[Path] | None,
+        typer.Option("--allow", help="Folder that the assistant may have indexed; repeatable; default: none."),
+    ] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", help="Role of the database whose rights everything has; see the docs.")
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, instead of stdin and stdout.")] = False,
+    host: Annotated[str, typer.Option("--host", help="Address for --http.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", parser=whole_number_between(0, LAST_PORT), metavar=INT, help="Port for --http; 0: a free one."
+        ),
+    ] = 8322,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            help="For --http: file of the tokens, as of 'semlex serve'; default: tokens.json beside your own settings, "
+            "if any.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="For --http: further name under which it is asked; repeatable."),
+    ] = None,
+    print_config: Annotated[
+        str | None,
+        typer.Option(
+            "--print-config",
+            metavar="NAME",
+            help="Print what to write into the settings of an assistant, with these options, and end: claude-desktop, "
+            "claude-code, codex, cursor, gemini-cli, vscode, windsurf, zed.",
+        ),
+    ] = None,
+) -> None:
+    """Give an assistant your documents: it searches, reads and cites them by the Model Context Protocol.
+
+    An assistant starts this command by itself, once it is written into its settings: --print-config prints how. It only
+    reads, unless --allow-writes is given. Over HTTP, where there are tokens, each caller reaches what its token may.
+    """
+    if print_config is not None:
+        _print_config(print_config, context.settings(), _given(ctx), over_http=http)
+        return
+    if not http and ((host, port) != ("127.0.0.1", 8322) or token_file is not None or allow_host):
+        raise ConfigurationError(
+            "--host, --port, --allow-host and --token-file are for --http: add it, or leave them out"
+        )
+    try:
+        from semlex.server.mcp.access import Access
+        from semlex.server.mcp.assembly import mcp_server  # noqa: F401 - tells whether there is what it needs
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("semlex"):
+            raise
+        raise MissingExtraError("mcp", "mcp", "semlex mcp") from None
+    access = Access.of(collections or (), writes=allow_writes, folders=[folder.expanduser() for folder in allow or ()])
+    import asyncio
+    import logging
+
+    # The protocol has stdout; what is logged is for people.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    given = context.settings().retriever_options | {"role": role}
+    for name in ("collection", "calibration"):  # a client has many
+        del given[name]
+    received: list[int] = []
+    try:
+        if http:
+            place = Place(host, port, tuple(allow_host or ()), token_file)
+            asyncio.run(_over_http(given, access, place, received))
+        else:
+            asyncio.run(_over_pipes(given, access, received))
+    except (Exception, asyncio.CancelledError):
+        # What is cancelled in the midst of a frame may end in another error.
+        if not received:
+            raise
+    if received:
+        raise typer.Exit(STOPPED + received[0])
+
+
+async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]) -> None:
+    """Answers on the standard streams until the other side, or a signal, ends it."""
+    import asyncio
+
+    from semlex.retriever.client import Client
+    from semlex.server.mcp.assembly import mcp_server
+    from semlex.server.mcp.standard_streams import serve_standard_streams
+
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs has a task
+    on_signals(received, task.cancel)
+    async with Client(**given) as client:
+        await serve_standard_streams(mcp_server(client, access))
+
+
+async def _over_http(given: dict[str, Any], access: Access, place: Place, received: list[int]) -> None:
+    """Answers over HTTP until a signal ends it."""
+    from semlex.retriever.client import Client
+    from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
+
+    find = _finder(place.token_file)
+    with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
+        async with Client(**given) as client:
+            app = mcp_app(client, access, host=place.host, names=place.names, find_caller=find)
+            server = web_server(app)
+            on_signals(received, lambda: setattr(server, "should_exit", True))
+            shown = f"[{place.host}]" if ":" in place.host else place.host
+            to = "" if find is None else ", to callers with a token"
+            address = f"http://{escape(shown)}:{listening.getsockname()[1]}{PATH}"
+            inform(f"serving assistants at {address}{to}; Ctrl-C ends it")
+            await server.serve([listening])
+
+
+def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
+    """What knows the callers of tokens; None where there are none."""
+    from semlex.server.access.tokens import TokenFile
+    from semlex.server.access.watched_tokens import WatchedTokens
+    from semlex.settings.files import own_file
+
+    file = own_file().with_name("tokens.json") if given is None else given.expanduser()
+    return WatchedTokens(TokenFile(file)).caller if given is not None or file.exists() else None
+
+
+def _print_config(name: str, settings: Settings, given: list[str], *, over_http: bool) -> None:
+    from semlex.server.mcp.client_settings import CLIENTS
+    from semlex.settings.files import own_file
+    from semlex.settings.values import ARGUMENT
+
+    if over_http:
+        raise ConfigurationError("--print-config is for assistants that start semlex; over HTTP give them the address")
+    if name not in CLIENTS:
+        raise ConfigurationError(f"--print-config: {name[:80]!a} is not known; there are: {', '.join(CLIENTS)}")
+    what, form = CLIENTS[name]
+    inform(f"[dim]{escape(what)}:[/dim]")
+    output.print(form(os.path.abspath(sys.executable), ["-m", "semlex", "mcp", *given]), markup=False)  # noqa: PTH100
+    for setting, origin in settings.origins.items():
+        if origin not in (ARGUMENT, str(own_file())):
+            inform(
+                f"[dim]{escape(setting)} comes from {escape(origin)}, which an assistant may start without: give it as "
+                f"an option here, or write it into {escape(str(own_file()))}[/dim]"
+            )
+
+
+def _given(ctx: typer.Context) -> list[str]:
+    """The options of this command line, paths absolute: an assistant starts it elsewhere."""
+    words: list[str] = []
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        source = ctx.get_parameter_source(name)
+        if name in ("print_config", *OUTPUT) or source is None or source.name != "COMMANDLINE":
+            continue
+        value: Any = ctx.params[name]
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            words += [max(parameter.opts, key=len), *([] if one is True else [_elsewhere(name, one)])]
+    return words
+
+
+def _elsewhere(option: str, value: Any) -> str:
+    """The value of an option as it means the same in every working directory."""
+    from semlex.models.model_names import bare_name, leads_to
+
+    text = str(value)
+    if option in MODELS and leads_to(text) == "folder":
+        path = bare_name(text)
+        return text.removesuffix(path) + os.path.abspath(Path(path).expanduser())  # noqa: PTH100
+    return os.path.abspath(Path(text).expanduser()) if isinstance(value, Path) or option in PATHS else text  # noqa: PTH100

@@ -1,0 +1,1 @@
+"""The commands about single documents: read, their headings, added."""

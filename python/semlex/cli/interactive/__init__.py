@@ -1,0 +1,1 @@
+"""What needs a person at a terminal: places opened in an editor, names completed, the shell."""

@@ -1,0 +1,81 @@
+"""Names that a shell completes: collections, sources and fields, as far as the server tells them quickly."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from semlex.retriever.synchronous import SyncClient, SyncCollection
+    from semlex.settings.values import Settings
+
+# A key press waits no longer for a server; one that has not answered by then completes nothing.
+LIMIT_SECONDS = 1.5
+
+
+def collection_names(ctx: Any, incomplete: str) -> list[str]:
+    """Names of collections that begin so."""
+    return _completed(ctx, incomplete, lambda client, _: (one.name for one in client.collections()))
+
+
+def source_names(ctx: Any, incomplete: str) -> list[str]:
+    """Names of the collection's sources that begin so."""
+    return _completed(
+        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).sources())
+    )
+
+
+def field_names(ctx: Any, incomplete: str) -> list[str]:
+    """Fields of the collection's metadata, and semlex's own, that begin so."""
+    return _completed(
+        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).fields())
+    )
+
+
+def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
+    """The one that was named, else the only one."""
+    names = [one.name for one in client.collections()]
+    return client.collection(
+        names[0] if len(names) == 1 and not settings.is_set("collection") else settings.collection, create=False
+    )
+
+
+def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
+    """What is read of the server that the words so far name; nothing where it does not answer in time.
+
+    An embedded server that does not run is not started for a key press.
+    """
+    from semlex.retriever import synchronous  # noqa: F401 - loaded before the clock runs: it is no server's fault
+
+    found: list[str] = []
+
+    def look() -> None:
+        with suppress(Exception):  # a prompt is no place for errors; the command itself will tell them
+            found.extend(_read(ctx, read))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(LIMIT_SECONDS)
+    return [name for name in dict.fromkeys(found) if name.startswith(incomplete)]
+
+
+def _read(ctx: Any, read: Callable[[SyncClient, Settings], Iterable[str]]) -> list[str]:
+    from semlex.retriever.synchronous import SyncClient
+    from semlex.settings.load import load_settings
+
+    given = {name: ctx.params.get(name) for name in ("collection", "database_url", "data_dir")}
+    settings = load_settings(**given, embedding_model="none")
+    if settings.database_url is None and not _runs(settings.server_folder):
+        return []
+    with SyncClient(**settings.server_options, embedding_model="none", use_reranking=False) as client:
+        return list(read(client, settings))
+
+
+def _runs(folder: Path | None) -> bool:
+    from semlex.store.postgres.embedded.server import server_status
+
+    return bool(server_status(folder)["running"])

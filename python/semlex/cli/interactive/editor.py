@@ -1,0 +1,96 @@
+"""A hit's place in the editor that ``$EDITOR`` names."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.cli.interactive.prompt import is_interactive
+from semlex.cli.terminal import one_line
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.types.results import SearchResult
+
+# Programs that take `+LINE FILE`, and those that take `-g FILE:LINE`; what is neither gets the file.
+PLUS_LINE = frozenset(
+    {"vi", "vim", "nvim", "view", "gvim", "nano", "pico", "emacs", "emacsclient", "micro", "joe", "kak"}
+)
+GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
+
+
+def require_editor() -> None:
+    """Refuses to open an editor where there is none to open, before anything is searched.
+
+    Raises:
+        ConfigurationError: There is no terminal, or no editor is named.
+    """
+    if not is_interactive():
+        raise ConfigurationError("--open needs a terminal: standard input or output is none")
+    _editor()
+
+
+def open_hit(hits: Sequence[SearchResult], number: int) -> None:
+    """Opens the place of a hit, and waits until the editor ends.
+
+    Args:
+        hits: Of a search.
+        number: Which, from 1.
+
+    Raises:
+        ConfigurationError: There is no such hit or no such file, or the editor does not run.
+    """
+    if not 1 <= number <= len(hits):
+        found = "nothing was found" if not hits else f"there are hits 1 to {len(hits)}"
+        raise ConfigurationError(f"no hit {number} to open: {found}")
+    hit = hits[number - 1]
+    if not hit.root:
+        raise ConfigurationError(f"hit {number} was not read from a file: semlex show {shlex.quote(hit.id)} prints it")
+    path = Path(hit.root) / hit.source_document
+    if not path.is_file():
+        raise ConfigurationError(
+            f"there is no file {one_line(str(path))} any more: semlex show {shlex.quote(hit.id)} prints what was read"
+        )
+    _run(editor_command(_editor(), path, hit.match_line or hit.line))
+
+
+def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[str]:
+    """The program and its arguments.
+
+    Args:
+        editor: The words of ``$EDITOR``.
+        path: An absolute path, which no editor takes for an option.
+        line: Where to go, from 1.
+    """
+    name = Path(editor[0]).name.removesuffix(".exe")
+    if line is not None and name in PLUS_LINE:
+        return [*editor, f"+{line}", str(path)]
+    if line is not None and name in GOTO:
+        return [*editor, "-g", f"{path}:{line}"]
+    return [*editor, str(path)]
+
+
+def _editor() -> list[str]:
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        raise ConfigurationError("EDITOR cannot be read as a command: a quote is not closed in it") from None
+    if not words:
+        raise ConfigurationError("name your editor to open hits in: export EDITOR=vim (nano, emacs, 'code --wait', …)")
+    return words
+
+
+def _run(command: list[str]) -> None:
+    import subprocess
+
+    try:
+        ended = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise ConfigurationError(f"EDITOR: {one_line(command[0])} cannot be run: {error.strerror}") from None
+    if ended:
+        raise ConfigurationError(f"EDITOR: {one_line(command[0])} ended with code {ended}")

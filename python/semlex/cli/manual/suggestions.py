@@ -1,0 +1,135 @@
+"""What was probably meant: names that other programs have for commands and options, and examples."""
+
+from __future__ import annotations
+
+import shlex
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from semlex.cli.manual.panels import EXAMPLES
+from semlex.cli.manual.remedies import WITHOUT_SERVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# A line of so many words, the first of which is like a command, is no question.
+SHORT = 2
+# What people type -> what does it here.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "list": ("collections", "documents"),
+    "ls": ("collections", "documents"),
+    "find": ("search",),
+    "query": ("search",),
+    "grep": ("search",),
+    "answer": ("ask",),
+    "chat": ("ask", "shell"),
+    "qa": ("ask",),
+    "repl": ("shell",),
+    "cat": ("show",),
+    "get": ("show",),
+    "toc": ("outline",),
+    "headings": ("outline",),
+    "ingest": ("index",),
+    "create": ("index",),
+    "init": ("index",),
+    "load": ("import", "index"),
+    "insert": ("add",),
+    "upsert": ("add",),
+    "update": ("sync",),
+    "watch": ("sync --watch",),
+    "remove": ("delete",),
+    "rm": ("delete",),
+    "export": ("dump",),
+    "backup": ("dump",),
+    "info": ("status",),
+    "stats": ("status",),
+    "count": ("status", "facets"),
+    "check": ("doctor", "checkup"),
+    "upgrade": ("migrate",),
+    "vacuum": ("optimize",),
+    "settings": ("config",),
+    "download": ("models pull",),
+    "pull": ("models pull",),
+    "server": ("postgres status",),
+    "start": ("index",),
+    "stop": ("postgres stop",),
+}
+SERVER_OPTIONS = frozenset({"--database", "--data-dir", "--keep-alive", "--collection", "-c"})
+OPTIONS = {
+    "--limit": "--top-k",
+    "--num": "--top-k",
+    "--count": "--top-k",
+    "--size": "--top-k",
+    "-n": "--top-k",
+    "--where": "--filter",
+    "--url": "--database",
+    "--db": "--database",
+    "--dsn": "--database",
+    "--name": "--collection",
+    "--table": "--collection",
+    "--index": "--collection",
+    "--format": "--json",
+    "--output": "--json",
+    "--columns": "--fields",
+    "--force": "--yes",
+    "-y": "--yes",
+    "-f": "--yes",
+    "--timeout": "--deadline",
+    "--embedding-model": "--model",
+    "--rerank": "--reranker",
+    "-m": "--model",
+}
+
+
+def for_command(typed: Sequence[str], known: Iterable[str]) -> str:
+    """What to type in place of a word that is no command.
+
+    Args:
+        typed: The word, and all that follows it.
+        known: The commands that there are.
+    """
+    word, names = typed[0], list(known)
+    lowered = word.lower().replace("_", "-")
+    meant = COMMANDS.get(lowered) or ((lowered,) if lowered in names else get_close_matches(lowered, names, n=1))
+    told = f"No such command {word!r}."
+    if meant:
+        rest = f" {shlex.join(typed[1:])}" if typed[1:] and len(meant) == 1 else ""
+        told += f" Did you mean: {' or '.join(f'semlex {name}{rest}' for name in meant)}?"
+    if meant and (lowered in COMMANDS or len(typed) == SHORT):
+        return told
+    asked = shlex.join(typed) if len(typed) > 1 else f'"{word}"'
+    return f"{told} To ask a question: semlex search {asked}"
+
+
+def sharpen(error: Any, typed: Sequence[str]) -> None:
+    """Puts into an error of the arguments what was probably meant, or an example.
+
+    Args:
+        error: As typer raises it.
+        typed: The whole command line.
+    """
+    if error.ctx is None:
+        return
+    name = error.ctx.command_path.removeprefix("semlex").strip()
+    if hasattr(error, "possibilities") and error.option_name in SERVER_OPTIONS and name.startswith(WITHOUT_SERVER):
+        error.message = f"{error.message}: semlex {name} asks no database."
+    elif hasattr(error, "possibilities"):
+        options = {option for one in error.ctx.command.params for option in (*one.opts, *one.secondary_opts)}
+        error.possibilities = _options(error.option_name, typed, options) or error.possibilities
+    elif name in EXAMPLES and (_is_missing(error) or error.message.startswith("Got unexpected extra argument")):
+        error.message = f"{error.message}{'. ' if error.message else ''}Example: {EXAMPLES[name]}"
+
+
+def _is_missing(error: Any) -> bool:
+    return getattr(error, "param_type", ...) is not ...  # only errors of missing arguments say of which type
+
+
+def _options(option: str, typed: Sequence[str], options: set[str]) -> list[str]:
+    """The option that a word means; empty where none is like it."""
+    # What begins with one dash is read letter by letter.
+    words = [word.partition("=")[0] for word in typed if word.startswith(option)]
+    for word in dict.fromkeys([option, *words]):
+        for meant in (OPTIONS.get(word, ""), "--" + word.lstrip("-").lower().replace("_", "-")):
+            if meant in options:
+                return [meant]
+    return get_close_matches(option, options, n=1, cutoff=0.7)

@@ -1,0 +1,205 @@
+"""Retrievers for pipelines: by embeddings, by words, by both."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.document_stores.types import FilterPolicy, apply_filter_policy
+
+from semlex.integrations.calls import asearch
+from semlex.integrations.haystack.document_store import SemlexDocumentStore
+from semlex.integrations.haystack.documents import document_of_hit
+from semlex.integrations.haystack.filters import tree_of_haystack
+from semlex.validation import check_parameters, kind_errors
+
+Found = dict[str, list[Document]]
+
+
+class StoreRetriever:
+    """What the retrievers have in common; see them."""
+
+    def __init__(
+        self,
+        document_store: SemlexDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: str | FilterPolicy = FilterPolicy.REPLACE,
+        *,
+        return_embedding: bool = False,
+    ) -> None:
+        check_parameters(kind_errors("document_store", document_store, SemlexDocumentStore))
+        self.document_store = document_store
+        self.filters = filters
+        self.top_k = top_k
+        self.filter_policy = FilterPolicy.from_str(filter_policy) if isinstance(filter_policy, str) else filter_policy
+        self.return_embedding = return_embedding
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "document_store": self.document_store.to_dict(),
+            "filters": self.filters,
+            "top_k": self.top_k,
+            "filter_policy": self.filter_policy.value,
+            "return_embedding": self.return_embedding,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """What makes the same retriever again, with its store."""
+        made: dict[str, Any] = default_to_dict(self, **self._parameters())
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The retriever that `to_dict` describes."""
+        parameters = data["init_parameters"]
+        store = SemlexDocumentStore.from_dict(parameters["document_store"])
+        made: Self = default_from_dict(cls, {**data, "init_parameters": {**parameters, "document_store": store}})
+        return made
+
+    async def _search(self, filters: dict[str, Any] | None, top_k: int | None, **options: Any) -> Found:
+        merged = apply_filter_policy(self.filter_policy, self.filters, filters)
+        collection = self.document_store.opened
+        hits = await asearch(
+            collection, filters=tree_of_haystack(merged), top_k=self.top_k if top_k is None else top_k, **options
+        )
+        vectors = await collection.vectors([hit.id for hit in hits]) if self.return_embedding and hits else {}
+        return {"documents": [document_of_hit(hit, vectors) for hit in hits]}
+
+
+@component
+class SemlexEmbeddingRetriever(StoreRetriever):
+    """The documents whose embeddings are nearest to that of the query. The score is the cosine, -1 to 1.
+
+    (Of a store with another distance: minus the L2 distance, or the inner product.)
+
+    Args:
+        document_store: Where they are.
+        filters: In Haystack's form.
+        top_k: Number of documents, 1 to 1,000.
+        filter_policy: Whether filters of a run replace these, or are merged with them.
+        return_embedding: Whether the documents have their embeddings.
+    """
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> Found:
+        """The nearest documents."""
+        return self.document_store.run(self._by_embedding, query_embedding, filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> Found:
+        """The nearest documents."""
+        return await self.document_store.run_async(self._by_embedding, query_embedding, filters, top_k)
+
+    async def _by_embedding(self, vector: list[float], filters: dict[str, Any] | None, top_k: int | None) -> Found:
+        return await self._search(filters, top_k, vector=vector, mode="vector", rerank=False)
+
+
+@component
+class SemlexKeywordRetriever(StoreRetriever):
+    """The documents whose words fit the query best: any of its words will do. The score is that of BM25, from 0.
+
+    It is comparable within one query only.
+
+    Args:
+        document_store: Where they are.
+        filters: In Haystack's form.
+        top_k: Number of documents, 1 to 1,000.
+        filter_policy: Whether filters of a run replace these, or are merged with them.
+        return_embedding: Whether the documents have their embeddings.
+    """
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
+        """The documents with the words of the query."""
+        return self.document_store.run(self._by_words, query, filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
+        """The documents with the words of the query."""
+        return await self.document_store.run_async(self._by_words, query, filters, top_k)
+
+    async def _by_words(self, query: str, filters: dict[str, Any] | None, top_k: int | None) -> Found:
+        return await self._search(filters, top_k, query=query, mode="keyword", rerank=False)
+
+
+@component
+class SemlexHybridRetriever(StoreRetriever):
+    """The documents that fit a query best by meaning and by words, fused by their scores.
+
+    The score is that of the fusion, which orders the documents of one query and is no similarity; with `rerank` that of
+    the reranker. A leg that fails does not take the other with it: a warning is logged.
+
+    Args:
+        document_store: Where they are.
+        filters: In Haystack's form.
+        top_k: Number of documents, 1 to 1,000.
+        filter_policy: Whether filters of a run replace these, or are merged with them.
+        return_embedding: Whether the documents have their embeddings.
+        alpha: Share of the vectors in the fused score, 0 (words alone) to 1; None is the model's own, else 0.5.
+        rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.
+        min_similarity: Least cosine of a document, -1 to 1; None for no threshold.
+    """
+
+    def __init__(
+        self,
+        document_store: SemlexDocumentStore,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        filter_policy: str | FilterPolicy = FilterPolicy.REPLACE,
+        *,
+        return_embedding: bool = False,
+        alpha: float | None = None,
+        rerank: bool = False,
+        min_similarity: float | None = None,
+    ) -> None:
+        # Haystack makes the class anew, so that `super()` would not know it.
+        StoreRetriever.__init__(self, document_store, filters, top_k, filter_policy, return_embedding=return_embedding)
+        self.alpha = alpha
+        self.rerank = rerank
+        self.min_similarity = min_similarity
+
+    def _parameters(self) -> dict[str, Any]:
+        own = {"alpha": self.alpha, "rerank": self.rerank, "min_similarity": self.min_similarity}
+        return StoreRetriever._parameters(self) | own  # noqa: SLF001 - as above
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query: str,
+        query_embedding: list[float] | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> Found:
+        """The documents that fit best; without an embedding the store's own model makes it of the query."""
+        return self.document_store.run(self._by_both, query, query_embedding, filters, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        query: str,
+        query_embedding: list[float] | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> Found:
+        """The documents that fit best; without an embedding the store's own model makes it of the query."""
+        return await self.document_store.run_async(self._by_both, query, query_embedding, filters, top_k)
+
+    async def _by_both(
+        self, query: str, vector: list[float] | None, filters: dict[str, Any] | None, top_k: int | None
+    ) -> Found:
+        weights = None if self.alpha is None else {"vector": self.alpha, "keyword": 1 - self.alpha}
+        return await self._search(
+            filters,
+            top_k,
+            query=query,
+            vector=vector,
+            mode="hybrid",
+            weights=weights,
+            rerank=self.rerank,
+            min_similarity=self.min_similarity,
+        )

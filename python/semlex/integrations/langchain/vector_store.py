@@ -1,0 +1,310 @@
+"""A collection as a vector store of LangChain."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from langchain_core.vectorstores import VectorStore
+
+from semlex.errors import ConfigurationError
+from semlex.ingest.given_documents import documents_from_texts
+from semlex.integrations.calls import AnyCollection, acall, asearch, call, checked_collection, search
+from semlex.integrations.langchain.embedder import LangChainEmbedder
+from semlex.integrations.langchain.values import (
+    cut_to_unit,
+    documents_of,
+    filters_of,
+    ranking_scores,
+    relevance_scores,
+)
+from semlex.retriever.synchronous import SyncClient
+from semlex.validation import check_parameters, number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from semlex.types.documents import Document as SemlexDocument
+    from semlex.types.results import SearchResults
+
+Scored = list[tuple["Document", float]]
+Documents = list["Document"]
+
+
+class SemlexVectorStore(VectorStore):
+    """A `VectorStore` on Postgres that finds by meaning and by words.
+
+    With a name it opens a collection of a client of its own, which `close` (or ``with``) ends; otherwise the collection
+    stays yours. Both sync and async methods work, from any event loop; the async ones of a collection of `connect` on
+    its loop alone.
+
+    Every method that searches takes ``filter`` (LangChain's mappings, or a filter of semlex) and any other argument of
+    `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``. Metadata comes back as it was stored.
+
+    Args:
+        embedding: A model of LangChain; None: semlex's own (of the client's ``embedding_model``).
+        collection: A name, or a collection (or retriever) of semlex, which has its model already.
+        client: Arguments of `SyncClient` where a name is given: ``db_url`` and others; none starts the embedded
+            Postgres.
+
+    Raises:
+        ConfigurationError: A collection is given together with a model or arguments of a client, or two models are.
+    """
+
+    def __init__(
+        self, embedding: Embeddings | None = None, *, collection: str | AnyCollection = "langchain", **client: Any
+    ) -> None:
+        self._embedding = embedding
+        self._client: SyncClient | None = None
+        if not isinstance(collection, str):
+            self.collection = checked_collection(collection)
+            if embedding is not None or client:
+                raise ConfigurationError(
+                    "a collection has the model and the server of its client: give them to that one, as "
+                    "connect_sync(url, LangChainEmbedder(embedding)), or give the name of a collection here"
+                )
+            return
+        if embedding is not None:
+            if "embedding_model" in client:
+                raise ConfigurationError("embedding and embedding_model are two models; give one of them")
+            client["embedding_model"] = LangChainEmbedder(embedding)
+        self._client = SyncClient(**client)
+        self.collection = self._client.collection(collection)
+        self._client.initialize()
+
+    def close(self) -> None:
+        """Closes the client that a name has opened; a collection that was given stays open."""
+        if self._client is not None:
+            self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """The model of LangChain that was given; None where semlex's own answers."""
+        return self._embedding
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A store (`options` are the arguments of the class) to which texts were added.
+
+        Raises:
+            ValidationError: As for `add_texts`.
+        """
+        store = cls(embedding, **options)
+        try:
+            store.add_texts(texts, metadatas, ids=ids)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    async def afrom_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | None,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """As `from_texts`."""
+        store = await asyncio.to_thread(cls, embedding, **options)
+        try:
+            await store.aadd_texts(texts, metadatas, ids=ids)
+        except BaseException:
+            await asyncio.to_thread(store.close)
+            raise
+        return store
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """Stores texts; one with an id that is stored replaces it. All are checked before anything is written.
+
+        Args:
+            texts: Any iterable; each from 1 character to 128 KiB, and stored as it is.
+            metadatas: JSON-compatible mappings, as many.
+            ids: As many; what has none gets one that follows from its text and metadata, so that adding it again does
+                not double it.
+            batch_size: What `langchain_core.indexing.index` passes; semlex writes batches of its own size.
+            options: Other arguments of `Collection.add_documents`, such as ``embeddings``.
+
+        Returns:
+            The ids, in the order of the texts.
+
+        Raises:
+            ValidationError: With every error of every text; nothing was written.
+        """
+        del batch_size
+        added: list[str] = call(self.collection, "add_documents", _given(texts, metadatas, ids), **options)
+        return added
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> list[str]:
+        """As `add_texts`."""
+        del batch_size
+        added: list[str] = await acall(self.collection, "add_documents", _given(texts, metadatas, ids), **options)
+        return added
+
+    def delete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002 - LangChain's name
+        """Deletes documents by id, or by a filter; missing ones are fine.
+
+        Raises:
+            ConfigurationError: Nothing is given. All documents go with `Collection.drop`.
+        """
+        call(self.collection, "delete", ids, filters=filters_of(filter), **options)
+        return True
+
+    async def adelete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002
+        """As `delete`."""
+        await acall(self.collection, "delete", ids, filters=filters_of(filter), **options)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> Documents:
+        """Documents by id, in their order; missing ones are left out."""
+        return documents_of(call(self.collection, "get", ids))
+
+    async def aget_by_ids(self, ids: Sequence[str], /) -> Documents:
+        """As `get_by_ids`."""
+        return documents_of(await acall(self.collection, "get", ids))
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
+        """The documents that fit a query best: by meaning and by words, unless ``mode`` says otherwise."""
+        return documents_of(self._search(query, k, options))
+
+    async def asimilarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
+        """As `similarity_search`."""
+        return documents_of(await self._asearch(query, k, options))
+
+    def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> Scored:
+        """The same with the scores that order them, of which the greater is the better.
+
+        It is the reranker's score where there is one; else the fused score, which means nothing beside that of another
+        query; in mode ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
+        """
+        return _scored(self._search(query, k, options), ranking_scores)
+
+    async def asimilarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> Scored:
+        """As `similarity_search_with_score`."""
+        return _scored(await self._asearch(query, k, options), ranking_scores)
+
+    def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **options: Any) -> Scored:
+        """The same with their relevance, 0 to 1; see `relevance_scores`."""
+        return _scored(self._search(query, k, options), relevance_scores)
+
+    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **options: Any) -> Scored:
+        return _scored(await self._asearch(query, k, options), relevance_scores)
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        """From a score to a relevance: every score grows with it here, so that one is only cut at 0 and 1.
+
+        `similarity_search_with_relevance_scores` has better: it takes, of the hits' scores, one that is a relevance.
+        """
+        return cut_to_unit
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
+        """The documents nearest to a vector of your own."""
+        return documents_of(self._search(None, k, options | {"vector": embedding}))
+
+    async def asimilarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
+        """As `similarity_search_by_vector`."""
+        return documents_of(await self._asearch(None, k, options | {"vector": embedding}))
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> Documents:
+        """Of the `fetch_k` best documents `k` that are relevant and unlike each other, by their stored vectors.
+
+        `lambda_mult` is from 0 (as unlike as possible) to 1 (the order of the search); see `Collection.diversify`.
+        """
+        return self._diverse(query, k, fetch_k, lambda_mult, options)
+
+    async def amax_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> Documents:
+        """As `max_marginal_relevance_search`."""
+        return await self._adiverse(query, k, fetch_k, lambda_mult, options)
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> Documents:
+        """As `max_marginal_relevance_search`, for a vector of your own."""
+        return self._diverse(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
+
+    async def amax_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> Documents:
+        """As `max_marginal_relevance_search_by_vector`."""
+        return await self._adiverse(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
+
+    def _search(self, query: str | None, k: int, options: dict[str, Any]) -> SearchResults:
+        return search(self.collection, query, k, **_search_options(options))
+
+    async def _asearch(self, query: str | None, k: int, options: dict[str, Any]) -> SearchResults:
+        return await asearch(self.collection, query, k, **_search_options(options))
+
+    def _diverse(
+        self, query: str | None, k: int, fetch_k: int, lambda_mult: float, options: dict[str, Any]
+    ) -> Documents:
+        diversity = _diversity(lambda_mult)
+        found = self._search(query, max(k, fetch_k), options)
+        return documents_of(call(self.collection, "diversify", found, diversity)[:k])
+
+    async def _adiverse(
+        self, query: str | None, k: int, fetch_k: int, lambda_mult: float, options: dict[str, Any]
+    ) -> Documents:
+        diversity = _diversity(lambda_mult)
+        found = await self._asearch(query, max(k, fetch_k), options)
+        return documents_of((await acall(self.collection, "diversify", found, diversity))[:k])
+
+
+def _given(
+    texts: Iterable[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None
+) -> list[SemlexDocument]:
+    """LangChain's texts as documents; None and "" are no id."""
+    return documents_from_texts(texts, None if ids is None else [one or "" for one in ids], metadatas or None)
+
+
+def _search_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Collection.search` for those of a vector store, whose name for a filter is ``filter``."""
+    own = {name: value for name, value in options.items() if name != "filter"}
+    return own | {"filters": filters_of(options["filter"])} if "filter" in options else own
+
+
+def _scored(results: SearchResults, scores: Callable[[SearchResults], list[float]]) -> Scored:
+    return list(zip(documents_of(results), scores(results), strict=True))
+
+
+def _diversity(lambda_mult: float) -> float:
+    check_parameters(number_errors("lambda_mult", lambda_mult, 0, 1))
+    return 1 - lambda_mult

@@ -1,0 +1,75 @@
+"""The retriever: a collection searched as semlex searches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from semlex.integrations.calls import TwoWays, asearch
+from semlex.integrations.llama_index.filters import tree_of_filters
+from semlex.integrations.llama_index.nodes import scored_node
+
+if TYPE_CHECKING:
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.callbacks.base import CallbackManager
+    from llama_index.core.schema import NodeWithScore, QueryBundle
+
+    from semlex.filters.forms import Filters
+    from semlex.retriever.collection import Collection
+    from semlex.retriever.synchronous import SyncCollection
+    from semlex.types.results import SearchMode
+
+
+class SemlexRetriever(BaseRetriever):
+    """Searches a collection, also one that was filled with `semlex index`, by both legs where both are possible.
+
+    Of chunks of files the metadata says where they stand: ``source``, ``source_document``, ``heading_path``, ``line``,
+    ``page``. The score of a node is the reranker's where there is one, else that of the fusion, else of the one leg.
+
+    Args:
+        collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).
+        similarity_top_k: Number of nodes, 1 to 1,000.
+        mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+        filters: `MetadataFilters`, or a filter of semlex.
+        embed_model: Makes the queries' vectors; None: the collection's own model, where it has one.
+        callback_manager: As of `BaseRetriever`.
+        search_options: Other options of `Collection.search`, such as ``weights``, ``rerank`` or ``min_similarity``.
+
+    Raises:
+        ConfigurationError: It is no collection.
+    """
+
+    def __init__(
+        self,
+        collection: Collection | SyncCollection,
+        similarity_top_k: int = 10,
+        *,
+        mode: SearchMode | None = None,
+        filters: MetadataFilters | Filters | None = None,
+        embed_model: BaseEmbedding | None = None,
+        callback_manager: CallbackManager | None = None,
+        **search_options: Any,
+    ) -> None:
+        self._ways = TwoWays(collection)
+        self._embed_model = embed_model
+        tree = tree_of_filters(filters) if isinstance(filters, MetadataFilters) else filters
+        self._options = {**search_options, "top_k": similarity_top_k, "mode": mode, "filters": tree}
+        super().__init__(callback_manager=callback_manager)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        vector = query_bundle.embedding
+        if vector is None and self._embed_model is not None:
+            vector = self._embed_model.get_agg_embedding_from_queries(query_bundle.embedding_strs)
+        return self._ways.run(self._search, query_bundle.query_str, vector)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        vector = query_bundle.embedding
+        if vector is None and self._embed_model is not None:
+            vector = await self._embed_model.aget_agg_embedding_from_queries(query_bundle.embedding_strs)
+        return await self._ways.run_async(self._search, query_bundle.query_str, vector)
+
+    async def _search(self, query: str, vector: list[float] | None) -> list[NodeWithScore]:
+        found = await asearch(self._ways.collection, query, vector=vector, **self._options)
+        return [scored_node(hit) for hit in found]

@@ -1,0 +1,263 @@
+"""The vector store: nodes in, queries out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+    VectorStoreQueryResult,
+)
+
+from semlex.errors import ConfigurationError
+from semlex.filters.tree import F
+from semlex.integrations.calls import TwoWays, asearch
+from semlex.integrations.conversion import EVERYTHING, NOTHING, all_of, has_id, pages, score_of
+from semlex.integrations.llama_index.filters import tree_of_filters
+from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents
+from semlex.store.query.chunks import possible_keys
+from semlex.types.queries import MAX_TOP_K
+from semlex.validation import check_parameters, number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.schema import BaseNode
+
+    from semlex.filters.tree import FilterTree
+    from semlex.retriever.collection import Collection
+    from semlex.retriever.synchronous import SyncCollection
+    from semlex.types.results import SearchResult
+
+KEYWORD_MODES = (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH)
+HYBRID_MODES = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
+MODES = (VectorStoreQueryMode.DEFAULT, *KEYWORD_MODES, *HYBRID_MODES, VectorStoreQueryMode.MMR)
+# Of how many candidates for each wanted node the mode mmr chooses, and by how much relevance counts, unless it is said.
+MMR_PREFETCH = 4.0
+MMR_THRESHOLD = 0.5
+
+
+class SemlexVectorStore(BasePydanticVectorStore):
+    """A collection as a vector store of LlamaIndex.
+
+    Nodes come back as they were added, without their embeddings. A node of the same id replaces the stored one. The
+    collection stays yours: open and close its client.
+
+    Args:
+        collection: Of `semlex.connect_sync`, which serves plain and asynchronous methods, or of `semlex.connect`, which
+            serves the asynchronous ones. Vectors are LlamaIndex's: make the client with ``embedding_model="none"``, or
+            with the same model.
+
+    Raises:
+        ConfigurationError: It is no collection.
+    """
+
+    stores_text: bool = True
+    is_embedding_query: bool = True
+    _ways: TwoWays = PrivateAttr()
+
+    def __init__(self, collection: Collection | SyncCollection) -> None:
+        super().__init__(stores_text=True)
+        self._ways = TwoWays(collection)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name by which LlamaIndex knows it."""
+        return "SemlexVectorStore"
+
+    @property
+    def client(self) -> Collection | SyncCollection:
+        """The collection."""
+        return self._ways.given
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Stores nodes; their ids, in order.
+
+        Nodes without an embedding are embedded by the collection's model; where it has none they are found by their
+        words.
+
+        Args:
+            nodes: Of LlamaIndex's own kinds, with a text.
+            kwargs: ``on_duplicate`` as of `Collection.add_documents`; ``update`` by default.
+
+        Raises:
+            ValidationError: With every error of every node; nothing was written.
+            ModelMismatchError: The embeddings are of another dimension than those in the collection.
+        """
+        return self._ways.run(self._add, nodes, **kwargs)
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """As `add`."""
+        return await self._ways.run_async(self._add, nodes, **kwargs)
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Deletes the nodes that were cut out of a document; none is fine."""
+        self._ways.run(self._delete, ref_doc_id, **delete_kwargs)
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """As `delete`."""
+        await self._ways.run_async(self._delete, ref_doc_id, **delete_kwargs)
+
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+        """Nodes by their ids, in order (missing ones are left out), or those that pass a filter, or all."""
+        return self._ways.run(self._get_nodes, node_ids, filters)
+
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """As `get_nodes`."""
+        return await self._ways.run_async(self._get_nodes, node_ids, filters)
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Deletes nodes by their ids, or those that pass a filter; where both are given, both must hold.
+
+        Raises:
+            ConfigurationError: Neither is given; `clear` deletes all.
+            ValidationError: A filter without ids has no condition, or a group of it has none.
+        """
+        self._ways.run(self._delete_nodes, node_ids, filters, **delete_kwargs)
+
+    async def adelete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """As `delete_nodes`."""
+        await self._ways.run_async(self._delete_nodes, node_ids, filters, **delete_kwargs)
+
+    def clear(self) -> None:
+        """Deletes every chunk of the collection, also what was not added through this store."""
+        self._ways.run(self._clear)
+
+    async def aclear(self) -> None:
+        """As `clear`."""
+        await self._ways.run_async(self._clear)
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """The nodes that fit a query best, with the scores that have ordered them.
+
+        | mode | search | how many | score |
+        |---|---|---|---|
+        | default | by vectors | ``similarity_top_k`` | cosine (of other distances: see `SearchResult.vector_score`) |
+        | text_search, sparse | by words | ``sparse_top_k``, else ``similarity_top_k`` | of the keyword engine |
+        | hybrid | by both | ``hybrid_top_k``, else ``similarity_top_k`` | of the fusion; ``alpha`` weighs the vectors |
+        | semantic_hybrid | by both, reranked | as hybrid | of the reranker |
+        | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; they do not descend |
+
+        Args:
+            query: As LlamaIndex makes it. Hits of a fallback that gives no scores come without similarities.
+            kwargs: ``mmr_threshold`` (0: unlike, 1: relevant; 0.5), ``mmr_prefetch_factor`` (4), and other options of
+                `Collection.search`, such as ``ef_search``.
+
+        Raises:
+            ValidationError: The query or a filter is refused.
+            ConfigurationError: A mode or an option is refused.
+        """
+        return self._ways.run(self._query, query, **kwargs)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """As `query`."""
+        return await self._ways.run_async(self._query, query, **kwargs)
+
+    async def _add(self, nodes: Sequence[BaseNode], on_duplicate: Any = "update") -> list[str]:
+        listed = list(nodes)
+        vectors = [node.embedding for node in listed]
+        await self._ways.collection.add_documents(documents_of_nodes(listed), vectors, on_duplicate=on_duplicate)
+        return [node.node_id for node in listed]
+
+    async def _delete(self, ref_doc_id: str) -> None:
+        await self._ways.collection.delete(filters=of_documents([ref_doc_id]))
+
+    async def _get_nodes(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
+        tree = None if filters is None else tree_of_filters(filters)
+        collection = self._ways.collection
+        if node_ids is None:
+            return [node_of(chunk) async for page in pages(collection, tree) for chunk in page]
+        found = await collection.get(node_ids)
+        if tree is not None and found:
+            documents = F("@document").in_(sorted({key.hex for key, _ in possible_keys(node_ids)}))
+            passing = {one.id async for page in pages(collection, documents & tree) for one in page}
+            found = [chunk for chunk in found if chunk.id in passing]
+        return [node_of(chunk) for chunk in found]
+
+    async def _delete_nodes(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> None:
+        if node_ids is not None and not node_ids:
+            return
+        tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
+        await self._ways.collection.delete(node_ids, filters=tree)
+
+    async def _clear(self) -> None:
+        await self._ways.collection.delete(filters=EVERYTHING)
+
+    async def _query(
+        self,
+        query: VectorStoreQuery,
+        *,
+        mmr_threshold: float | None = None,
+        mmr_prefetch_factor: float = MMR_PREFETCH,
+        **options: Any,
+    ) -> VectorStoreQueryResult:
+        mode = VectorStoreQueryMode(query.mode)
+        if mode not in MODES:
+            known = ", ".join(one.value for one in MODES)
+            raise ConfigurationError(f"a store cannot train a model for the mode '{mode.value}'; there are {known}")
+        for name in ("output_fields", "embedding_field"):
+            if getattr(query, name) is not None:
+                raise ConfigurationError(f"{name} is not supported: nodes come back whole, and have one embedding")
+        if mode == VectorStoreQueryMode.MMR:
+            threshold = next(one for one in (mmr_threshold, query.mmr_threshold, MMR_THRESHOLD) if one is not None)
+            hits = await self._diverse(query, threshold, mmr_prefetch_factor, options)
+        else:
+            hits = await self._search(query, _options(query, mode) | options)
+        nodes = [node_of(hit) for hit in hits]
+        scores = [score for hit in hits if (score := score_of(hit)) is not None]
+        similarities = scores if len(scores) == len(nodes) else None
+        return VectorStoreQueryResult(nodes, similarities, [node.node_id for node in nodes])
+
+    async def _search(self, query: VectorStoreQuery, options: dict[str, Any]) -> list[SearchResult]:
+        return await asearch(self._ways.collection, filters=_filters(query), **options)
+
+    async def _diverse(
+        self, query: VectorStoreQuery, threshold: float, prefetch: float, options: dict[str, Any]
+    ) -> list[SearchResult]:
+        """Hits that are near the query and unlike each other."""
+        check_parameters(
+            number_errors("mmr_threshold", threshold, 0, 1),
+            number_errors("mmr_prefetch_factor", prefetch, 1, MAX_TOP_K),
+        )
+        wanted = query.similarity_top_k
+        many = {"top_k": min(MAX_TOP_K, max(wanted, round(wanted * prefetch)))}
+        hits = await self._search(query, _options(query, VectorStoreQueryMode.DEFAULT) | many | options)
+        return (await self._ways.collection.diversify(hits, 1 - threshold))[:wanted]
+
+
+def _options(query: VectorStoreQuery, mode: VectorStoreQueryMode) -> dict[str, Any]:
+    """The options of a search in a mode."""
+    top_k, sparse, text = query.similarity_top_k, query.sparse_top_k, query.query_str
+    if mode in KEYWORD_MODES:
+        return {"query": text, "mode": "keyword", "top_k": sparse or top_k, "rerank": False}
+    vector = query.query_embedding
+    if mode not in HYBRID_MODES:
+        return {"query": text if vector is None else None, "vector": vector, "mode": "vector", "top_k": top_k}
+    wanted = query.hybrid_top_k or top_k
+    options: dict[str, Any] = {"query": text, "vector": vector, "mode": "hybrid", "top_k": wanted}
+    options["rerank"] = mode == VectorStoreQueryMode.SEMANTIC_HYBRID
+    if query.alpha is not None:
+        options["weights"] = {"vector": query.alpha, "keyword": 1 - query.alpha}
+    if sparse is not None or query.hybrid_top_k is not None:
+        options["candidates"] = max(30, 3 * wanted, top_k, sparse or 0)
+    return options
+
+
+def _filters(query: VectorStoreQuery) -> FilterTree | None:
+    """What all must hold of the nodes of a query."""
+    parts = [] if query.filters is None else [tree_of_filters(query.filters)]
+    if query.node_ids:  # an index over a store that has the texts gives an empty list, and means all
+        parts.append(has_id(query.node_ids, "node_ids"))
+    if query.doc_ids is not None:
+        parts.append(of_documents(query.doc_ids) if query.doc_ids else NOTHING)
+    return all_of(parts) if parts else None

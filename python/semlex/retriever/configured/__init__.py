@@ -1,0 +1,1 @@
+"""Retrievers as settings say."""

@@ -1,0 +1,145 @@
+"""The models that a collection is searched with, asked by themselves: vectors of texts, scores of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.embedding.base import normalise
+from semlex.errors import CollectionNotFoundError
+from semlex.models.model_names import short_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.models.executor import ModelExecutor
+    from semlex.reranking.base import Reranker
+    from semlex.retriever.collection import Collection
+
+
+class TextTooLongError(Exception):
+    """A text has more tokens than the model reads.
+
+    Args:
+        row: Of the text.
+        tokens: It has.
+        most: The model reads.
+    """
+
+    def __init__(self, row: int, tokens: int, most: int) -> None:
+        super().__init__(f"the text of row {row} has {tokens:,} tokens, and the model reads {most:,}; send it in parts")
+
+
+class DimensionsError(Exception):
+    """The model makes no vectors of this length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEmbedder:
+    """An embedding model by the name that callers use.
+
+    Attributes:
+        name: The model's, without the folder or the address that leads to it.
+        embedder: The model.
+        executor: Runs its calls.
+    """
+
+    name: str
+    embedder: Embedder
+    executor: ModelExecutor
+
+    async def embed(
+        self, texts: list[str], *, is_query: bool, dimensions: int | None = None
+    ) -> tuple[NDArray[np.float32], int]:
+        """Embeds texts in one call, which is cancelled with its caller.
+
+        Args:
+            texts: n texts.
+            is_query: Whether they are queries.
+            dimensions: Length of the vectors: the leading part, normalised; None for the whole.
+
+        Returns:
+            (n, dimensions), and how many tokens were read.
+
+        Raises:
+            TextTooLongError: The end of a text would not be read.
+            DimensionsError: There are no such vectors.
+            ModelError: As `Embedder.embed_documents`.
+        """
+        if is_query:
+            return await self.executor.query(self._embed, texts, is_query, dimensions, model=self.embedder)
+        return await self.executor.documents(self._embed, texts, is_query, dimensions)
+
+    def _embed(self, texts: list[str], is_query: bool, dimensions: int | None) -> tuple[NDArray[np.float32], int]:
+        embedder = self.embedder
+        whole = embedder.dimensions
+        least = getattr(embedder, "least_dimensions", whole)
+        if dimensions is not None and not (dimensions == whole or least <= dimensions < whole):
+            known = f"{whole}" if least >= whole else f"{least} to {whole}"
+            raise DimensionsError(f"{self.name} makes vectors of {known} dimensions")
+        counts = embedder.count_tokens(texts)
+        most = getattr(embedder, "max_tokens", None)
+        if most is not None and counts.size and counts.max() > most:
+            row = int((counts > most).argmax())
+            raise TextTooLongError(row, int(counts[row]), most)
+        vectors = _queries(embedder, texts) if is_query else embedder.embed_documents(texts)
+        return vectors if dimensions in (None, whole) else normalise(vectors, dimensions), int(counts.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ServedReranker:
+    """A reranker by the name that callers use.
+
+    Attributes:
+        name: The model's, without its revision and the folder or server where it is.
+        reranker: The model.
+        executor: Runs its calls.
+    """
+
+    name: str
+    reranker: Reranker
+    executor: ModelExecutor
+
+    async def score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
+        """The score of every text, 0 to 1, in one call, which is cancelled with its caller.
+
+        Raises:
+            ModelError: As `Reranker.score`.
+        """
+        return await self.executor.query(self.reranker.score, query, texts, model=self.reranker)
+
+
+async def served_embedder(collection: Collection) -> ServedEmbedder | None:
+    """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words.
+
+    Raises:
+        ModelError: The collection has one that cannot be used here.
+    """
+    resources = collection._resources  # noqa: SLF001 - of this package
+    try:
+        models = (await collection._ready()).opened.models  # noqa: SLF001 - of this package
+    except CollectionNotFoundError:
+        models = await resources.models_of(None)
+    models.refuse_without_model()
+    if models.embedder is None or models.version is None:
+        return None
+    return ServedEmbedder(short_name(models.version.model), models.embedder, resources.executor)
+
+
+async def served_reranker(collection: Collection) -> ServedReranker | None:
+    """What reranks the hits of a collection, if anything does."""
+    resources = collection._resources  # noqa: SLF001 - of this package
+    reranker = (await resources.reranker()).reranker
+    if reranker is None:
+        return None
+    return ServedReranker(short_name(reranker.identity.partition("@")[0]), reranker, resources.executor)
+
+
+def _queries(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+    if hasattr(embedder, "embed_queries"):
+        made: NDArray[np.float32] = embedder.embed_queries(texts)
+        return made
+    return np.stack([embedder.embed_query(text) for text in texts])

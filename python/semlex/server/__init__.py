@@ -1,0 +1,1 @@
+"""The faces that other programs speak to over a wire."""

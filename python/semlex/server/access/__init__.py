@@ -1,0 +1,1 @@
+"""Who may ask: tokens, rights, hosts and origins."""

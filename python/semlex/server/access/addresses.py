@@ -1,0 +1,190 @@
+"""Where the server listens, under which names it may be asked, and by pages of which origins.
+
+A page of a stranger can make a browser ask a server on the same machine, under a name of the stranger's that leads to
+127.0.0.1. The browser says both: the name as ``Host``, the page's origin as ``Origin``. With images, scripts and frames
+of other sites it sends no origin, and says ``Sec-Fetch-Site``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from semlex.errors import ConfigurationError
+from semlex.server.page_files import is_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Scope
+
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+# A browser leaves these out of an origin.
+DEFAULT_PORTS = {"http": 80, "https": 443}
+HOST_NAME = re.compile(r"[a-z0-9._:-]+")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    Args:
+        host: Address that a server listens on.
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        ConfigurationError: The port is taken, or the address is not this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise ConfigurationError(
+            f"host {host[:80]!a} is no address of this machine; give --host 127.0.0.1, or another of its own"
+        ) from None
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise ConfigurationError(
+            f"{host}:{port} cannot be listened on ({error.strerror}); choose another port with --port, 0 for any that "
+            "is free, or another address with --host"
+        ) from None
+    made.setblocking(False)
+    return made
+
+
+def origin_of(text: str) -> str | None:
+    """An origin as a browser writes it: in small letters, without a slash and without the scheme's own port.
+
+    Args:
+        text: As somebody wrote it.
+
+    Returns:
+        None where it is no origin.
+    """
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    rest = (parts.path.removesuffix("/"), parts.query, parts.fragment, parts.username, parts.password)
+    if parts.scheme not in DEFAULT_PORTS or any(rest) or not HOST_NAME.fullmatch(host):
+        return None
+    name = _plain(host) or host
+    shown = f"[{name}]" if ":" in name else name
+    return f"{parts.scheme}://{shown}{'' if port in (None, DEFAULT_PORTS[parts.scheme]) else f':{port}'}"
+
+
+class Addresses:
+    """The names and origins that are known.
+
+    Args:
+        host: Address that the server listens on.
+        hosts: Further names under which it is asked.
+        origins: Of pages that may ask, as `origin_of` writes them.
+    """
+
+    def __init__(self, host: str, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
+        names = {_plain(name) for name in hosts}
+        own = _plain(host)
+        if own is not None and not _is_any(own):
+            names.add(own)
+        if is_loopback(host):
+            names.update(LOCAL)
+        self._names = {name for name in names if name is not None}
+        self._origins = frozenset(origins)
+
+    def knows_host(self, values: list[bytes]) -> bool:
+        """Whether the request names one known host.
+
+        Args:
+            values: Of all headers ``Host``.
+        """
+        if len(values) != 1:
+            return False
+        return _host(values[0]) in self._names
+
+    def knows_origin(self, values: list[bytes]) -> bool:
+        """Whether a page may ask: one of this server, or of a known origin; what is no page says no origin.
+
+        Args:
+            values: Of all headers ``Origin``.
+        """
+        if not values:
+            return True
+        if len(values) != 1:
+            return False
+        try:
+            origin = values[0].decode("ascii").lower()
+            parts = urlsplit(origin)
+            own = parts.scheme in ("http", "https") and parts.path == "" and not parts.query
+            return origin in self._origins or (own and _host(parts.netloc.encode()) in self._names)
+        except (UnicodeDecodeError, ValueError):
+            return False
+
+    def named_origin(self, values: list[bytes]) -> bytes | None:
+        """The origin of the page that asks, where it is one of those that were named; None for every other.
+
+        Args:
+            values: Of all headers ``Origin``.
+        """
+        return values[0] if len(values) == 1 and values[0].decode("latin-1").lower() in self._origins else None
+
+
+def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
+    """Whether a browser asks for a page of another site without saying which, as for an image or a frame.
+
+    A link to the page of this server is none of that: a person follows it, and sees where it leads.
+
+    Args:
+        scope: Of the request.
+        headers: Of the request, by their names.
+    """
+    if b"origin" in headers or not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
+        return False
+    doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))
+    return not (scope["method"] == "GET" and is_page(scope["path"]) and doing == ([b"navigate"], [b"document"]))
+
+
+def _host(value: bytes) -> str | None:
+    """The host of ``host:port``; None where there is none."""
+    try:
+        text = value.decode("ascii").strip().lower()
+    except UnicodeDecodeError:
+        return None
+    if text.startswith("["):
+        name, bracket, rest = text[1:].partition("]")
+        return _plain(name) if bracket and _is_port(rest) else None
+    name, colon, rest = text.partition(":")
+    return _plain(name) if _is_port(colon + rest) else None
+
+
+def _is_port(text: str) -> bool:
+    return text == "" or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit())
+
+
+def _plain(name: str) -> str | None:
+    name = name.strip().lower().removeprefix("[").removesuffix("]")
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name or None
+
+
+def _is_any(name: str) -> bool:
+    return name in ("0.0.0.0", "::")  # noqa: S104 - what is not a name to be asked under

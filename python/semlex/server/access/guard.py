@@ -1,0 +1,159 @@
+"""The first look at a request: its id, whether it may ask here at all, and who asks. It reads the head alone."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from semlex.ingest.files.absence import sources_alone
+from semlex.server.access.addresses import Addresses, is_foreign
+from semlex.server.access.rights import Caller
+from semlex.server.access.tokens import caller_of
+from semlex.server.log_lines import FIELDS
+from semlex.server.page_files import is_page
+from semlex.server.problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from semlex.server.state import ServerState
+
+logger = logging.getLogger("semlex.server")
+
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+# Without a token: whether the process lives, and whether it can answer, are for whoever starts and watches it.
+# So are the files of the page: whoever has no token is asked for one there.
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+MAX_LINES_BYTES = 32 * 1024
+# Whatever a page of another site embeds, it gets none of the server's answers.
+NOT_EMBEDDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"))
+EXPOSED_HEADERS = ("X-Request-ID", "Retry-After")
+LEFT = 499  # the status, in figures and logs, of a request whose client was gone before the answer
+
+
+class Guard:
+    """Gives each request an id, refuses what may not ask, notes who asks, and counts and logs the answers.
+
+    Args:
+        app: What is guarded.
+        state: Of the server.
+    """
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app, self._state = app, state
+        self._addresses = Addresses(state.options.host, state.options.hosts, state.options.origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), LEFT
+        headers = _by_name(scope)
+        given = headers.get(b"x-request-id", [b""])[0]
+        request_id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
+
+        origin = self._addresses.named_origin(headers.get(b"origin", []))
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = list(message.get("headers", []))
+                if all(name != b"cache-control" for name, _ in own):
+                    own.append((b"cache-control", b"no-store"))
+                if origin is not None and all(name != b"access-control-allow-origin" for name, _ in own):
+                    own += _readable(origin)  # a refusal of this guard
+                message["headers"] = [
+                    *own,
+                    (b"x-request-id", request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                    *NOT_EMBEDDED,
+                ]
+            await send(message)
+
+        metrics = self._state.metrics
+        metrics.in_flight += 1
+        try:
+            try:
+                scope["state"]["caller"] = self._caller(scope, headers)
+            except Problem as problem:
+                metrics.refused[problem.kind] += 1
+                await problem.response(request_id)(scope, receive, sending)
+            else:
+                with sources_alone():
+                    await self._app(scope, receive, sending)
+        except Exception:
+            logger.exception("request %s failed", request_id, extra={"request_id": request_id})
+            if status != LEFT:
+                raise  # an answer that is cut off is told from a whole one by its end
+            await Problem(500, "the server failed; see its log").response(request_id)(scope, receive, sending)
+        finally:
+            metrics.in_flight -= 1
+            seconds = time.perf_counter() - started
+            # A path that is no route is a text of the caller's.
+            route = getattr(scope.get("route"), "path", "none")
+            metrics.observe(scope["method"], route, status, seconds)
+            caller = scope["state"].get("caller")
+            name = (caller.name if caller is not None else "") or "-"
+            method, milliseconds = scope["method"][:16], round(seconds * 1000, 1)
+            logger.info(
+                "request %s: %s %s %d in %.1f ms (%s)",
+                *(request_id, method, route, status, milliseconds, name),
+                extra=dict(zip(FIELDS, (request_id, method, route, status, milliseconds, name), strict=True)),
+            )
+
+    def _caller(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Caller | None:
+        """Who asks; None for somebody without a token, on a path that needs none.
+
+        Raises:
+            Problem: They may not.
+        """
+        options = self._state.options
+        lines = scope["headers"]
+        if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
+            raise Problem(431, f"at most {options.header_count} header lines are read, of {MAX_LINES_BYTES:,} bytes")
+        if not self._addresses.knows_host(headers.get(b"host", [])):
+            raise Problem(
+                421,
+                "the server is not known under the name in the header Host; start it with --allow-host NAME",
+                kind="unknown-host",
+            )
+        if not self._addresses.knows_origin(headers.get(b"origin", [])) or is_foreign(scope, headers):
+            raise Problem(
+                403, "pages of this origin may not ask; start the server with --origin ORIGIN", kind="unknown-origin"
+            )
+        if options.token_file is None:
+            return Caller("", options.rights)
+        given = headers.get(b"authorization", [])
+        caller = caller_of(given[0], self._state.tokens) if len(given) == 1 else None
+        is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+        path = scope["path"]
+        is_open = path in OPEN_PATHS or is_page(path) or is_preflight
+        if caller is None and not is_open:
+            raise Problem(
+                401,
+                "a token is needed, in the header Authorization: Bearer TOKEN",
+                headers={"WWW-Authenticate": 'Bearer realm="semlex"'},
+            )
+        return caller
+
+
+def _readable(origin: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers with which a browser shows an answer to the page that asked."""
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode()),
+        (b"vary", b"Origin"),
+    ]
+
+
+def _by_name(scope: Scope) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name, []).append(value)
+    return found

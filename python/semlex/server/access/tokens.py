@@ -1,0 +1,184 @@
+"""Tokens in a file: of each a name, rights, collections, and the hash of a secret that is shown once.
+
+A secret is 256 random bits, so one round of SHA-256 hides it; whoever reads the file cannot ask with what stands in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import ConfigurationError
+from semlex.server.access.rights import ORDER, Caller
+from semlex.store.schema.names import checked_identifier
+
+if TYPE_CHECKING:
+    from semlex.operations import Rights
+
+PREFIX = "semlex_"
+SECRET_BYTES = 32
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token as it stands in the file.
+
+    Attributes:
+        caller: Whose it is, and what they may do.
+        digest: SHA-256 of the secret.
+    """
+
+    caller: Caller
+    digest: bytes
+
+
+class TokenFile:
+    """The tokens of a file, which need not exist; each call reads it.
+
+    Args:
+        path: Of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> tuple[Token, ...]:
+        """Every token, by name.
+
+        Raises:
+            ConfigurationError: The file cannot be read, or is not what `add` writes.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise ConfigurationError(f"token file {self.path}: {error.strerror}; mend its rights") from None
+        try:
+            rows = json.loads(content[:MAX_FILE_BYTES])["tokens"]
+            tokens = tuple(_token(name, row) for name, row in sorted(rows.items()))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise ConfigurationError(
+                f"token file {self.path} is not what 'semlex serve token add' writes; mend it, or move it away"
+            ) from None
+        return tokens
+
+    def add(self, name: str, rights: Rights, collections: tuple[str, ...] = ()) -> str:
+        """Adds a token and returns its secret, which nobody can show again.
+
+        Args:
+            name: Letters, digits, and ``.``, ``_``, ``-``, ``@``; at most 64.
+            rights: ``read``, ``write`` or ``admin``.
+            collections: Names of those that it sees; none for all.
+
+        Raises:
+            ConfigurationError: The name is taken or cannot be used, there are no such rights, or the file is refused.
+            ValidationError: There can be no collection of that name.
+        """
+        if not NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"token name {name[:80]!a}: at most 64 letters, digits and . _ - @, beginning with a letter or digit"
+            )
+        if rights not in ORDER:
+            raise ConfigurationError(f"rights must be one of {', '.join(ORDER)}; got {rights[:80]!a}")
+        for collection in collections:
+            checked_identifier("collection", collection)
+        known = self.read()
+        if any(token.caller.name == name for token in known):
+            raise ConfigurationError(f"there is a token {name!r} already; remove it first: semlex serve token remove")
+        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        caller = Caller(name, rights, frozenset(collections) if collections else None)
+        self._write((*known, Token(caller, _digest(secret))))
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Removes a token; the server forgets it when it looks at the file again.
+
+        Raises:
+            ConfigurationError: There is none of that name, or the file is refused.
+        """
+        known = self.read()
+        kept = tuple(token for token in known if token.caller.name != name)
+        if len(kept) == len(known):
+            names = ", ".join(token.caller.name for token in known) or "none"
+            raise ConfigurationError(f"there is no token {name[:80]!a}; there are: {names}")
+        self._write(kept)
+
+    def _write(self, tokens: tuple[Token, ...]) -> None:
+        rows: dict[str, Any] = {}
+        for token in tokens:
+            caller = token.caller
+            collections = None if caller.collections is None else sorted(caller.collections)
+            rows[caller.name] = {"rights": caller.rights, "collections": collections, "sha256": token.digest.hex()}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Made with rights for its owner alone, and put in place as a whole.
+            number, new = tempfile.mkstemp(prefix=self.path.name, dir=self.path.parent)
+            try:
+                with os.fdopen(number, "w", encoding="utf-8") as file:
+                    json.dump({"tokens": rows}, file, indent=1)
+                    file.write("\n")
+                    _keep_owner(file.fileno(), self.path)
+                Path(new).replace(self.path)
+            except BaseException:
+                Path(new).unlink()
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"token file {self.path} cannot be written: {error.strerror}") from None
+
+
+def _keep_owner(number: int, path: Path) -> None:
+    """Gives a new file the owner, group and rights of the one that it replaces.
+
+    Whoever adds a token as root must not take the file from the server, which would go on with the old tokens.
+    """
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        return
+    new = os.fstat(number)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        os.fchown(number, old.st_uid, old.st_gid)
+    os.fchmod(number, stat.S_IMODE(old.st_mode))
+
+
+def _token(name: str, row: Any) -> Token:
+    collections = row["collections"]
+    if row["rights"] not in ORDER or not isinstance(collections, (list, type(None))):
+        raise ValueError
+    if not all(isinstance(one, str) for one in collections or ()):
+        raise ValueError
+    digest = bytes.fromhex(row["sha256"])
+    if len(digest) != hashlib.sha256().digest_size:
+        raise ValueError
+    return Token(Caller(name, row["rights"], None if collections is None else frozenset(collections)), digest)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller | None:
+    """Whose token a header ``Authorization`` holds; None where it holds none that is known.
+
+    Args:
+        authorization: The header's value.
+        tokens: All that are known; all are compared, each in constant time.
+    """
+    scheme, _, secret = (authorization or b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not secret:
+        return None
+    digest = hashlib.sha256(secret.strip()).digest()
+    found = [token.caller for token in tokens if hmac.compare_digest(token.digest, digest)]
+    return found[0] if found else None

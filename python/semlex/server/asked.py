@@ -1,0 +1,201 @@
+"""What a route gets: who asks, with the rights that its operation needs, and the way to collections."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+
+from semlex.operations import OPERATIONS
+from semlex.server.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+
+    from semlex.operations import Rights
+    from semlex.retriever.client import Client
+    from semlex.retriever.collection import Collection
+    from semlex.server.access.rights import Caller
+    from semlex.server.state import Lease, ServerState
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+OPERATION = "x-semlex-operation"
+RIGHTS = "x-semlex-rights"
+
+NO_CONTENT = 204
+PROBLEM = {"$ref": "#/components/schemas/Problem"}
+REFUSALS = {
+    400: "The body is no JSON.",
+    401: "There is no token, or an unknown one.",
+    403: "The rights or the collections of the caller do not suffice, or the page's origin is unknown.",
+    404: "There is no such thing.",
+    408: "The body did not arrive in time.",
+    409: "Two arguments exclude each other, or the state of the collection does not allow it.",
+    413: "The body is too long.",
+    415: "The body is packed.",
+    421: "The server is not known under this name.",
+    422: "The request does not fit the schema.",
+    429: "Too many requests within a minute.",
+    431: "Too many header lines.",
+    500: "The server failed.",
+    502: "A model's server failed.",
+    503: "Too much is in progress, or the database or a model is not there; come again.",
+    504: "It took too long.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request whose caller has the rights that it needs.
+
+    Attributes:
+        state: Of the server.
+        lease: The client that serves it.
+        caller: Who asks.
+        operation: Name of what is asked for; "" where it is none of the table.
+    """
+
+    state: ServerState
+    lease: Lease
+    caller: Caller
+    operation: str
+
+    @property
+    def client(self) -> Client:
+        """The open client."""
+        return self.lease.client
+
+    def need(self, rights: Rights) -> None:
+        """Refuses a caller whose rights do not suffice.
+
+        Raises:
+            Problem: They do not.
+        """
+        if not self.caller.may(rights):
+            raise Problem(403, f"this needs the right {rights!r}; the caller has {self.caller.rights!r}")
+
+    def check(self, collection: str) -> None:
+        """Refuses a collection that the caller does not see, whether it is there or not.
+
+        Raises:
+            Problem: It is not one of the caller's.
+        """
+        if not self.caller.sees(collection):
+            raise Problem(403, "the caller's token is not for this collection")
+
+    async def collection(self, name: str | None, *, create: bool = False) -> Collection:
+        """A collection of the caller's.
+
+        Args:
+            name: Of the collection; None for that of the settings.
+            create: Whether it is made where there is none.
+
+        Raises:
+            Problem: It is not one of the caller's.
+            CollectionNotFoundError: There is none.
+        """
+        chosen = self.lease.settings.collection if name is None else name
+        self.check(chosen)
+        return await self.lease.collection(chosen, create=create)
+
+    def count_search(self) -> None:
+        """Counts a search."""
+        self.state.metrics.searches[self.operation] += 1
+
+
+async def asked(request: Request) -> Asked:
+    """The request, checked; every route depends on it.
+
+    Raises:
+        Problem: The caller's rights do not suffice.
+    """
+    found = request.scope["state"]
+    extra = request.scope["route"].openapi_extra or {}
+    made = Asked(request.app.state.server, found["lease"], found["caller"], extra.get(OPERATION, ""))
+    made.need(extra[RIGHTS])
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    given = [name for name, _ in request.query_params.multi_items()]
+    if set(given) - known or len(set(given)) < len(given):
+        takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        raise Problem(422, f"a parameter in the address is unknown to this route, or given twice; {takes}")
+    return made
+
+
+Ask = Annotated[Asked, Depends(asked)]
+
+
+def does(
+    router: APIRouter,
+    method: str,
+    path: str,
+    operation: str,
+    *,
+    also: tuple[str, ...] = (),
+    rights: Rights | None = None,
+    status: int = 200,
+    answer: dict[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a function the route of an operation, which gives the rights that it needs.
+
+    Args:
+        router: That it is added to.
+        method: Of HTTP.
+        path: Of the route.
+        operation: Its name in the table; another name needs `rights`.
+        also: Further paths of the same route, which the schema leaves out.
+        rights: Where they are not those of the table.
+        status: Of an answer.
+        answer: Content of an answer, in the schema; default: an object as JSON.
+    """
+    known = BY_NAME.get(operation)
+    needed = known.rights if rights is None and known is not None else rights
+    assert needed is not None, operation  # noqa: S101 - a route of the table, or one that says its rights
+    extra = {OPERATION: operation if known is not None else "", RIGHTS: needed}
+    content = answer or {"application/json": {"schema": {"type": "object"}}}
+    problem = {"application/problem+json": {"schema": PROBLEM}}
+    done: dict[str, Any] = {"description": "Done."} | ({} if status == NO_CONTENT else {"content": content})
+    responses: dict[int | str, dict[str, Any]] = {status: done}
+    responses |= {code: {"description": text, "content": problem} for code, text in REFUSALS.items()}
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for place in (path, *also):
+            router.add_api_route(
+                place,
+                function,
+                methods=[method],
+                operation_id=operation.replace(" ", "_"),
+                summary=(function.__doc__ or "").partition("\n")[0],
+                description="",
+                responses=responses,
+                response_class=Response,
+                status_code=status,
+                openapi_extra=extra,
+                include_in_schema=place == path,
+            )
+        return function
+
+    return decorate
+
+
+def answered(value: Any, status: int = 200) -> Response:
+    """An answer as JSON."""
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
+    return Response(content, status, media_type="application/json")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no type for, as `json_value` leaves it."""
+    if isinstance(value, (UUID, PurePath)):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")

@@ -1,0 +1,1 @@
+"""How much may be asked, and how fast."""

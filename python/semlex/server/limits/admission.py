@@ -1,0 +1,130 @@
+"""How many requests are in progress, and how many of one caller in a minute: what is too much is refused at once.
+
+Nothing waits here. A queue without an end would answer everybody late; a refusal says when to come again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from semlex.server.page_files import is_page
+from semlex.server.problems import Problem, request_id_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from semlex.server.state import ServerState
+
+# Whoever watches the server learns how it is, above all when it has much to do.
+UNCOUNTED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+MAX_CALLERS = 10_000
+ASSISTANTS_PATH = "/mcp"
+
+
+def is_counted(path: str) -> bool:
+    """Whether a request takes a place among those in progress.
+
+    Those of the page's files take none: they are sent from memory to callers without a token, who could take every
+    place.
+
+    Args:
+        path: Of the request.
+    """
+    return path not in UNCOUNTED_PATHS and not is_page(path)
+
+
+class Rates:
+    """Requests of callers within a minute: each has a bucket that fills again as time passes.
+
+    Args:
+        per_minute: Most requests of one caller, all at once or spread; 0 for any number.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, caller: str, now: float) -> float:
+        """Takes one request of a caller; returns seconds until it would be taken, 0 where it was.
+
+        Args:
+            caller: Name of the token, or address.
+            now: Seconds of a clock that does not go back.
+        """
+        if not self._per_minute:
+            return 0.0
+        left, before = self._buckets.pop(caller, (float(self._per_minute), now))
+        a_second = self._per_minute / 60
+        left = min(float(self._per_minute), left + (now - before) * a_second)
+        is_taken = left >= 1
+        self._buckets[caller] = (left - 1 if is_taken else left, now)
+        if len(self._buckets) > MAX_CALLERS:
+            self._buckets.popitem(last=False)
+        return 0.0 if is_taken else (1 - left) / a_second
+
+
+def is_stream(scope: Scope) -> bool:
+    """Whether a request waits for what an assistant is told unasked: it is open as long as its session."""
+    return bool(scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET")
+
+
+def overload(state: ServerState) -> Problem | None:
+    """What is said to a request for which there is no room now; None where there is."""
+    if state.is_stopping:
+        return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})
+    if state.admitted >= state.options.concurrency:
+        return Problem(
+            503, "the server has as much to do as it can; come again", kind="overload", headers={"Retry-After": "1"}
+        )
+    return None
+
+
+class Admission:
+    """Lets so many requests in as the server can answer.
+
+    Args:
+        app: What they are let into.
+        state: Of the server.
+    """
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app, self._state = app, state
+        self._rates = Rates(state.options.requests_a_minute)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        takes_place = is_counted(scope["path"]) and not is_stream(scope)
+        problem = self._problem(scope) if takes_place else None
+        if problem is not None:
+            self._state.metrics.refused[problem.kind] += 1
+            await problem.response(request_id_of(scope))(scope, receive, send)
+            return
+        self._state.admitted += takes_place
+        try:
+            if scope["path"] == ASSISTANTS_PATH:  # each message takes its client
+                await self._app(scope, receive, send)
+                return
+            lease = scope["state"]["lease"] = self._state.take()
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                lease.release()
+        finally:
+            self._state.admitted -= takes_place
+
+    def _problem(self, scope: Scope) -> Problem | None:
+        problem = overload(self._state)
+        if problem is not None:
+            return problem
+        caller = scope["state"]["caller"]
+        address = (scope.get("client") or ("",))[0]
+        seconds = self._rates.wait(caller.name if caller and caller.name else address, time.monotonic())
+        if seconds:
+            return Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
+        return None

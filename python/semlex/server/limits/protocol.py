@@ -1,0 +1,140 @@
+"""The connection: uvicorn's protocol for HTTP/1.1, with times for what is awaited of the client.
+
+Uvicorn itself waits for ever: for the end of a head, for the rest of a body after its refusal, and for a client that
+does not take its answer. A thousand clients that send a byte now and then, or read none, would hold a thousand
+connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Of the request line and all headers; a path with its parameters has most of them.
+MAX_HEAD_BYTES = 64 * 1024
+# What a client takes of an answer, at least, in `send_seconds`; the last piece may be shorter.
+MIN_TAKEN_BYTES = 16 * 1024
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from semlex.server.options import ServeOptions
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 with times for heads, refused bodies and answers, and no more connections than are wanted.
+
+    Attributes:
+        head_seconds: Time for a head, from the connection's or its first byte's arrival; and for the rest of a body
+            whose request was answered before it was read.
+        send_seconds: Time in which a client takes some of what was sent.
+        most_connections: Most of them; the next are closed.
+    """
+
+    head_seconds = 10.0
+    send_seconds = 30.0
+    most_connections = 1024
+    _head_timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins the time of the first head."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most_connections:
+            transport.abort()
+            return
+        # Writing pauses as soon as something waits to be taken: the end of an answer has its time, too.
+        transport.set_write_buffer_limits(0)
+        self._begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the times."""
+        self._end()
+        self._end_sending()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads; a head that has begun has its time, one that is there has it no more."""
+        was_refused = self._is_refused
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            if was_refused:
+                # The rest was thrown away. What follows has a time of its own; uvicorn gives it none here.
+                self._end()
+            if was_refused or self.conn.trailing_data[0]:
+                self._begin()
+        elif not self._is_refused:
+            self._end()
+
+    def on_response_complete(self) -> None:
+        """Begins anew where the next head has begun already, or the body goes on."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._is_refused or (self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]):
+            self._begin()
+
+    def pause_writing(self) -> None:
+        """Begins the time in which the client takes some of its answer."""
+        super().pause_writing()
+        self._await_taking()
+
+    def resume_writing(self) -> None:
+        """Ends it: everything is taken."""
+        self._end_sending()
+        super().resume_writing()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Refuses: there are no websockets here."""
+        del event
+        self.send_400_response("No websockets here.")
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether a request was answered while its body was still to come: nobody reads it."""
+        return self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
+
+    def _await_taking(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.send_seconds, self._look_at_taking, waiting)
+
+    def _look_at_taking(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < MIN_TAKEN_BYTES:
+            self.transport.abort()
+        else:
+            self._await_taking()
+
+    def _end_sending(self) -> None:
+        if self._send_timer is not None:
+            self._send_timer.cancel()
+            self._send_timer = None
+
+    def _begin(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _end(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        self.transport.abort()
+
+
+def uvicorn_options(options: ServeOptions) -> dict[str, Any]:
+    """What uvicorn is made with for such connections.
+
+    Args:
+        options: Of the server.
+    """
+    limits = {
+        "head_seconds": options.head_seconds,
+        "send_seconds": options.send_seconds,
+        "most_connections": options.connections,
+    }
+    protocol = type("Protocol", (LimitedProtocol,), limits)
+    return {"http": protocol, "ws": "none", "h11_max_incomplete_event_size": MAX_HEAD_BYTES}

@@ -1,0 +1,1 @@
+"""Collections for assistants, by the Model Context Protocol. Needs the extra ``mcp``."""

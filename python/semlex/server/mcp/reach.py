@@ -1,0 +1,127 @@
+"""The collections of a client as far as an assistant reaches them, and documents by the names that it knows."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from semlex.chat.untrusted import visible
+from semlex.errors import ConfigurationError
+from semlex.server.mcp.remedies import in_tools
+from semlex.server.mcp.table import offered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from semlex.retriever.client import Client
+    from semlex.retriever.collection import Collection
+    from semlex.server.access.rights import Caller
+    from semlex.server.mcp.access import Access
+    from semlex.server.mcp.table import Offer
+
+SHOWN_NAMES = 20
+
+
+class Reach:
+    """What tools work on.
+
+    Args:
+        client: Open as long as tools are called; or what lends, for one request, the client that serves then.
+        access: What is within reach, at most.
+    """
+
+    def __init__(self, client: Client | Callable[[], AbstractContextManager[Client]], access: Access) -> None:
+        self._lend = client if callable(client) else lambda: nullcontext(client)
+        self._access = access
+        self._serving: ContextVar[Client] = ContextVar("serving")
+        self._asking: ContextVar[Access] = ContextVar("asking", default=access)
+        # Names that are known to be there, of one client.
+        self._known: set[str] = set()
+        self._known_to: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client that serves the request."""
+        return self._serving.get()
+
+    @property
+    def access(self) -> Access:
+        """What is within reach of whoever asks at the moment."""
+        return self._asking.get()
+
+    @property
+    def offered(self) -> dict[str, Offer]:
+        """The tools of whoever asks at the moment, by name."""
+        return offered(self.access)
+
+    @contextmanager
+    def asked_by(self, caller: Caller | None) -> Iterator[None]:
+        """Narrows what is within reach, for one request.
+
+        Args:
+            caller: Who asks; None: whoever can reach the server.
+        """
+        with self._lend() as client:
+            if client is not self._known_to:
+                self._known_to = client
+                self.forget()
+            serving = self._serving.set(client)
+            asking = self._asking.set(self._access if caller is None else self._access.narrowed(caller))
+            try:
+                yield
+            finally:
+                self._asking.reset(asking)
+                self._serving.reset(serving)
+
+    def said(self, message: str) -> str:
+        """What the library says, in the words of an assistant."""
+        return in_tools(visible(message), self.offered)
+
+    async def names(self) -> list[str]:
+        """The collections that there are, by name."""
+        return [listed.name for listed in await self.client.collections() if self.access.sees(listed.name)]
+
+    async def collection(self, name: str | None, *, create: bool = False) -> Collection:
+        """A collection by its name; the only one where none is given.
+
+        Args:
+            name: As an assistant gives it.
+            create: Whether one that is not there is made, where it would be within reach.
+
+        Raises:
+            ConfigurationError: There is none for this assistant, or none was named and there are several. Whether
+                there is one out of reach is not said.
+        """
+        seen = self.access.collections
+        if name is None and seen is not None and len(seen) == 1:
+            (name,) = seen  # without a look at what there is
+        if name is not None and name in self._known and self.access.sees(name):
+            return self.client.collection(name, create=False)
+        names = await self.names()
+        if name is None:
+            if len(names) != 1:
+                raise ConfigurationError(f"say which collection: {_listed(names)}")
+            name = names[0]
+        if name in names:
+            self._known.add(name)
+            return self.client.collection(name, create=False)
+        if not create or not self.access.sees(name):
+            raise self.missing(name, names)
+        return self.client.collection(name, create=True)
+
+    def missing(self, name: str, names: list[str]) -> ConfigurationError:
+        """The error of a collection that is not there, or is out of reach."""
+        return ConfigurationError(f"there is no collection {name[:60]!a} here; {_listed(names)}")
+
+    def forget(self) -> None:
+        """Looks anew which collections there are: one that was known is gone."""
+        self._known.clear()
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "there are no collections yet: documents have to be indexed first"
+    more = len(names) - SHOWN_NAMES
+    return f"collections: {', '.join(names[:SHOWN_NAMES])}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,144 @@
+"""A server on the standard streams of this process: frames in, frames out, and nothing else on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+
+    from semlex.server.mcp.assembly import AssistantServer
+
+# As the bodies of requests over HTTP; the longest argument has 4 KiB.
+MAX_FRAME_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024
+# Stands for a frame that is too long: it is no JSON, and is answered as such.
+TOO_LONG = "(a frame of more than 1 MiB was dropped)"
+NO_FRAME = JSONRPCError(
+    jsonrpc="2.0",
+    id=None,
+    error=ErrorData(code=PARSE_ERROR, message="no frame: each is a line with a message of JSON-RPC, of at most 1 MiB"),
+)
+
+
+class Lines:
+    """The lines of a descriptor, read by a thread of its own.
+
+    A read of a pipe cannot be cancelled. A thread that the interpreter waits for would hold up the end of the process
+    until the other side writes or closes, so this one is a daemon.
+
+    Args:
+        descriptor: Open for reading; it stays open.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        # What was read and not taken is bounded: the other side waits.
+        self._room = threading.Semaphore(16)
+        threading.Thread(target=self._read, name="semlex-stdin", daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while (line := await self._lines.get()) is not None:
+            self._room.release()
+            yield line
+
+    def _read(self) -> None:
+        rest, dropping = b"", False
+        while True:
+            try:
+                block = os.read(self._descriptor, READ_BYTES)
+            except OSError:
+                block = b""
+            if not block:
+                break
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                if not dropping:
+                    self._put_line(line)
+                dropping = False
+            if len(rest) > MAX_FRAME_BYTES:
+                if not dropping:
+                    self._put(TOO_LONG)
+                rest, dropping = b"", True
+        if not dropping:
+            self._put_line(rest)  # nobody ends the last line any more
+        self._put(None)
+
+    def _put_line(self, line: bytes) -> None:
+        if len(line) > MAX_FRAME_BYTES:
+            self._put(TOO_LONG)
+        elif line.strip():
+            self._put(line.decode("utf-8", "replace"))
+
+    def _put(self, line: str | None) -> None:
+        if line is not None:
+            self._room.acquire()
+        try:
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+        except RuntimeError:
+            return  # the loop is closed: nobody reads any more
+
+
+class Frames:
+    """The frames that were read; whoever sends what is none is told so, for nobody else would answer.
+
+    Args:
+        read: Frames, and in place of what is none the error.
+        write: Takes frames.
+    """
+
+    def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
+        self._read, self._write = read, write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._read, name)
+
+    def __aiter__(self) -> Frames:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        while not isinstance(found := await anext(self._read), SessionMessage):
+            await self._write.send(SessionMessage(NO_FRAME))
+        return found
+
+
+@contextmanager
+def own_streams() -> Iterator[tuple[int, int]]:
+    """Descriptors of the standard input and output for frames alone.
+
+    Meanwhile what reads from descriptor 0 finds its end, and what writes to descriptor 1 (a library, a child process)
+    writes to the standard error.
+    """
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    try:
+        yield incoming, outgoing
+    finally:
+        # `incoming` stays open: a thread may wait in it.
+        os.dup2(outgoing, 1)
+        os.close(outgoing)
+
+
+async def serve_standard_streams(server: AssistantServer) -> None:
+    """Answers until the other side closes the standard input."""
+    with own_streams() as (incoming, outgoing), os.fdopen(outgoing, "w", encoding="utf-8", closefd=False) as frames:
+        lines = cast("Any", Lines(incoming))
+        async with stdio_server(stdin=lines, stdout=anyio.wrap_file(frames)) as (read, write):
+            lowlevel = server._lowlevel_server  # noqa: SLF001 - as its own `run_stdio_async`
+            await lowlevel.run(cast("Any", Frames(read, write)), write, lowlevel.create_initialization_options())

@@ -1,0 +1,1 @@
+"""The tools: what they take, what they do, what they return."""

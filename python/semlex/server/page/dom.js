@@ -1,0 +1,123 @@
+/**
+ * Elements out of names, attributes and texts. Texts of documents become text nodes, never markup.
+ */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @typedef {Node | string | number | null | undefined | false} Child
+ */
+
+/**
+ * An element of HTML.
+ * @param {string} name
+ * @param {Record<string, any>} [attributes] `on` holds listeners by the name of their event; null, undefined and false
+ *     leave an attribute out.
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function h(name, attributes = {}, ...children) {
+  return /** @type {HTMLElement} */ (filled(document.createElement(name), attributes, children));
+}
+
+/**
+ * An element of SVG.
+ * @param {string} name
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement}
+ */
+export function s(name, attributes = {}, ...children) {
+  return /** @type {SVGElement} */ (filled(document.createElementNS(SVG, name), attributes, children));
+}
+
+/**
+ * @param {Element} made
+ * @param {Record<string, any>} attributes
+ * @param {(Child | Child[])[]} children
+ * @returns {Element}
+ */
+function filled(made, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "on") {
+      for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
+    } else if (value !== null && value !== undefined && value !== false) {
+      made.setAttribute(key, value === true ? "" : String(value));
+    }
+  }
+  fill(made, ...children);
+  return made;
+}
+
+/**
+ * Replaces what an element holds.
+ * @template {Element} T
+ * @param {T} parent
+ * @param {...(Child | Child[])} children
+ * @returns {T}
+ */
+export function fill(parent, ...children) {
+  const kept = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  parent.replaceChildren(...kept.map((child) => (child instanceof Node ? child : String(child))));
+  return parent;
+}
+
+/**
+ * A text of a stranger's, on its own: its direction and its marks of direction end with it.
+ * @param {string} text
+ * @param {Record<string, any>} [attributes]
+ */
+export function own(text, attributes = {}) {
+  return h("bdi", attributes, text);
+}
+
+/** @param {string} text For those who listen. */
+export function unseen(text) {
+  return h("span", { class: "unseen" }, text);
+}
+
+/**
+ * A table; a row is a list of cells.
+ * @param {string} caption
+ * @param {string[]} heads
+ * @param {Child[][]} rows
+ */
+export function table(caption, heads, rows) {
+  return h(
+    "div",
+    { class: "scrolled", role: "region", "aria-label": caption, tabindex: "0" },
+    h(
+      "table",
+      {},
+      h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))),
+    ),
+  );
+}
+
+/** @param {number | null | undefined} value @param {number} [digits] */
+export function figure(value, digits = 4) {
+  return value === null || value === undefined ? "none" : value.toFixed(digits).replace("-", "−");
+}
+
+/** @param {number | null | undefined} value */
+export function counted(value) {
+  return value === null || value === undefined ? "unknown" : value.toLocaleString("en");
+}
+
+/** @param {string | null} time Of ISO 8601. */
+export function moment(time) {
+  return time === null ? "" : h("time", { datetime: time }, new Date(time).toLocaleString());
+}
+
+const SAID_MS = 4000;
+let saying = 0;
+
+/** @param {string} text Said to those who listen, and shown for a while. */
+export function say(text) {
+  const place = document.getElementById("status");
+  clearTimeout(saying);
+  if (place) place.textContent = text;
+  if (text) saying = setTimeout(say, SAID_MS, "");
+}

@@ -1,0 +1,42 @@
+/**
+ * An excerpt with its matched words marked. They stand between two stars each, and a text may hold stars of its own: what
+ * the excerpt has beyond the text is a mark.
+ */
+
+import { h } from "./dom.js";
+
+const BETWEEN = " … ";
+const LONGEST = 4000;
+
+/**
+ * @param {string} excerpt Parts of the content, with marks.
+ * @param {string} content The whole text.
+ * @returns {(Node | string)[]}
+ */
+export function marked(excerpt, content) {
+  const parts = excerpt.slice(0, LONGEST).split(BETWEEN);
+  return parts.flatMap((part, index) => [index ? BETWEEN : "", ...markedPart(part, content)]);
+}
+
+/** @param {string} part @param {string} content @returns {(Node | string)[]} */
+function markedPart(part, content) {
+  const start = content.replaceAll("*", "").indexOf(part.replaceAll("*", ""));
+  if (start < 0) return [part];
+  // Runs of stars have even places, the characters between them odd ones; these are the same in part and content.
+  const own = part.split(/([^*])/s);
+  const there = content.split(/([^*])/s).slice(2 * start, 2 * start + own.length);
+  /** @type {string[]} Every second one is marked. */
+  const pieces = [""];
+  for (let at = 0; at < own.length; at += 2) {
+    const stars = own[at];
+    const marks = Math.floor(Math.max(0, stars.length - there[at].length) / 2);
+    const rest = stars.slice(2 * marks);
+    const opens = pieces.length % 2 === 1;
+    // The text's own stars stand before a word that is marked, and behind one.
+    if (marks % 2 && !opens) pieces.push("");
+    pieces[pieces.length - 1] += rest;
+    if (marks % 2 && opens) pieces.push("");
+    pieces[pieces.length - 1] += own[at + 1] ?? "";
+  }
+  return pieces.map((piece, index) => (index % 2 ? h("mark", {}, piece) : piece));
+}

@@ -1,0 +1,180 @@
+"""Errors as answers: problem bodies of RFC 9457, and which error becomes which status.
+
+A body never holds a text, a vector or a secret. Of what goes wrong inside, it says the kind only; the log has the rest,
+under the same request id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from semlex.errors import (
+    CollectionNotFoundError,
+    CollectionSettingsError,
+    ConfigurationError,
+    DumpError,
+    DuplicateError,
+    EmbeddingsMissingError,
+    MissingExtraError,
+    MissingKeyError,
+    ModelError,
+    ModelMismatchError,
+    ModelServerError,
+    PrivilegeError,
+    ReadOnlyError,
+    SearchTimeoutError,
+    SemlexError,
+    StoreError,
+    ValidationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+
+logger = logging.getLogger("semlex.server")
+
+MEDIA_TYPE = "application/problem+json"
+SHOWN_ERRORS = 100
+SHOWN_CHARACTERS = 200
+
+# The first class that an error belongs to decides. A detail of None is the error's own message; messages about the
+# database and its server, and lists of collections, are not for every caller.
+_STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
+    (CollectionNotFoundError, HTTPStatus.NOT_FOUND, "there is no such collection"),
+    (SearchTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "nothing had answered in time"),
+    (ModelMismatchError, HTTPStatus.CONFLICT, None),
+    (ModelServerError, HTTPStatus.BAD_GATEWAY, "a model's server failed or refused"),
+    (ModelError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
+    (MissingExtraError, HTTPStatus.SERVICE_UNAVAILABLE, None),
+    # What the operator has to do is not for callers.
+    (MissingKeyError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
+    (EmbeddingsMissingError, HTTPStatus.CONFLICT, None),
+    (CollectionSettingsError, HTTPStatus.CONFLICT, None),
+    (DuplicateError, HTTPStatus.CONFLICT, None),
+    (DumpError, HTTPStatus.CONFLICT, None),
+    (ValidationError, HTTPStatus.UNPROCESSABLE_ENTITY, None),
+    # What the schema cannot say: two arguments that exclude each other, or something that is not there.
+    (ConfigurationError, HTTPStatus.CONFLICT, None),
+    (PrivilegeError, HTTPStatus.SERVICE_UNAVAILABLE, "the server's database role lacks a right; see the server's log"),
+    (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database takes no writes now"),
+    (StoreError, HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer; see the server's log"),
+)
+
+
+class Problem(Exception):  # noqa: N818 - the name of what it becomes
+    """An answer that says what is wrong.
+
+    Args:
+        status: Of the answer.
+        detail: What is wrong with this request, and what helps.
+        kind: Name of the problem, in its ``type``; by default that of the status.
+        errors: Of fields, each with ``field`` and ``detail``.
+        headers: Of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        kind: str | None = None,
+        errors: Sequence[Mapping[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail = HTTPStatus(status), detail
+        self.kind = kind or self.status.phrase.lower().replace(" ", "-")
+        self.errors, self.headers = errors, headers
+
+    def response(self, request_id: str) -> Response:
+        """The answer.
+
+        Args:
+            request_id: By which the log knows the request.
+        """
+        body: dict[str, Any] = {
+            "type": f"urn:semlex:problem:{self.kind}",
+            "title": self.status.phrase,
+            "status": self.status.value,
+            "detail": self.detail,
+            "request_id": request_id,
+        }
+        if self.errors:
+            body["errors"] = self.errors[:SHOWN_ERRORS]
+        content = json.dumps(body).encode()
+        return Response(content, self.status.value, self.headers, MEDIA_TYPE)
+
+
+def problem_of(error: SemlexError) -> Problem:
+    """The problem that an error of semlex is."""
+    status, detail = next(
+        ((status, detail) for kind, status, detail in _STATUSES if isinstance(error, kind)),
+        (HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; see its log"),
+    )
+    kind = "".join(f"-{c.lower()}" if c.isupper() else c for c in type(error).__name__.removesuffix("Error")).strip("-")
+    errors: list[dict[str, Any]] = []
+    if isinstance(error, ValidationError):
+        errors = [
+            {"field": one.field, "row": None if one.row < 0 else one.row, "rule": one.code, "detail": str(one)}
+            for one in error.errors[:SHOWN_ERRORS]
+        ]
+    headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    return Problem(status, str(error) if detail is None else detail, kind=kind, errors=errors, headers=headers)
+
+
+def request_id_of(scope: Mapping[str, Any]) -> str:
+    """By which the log knows a request."""
+    return str(scope.get("state", {}).get("request_id", ""))
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """Answers a `Problem`."""
+    assert isinstance(error, Problem)  # noqa: S101 - registered for it
+    return error.response(request_id_of(request.scope))
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answers an error of semlex."""
+    assert isinstance(error, SemlexError)  # noqa: S101 - registered for it
+    problem = problem_of(error)
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        request_id = request_id_of(request.scope)
+        logger.warning("request %s: %s: %s", request_id, type(error).__name__, error, extra={"request_id": request_id})
+    return problem.response(request_id_of(request.scope))
+
+
+async def answer_refusal(request: Request, error: RequestValidationError) -> Response:
+    """Answers what does not fit the schema: the places and the rules, never the values."""
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return Problem(400, "the body is no JSON").response(request_id_of(request.scope))
+    errors = [
+        {"field": _place(one["loc"]), "rule": str(one["type"]), "detail": str(one["msg"])[:SHOWN_CHARACTERS]}
+        for one in found[:SHOWN_ERRORS]
+    ]
+    problem = Problem(422, "the request does not fit the schema of this route (/openapi.json)", errors=errors)
+    return problem.response(request_id_of(request.scope))
+
+
+async def answer_http(request: Request, error: HTTPException) -> Response:
+    """Answers what the framework refuses: no such route, another method."""
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names the methods of the first route of this path alone.
+        known = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), {})
+        headers |= {"Allow": ", ".join(sorted(method.upper() for method in known))} if known else {}
+    problem = Problem(error.status_code, str(error.detail)[:SHOWN_CHARACTERS], headers=headers)
+    return problem.response(request_id_of(request.scope))
+
+
+def _place(parts: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in parts)[:SHOWN_CHARACTERS]

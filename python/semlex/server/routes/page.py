@@ -1,0 +1,146 @@
+"""The page: its files, where it stands, and what people judge on it. It is no part of the described interface."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from semlex.errors import ConfigurationError
+from semlex.evaluation.judging import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
+from semlex.operations import Rights
+from semlex.server.asked import OPERATION, RIGHTS, Ask, Asked, answered
+from semlex.server.page_files import PLACE, page_files
+from semlex.server.problems import Problem
+from semlex.server.routes.schemas import MAX_IDS, CollectionQuery, Id, Name, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+logger = logging.getLogger("semlex.server")
+router = APIRouter(tags=["page"], include_in_schema=False)
+
+# Everything from this server alone; no script or style within a page, no text that is read as HTML, in no frame.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # Kept, and asked for again each time: a newer version of the package is seen at once.
+    "Cache-Control": "no-cache",
+}
+WITHOUT_FOLDER = "this server stores no judgements; start it with --judgements FOLDER"
+
+
+def _does(name: str, rights: Rights) -> dict[str, str]:
+    return {OPERATION: name, RIGHTS: rights}
+
+
+class JudgementBody(BaseModel):
+    """What was judged for a question."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    collection: Name | None = None
+    question: Question
+    judgements: dict[Id, Annotated[int, Field(ge=0, le=MAX_RELEVANCE)] | None] = Field(min_length=1, max_length=MAX_IDS)
+
+
+@router.get("/")
+async def index(request: Request) -> Response:
+    """The page."""
+    return _file(request, "index.html")
+
+
+@router.get(PLACE + "{file}")
+async def page_file(request: Request, file: str) -> Response:
+    """A file of the page."""
+    return _file(request, file)
+
+
+def _file(request: Request, name: str) -> Response:
+    found = page_files().get(name)
+    if found is None:
+        raise Problem(404, "the page has no such file")
+    headers = {**HEADERS, "ETag": found.etag}
+    if found.etag in (one.strip() for one in request.headers.get("if-none-match", "").split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(found.content, headers=headers, media_type=found.media_type)
+
+
+@router.get("/v1/page", openapi_extra=_does("about page", "read"))
+async def about(asked: Ask) -> Response:
+    """The collection that the page opens, where the caller sees it; its rights; whether judgements are stored."""
+    collection = asked.lease.settings.collection
+    folder = asked.state.options.judgements
+    stores = folder is not None and asked.caller.may("write")
+    opened = collection if asked.caller.sees(collection) else None
+    return answered({"collection": opened, "rights": asked.caller.rights, "stores": stores})
+
+
+@router.get("/v1/judgements", openapi_extra=_does("judgements", "read"))
+async def judgements(asked: Ask, question: Question, collection: CollectionQuery = None) -> Response:
+    """What is judged for a question, and how many questions are judged."""
+    folder = _folder(asked, collection)
+    found = await _in_thread(folder.read)
+    judged = found.get(question_text(question), {})
+    return answered({"judgements": judged, "questions": len(found), "folder": _shown(asked, folder)})
+
+
+@router.post("/v1/judgements", openapi_extra=_does("judge", "write"))
+async def judge(asked: Ask, body: JudgementBody) -> Response:
+    """Notes what was judged."""
+    folder = _folder(asked, body.collection)
+    try:
+        check_judgements(body.question, body.judgements)
+    except ConfigurationError as error:
+        raise Problem(422, str(error)) from None
+
+    def note() -> tuple[dict[str, int], int]:
+        with asked.state.judging:
+            return folder.note(body.question, body.judgements), len(folder.read())
+
+    kept, questions = await _in_thread(note)
+    return answered({"judgements": kept, "questions": questions, "folder": _shown(asked, folder)})
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Reads or writes the files of judgements.
+
+    Raises:
+        Problem: They cannot be read or written.
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except ConfigurationError as error:
+        logger.warning("judgements: %s", error)
+        raise Problem(
+            503,
+            "the judgements cannot be read or written; see the server's log",
+            kind="judgements",
+            headers={"Retry-After": "5"},
+        ) from None
+
+
+def _shown(asked: Asked, folder: JudgementFolder) -> str | None:
+    """The folder, for the command that reads it; for who writes it alone."""
+    return str(folder.path) if asked.caller.may("write") else None
+
+
+def _folder(asked: Asked, collection: str | None) -> JudgementFolder:
+    """Of a collection; ids of several would be mixed in one."""
+    chosen = asked.lease.settings.collection if collection is None else collection
+    asked.check(chosen)
+    root = asked.state.options.judgements
+    if root is None:
+        raise Problem(409, WITHOUT_FOLDER)
+    return JudgementFolder(root / chosen)

@@ -1,0 +1,98 @@
+"""Searches, and what explains them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from semlex.errors import ValidationError
+from semlex.server.asked import Ask, answered, does
+from semlex.server.problems import Problem
+from semlex.server.routes.schemas import (
+    CandidatesBody,
+    CollectionQuery,
+    FacetsBody,
+    ManyBody,
+    PageBody,
+    SearchBody,
+    WhyBody,
+)
+from semlex.types.documents import json_value
+
+router = APIRouter(tags=["find"])
+
+
+@does(router, "POST", "/v1/search", "search", also=("/search",))
+async def search(asked: Ask, body: SearchBody) -> Response:
+    """The chunks that fit a query best, with every score."""
+    collection = await asked.collection(body.collection)
+    given = _given(body)
+    asked.count_search()
+    return answered((await collection.search(given.pop("query"), **given)).to_dict())
+
+
+@does(router, "POST", "/v1/candidates", "candidates")
+async def candidates(asked: Ask, body: CandidatesBody) -> Response:
+    """Every candidate of both legs with both scores, and what the fusion has measured them against."""
+    collection = await asked.collection(body.collection)
+    given = _given(body)
+    asked.count_search()
+    return answered((await collection.candidates(given.pop("query"), **given)).to_dict())
+
+
+def _given(body: Any) -> dict[str, Any]:
+    """What a body says, by the names of the method's arguments."""
+    found = {name: getattr(body, name) for name in type(body).model_fields if name != "collection"}
+    if found.get("weights") is not None:
+        found["weights"] = found["weights"].model_dump()
+    return found
+
+
+@does(router, "POST", "/v1/search/page", "search page")
+async def search_page(asked: Ask, body: PageBody) -> Response:
+    """The next page of a list that a search opened with `max_results`."""
+    collection = await asked.collection(body.collection)
+    asked.count_search()
+    try:
+        found = await collection.search_page(body.cursor, deadline=body.deadline)
+    except ValidationError as error:
+        raise Problem(404, f"there is no list at this cursor: {error}") from None
+    return answered(found.to_dict())
+
+
+@does(router, "POST", "/v1/search/many", "search many")
+async def search_many(asked: Ask, body: ManyBody) -> Response:
+    """Many searches at once; the results of each, in their order."""
+    collection = await asked.collection(body.collection)
+    given = _given(body)
+    asked.count_search()
+    found = await collection.search_many(given.pop("queries"), **given)
+    return answered({"results": [results.to_dict() for results in found]})
+
+
+@does(router, "POST", "/v1/why", "why")
+async def why(asked: Ask, body: WhyBody) -> Response:
+    """Why a document is where it is in the answer to a question, or why it is missing."""
+    collection = await asked.collection(body.collection)
+    given = _given(body)
+    asked.count_search()
+    return answered((await collection.why(given.pop("document"), given.pop("question"), **given)).to_dict())
+
+
+@does(router, "POST", "/v1/facets", "facets")
+async def facets(asked: Ask, body: FacetsBody) -> Response:
+    """Which values fields have, and how many chunks have each."""
+    collection = await asked.collection(body.collection)
+    given = _given(body)
+    return answered((await collection.facets(given.pop("fields"), given.pop("filters"), **given)).to_dict())
+
+
+@does(router, "GET", "/v1/fields", "list fields")
+async def fields(asked: Ask, collection: CollectionQuery = None, *, values: bool = False) -> Response:
+    """The fields that chunks have: names, types with counts, and which have an index."""
+    opened = await asked.collection(collection)
+    found = await opened.fields(values=values)
+    beside = {"chunks": found.chunks, "are_all": found.are_all, "left_out": found.left_out}
+    return answered({"fields": json_value(list(found)), **beside})

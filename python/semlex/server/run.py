@@ -1,0 +1,133 @@
+"""The process: a socket, uvicorn, and a stop that lets requests in progress end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from semlex.server.access.addresses import bound_socket
+from semlex.server.app import create_app
+from semlex.server.limits.protocol import uvicorn_options
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from semlex.server.options import ServeOptions
+    from semlex.server.state import SettingsSource
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 5
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which tells the application that it stops as soon as it is told so itself.
+
+    Args:
+        config: Of uvicorn.
+        app: What is served.
+        tell: Gets the line that says that it stops.
+        ready: Called when it listens.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        tell: Callable[[str], None],
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(config)
+        self._served, self._tell, self._ready = app, tell, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuses new requests and lets those in progress end."""
+        self._served.state.server.is_stopping = True
+        self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
+        await super().shutdown(sockets)
+
+
+def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    """What uvicorn is made with."""
+    return uvicorn.Config(
+        app,
+        **uvicorn_options(options),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(options.stop_seconds) or 1,
+    )
+
+
+def serve(
+    options: ServeOptions,
+    source: SettingsSource,
+    tell: Callable[[str], None],
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serves until it is told to stop.
+
+    Args:
+        options: Of the server.
+        source: Of the settings.
+        tell: Gets lines for people: the address, how to ask, and that it stops.
+        ready: Gets the address when it listens, in place of the lines about it.
+
+    Raises:
+        ConfigurationError: The address cannot be listened on.
+        SemlexError: The database is not there, or the tokens cannot be read.
+    """
+    listening = bound_socket(options.host, options.port)
+    try:
+        asyncio.run(_serve(listening, options, source, tell, ready))
+    finally:
+        listening.close()
+
+
+async def _serve(
+    listening: socket.socket,
+    options: ServeOptions,
+    source: SettingsSource,
+    tell: Callable[[str], None],
+    ready: Callable[[str], None] | None,
+) -> None:
+    app = create_app(options, source)
+    state = app.state.server
+    # Not by the application's lifespan: what is wrong here is told as an error of ours.
+    await state.start()
+    try:
+        host, port = listening.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if ready is None:
+            tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
+            tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
+        listens = (lambda: None) if ready is None else (lambda: ready(address))
+        await Server(config_of(app, options), app, tell, listens).serve([listening])
+    finally:
+        await state.stop()
+
+
+def example(address: str, *, needs_token: bool) -> str:
+    """A line for a shell that asks the server.
+
+    Args:
+        address: Of the server.
+        needs_token: Whether a token is asked for.
+    """
+    token = "-H 'Authorization: Bearer TOKEN' " if needs_token else ""
+    return (
+        f"curl -s {address}/v1/search {token}-H 'Content-Type: application/json' -d '{{\"query\": \"your question\"}}'"
+    )

@@ -1,0 +1,1 @@
+"""Tables that other libraries keep their vectors in: what they look like, which one is meant, their rows."""

@@ -1,0 +1,253 @@
+"""Hits as a relation of the user's: a statement that holds them, and a temporary table that they are put into."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
+from semlex.store.postgres.errors import translate
+from semlex.store.query.chunks import chunk_keys
+from semlex.types.display.texts import UNSAFE
+from semlex.types.results import RANKS, SCORES, SearchResult, SearchResults
+from semlex.validation import (
+    check_parameters,
+    check_rows,
+    kind_errors,
+    refuse,
+    strings_errors,
+    text_errors,
+    wrong_type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from semlex.store.postgres.connection import Connection
+
+Included = Literal["excerpt", "content", "metadata"]
+
+# A name of the server's ends here.
+MAX_NAME_BYTES = 63
+# Rows of one statement: with metadata of the greatest size they still fit into one value of the server's.
+BATCH_ROWS = 100
+COLUMNS = {
+    "rank": "int4",
+    "document_rank": "int4",
+    "id": "text",
+    "document_id": "uuid",
+    "source": "text",
+    "source_document": "text",
+    "line": "int4",
+    "page": "int4",
+    **dict.fromkeys(RANKS[1:], "int4"),
+    **dict.fromkeys(SCORES, "float8"),
+    "coverage": "float8",
+}
+INCLUDED = {"excerpt": "text", "content": "text", "metadata": "jsonb"}
+
+
+class Relation:
+    """Hits as rows, checked.
+
+    Args:
+        hits: In the order of their ranks.
+        include: What else than places and scores.
+
+    Raises:
+        ConfigurationError: They are no hits, or something else is to be included.
+        ValidationError: A text or metadata of a hit cannot be stored.
+    """
+
+    def __init__(self, hits: Sequence[SearchResult], include: Sequence[Included]) -> None:
+        listed = list(hits) if isinstance(hits, (list, tuple)) else []
+        wrong = [hit for hit in listed if not isinstance(hit, SearchResult)]
+        check_parameters(
+            kind_errors("results", hits, list, tuple),
+            wrong_type("results", "list of SearchResult", wrong[0]) if wrong else [],
+            strings_errors("include", include),
+        )
+        if set(include) - set(get_args(Included)):
+            raise ConfigurationError(f"include names what is no column: there are {', '.join(get_args(Included))}")
+        self.columns = COLUMNS | {name: kind for name, kind in INCLUDED.items() if name in include}
+        for name in ("id", "source", "source_document", *(name for name in include if name != "metadata")):
+            check_rows(name, [getattr(hit, name) for hit in listed])
+        for number, hit in enumerate(listed if "metadata" in include else ()):
+            _check_metadata(number, hit.metadata)
+        self.rows = _rows_of(listed, hits, self.columns)
+
+    @property
+    def names(self) -> sql.Composed:
+        """The columns."""
+        return sql.SQL(", ").join(map(sql.Identifier, self.columns))
+
+    @property
+    def typed_names(self) -> sql.Composed:
+        """The columns with their types."""
+        return sql.SQL(", ").join(
+            sql.SQL("{} pg_catalog.{}").format(sql.Identifier(name), sql.Identifier(kind))
+            for name, kind in self.columns.items()
+        )
+
+
+def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) -> list[dict[str, Any]]:
+    documents = hits.documents if isinstance(hits, SearchResults) else []
+    ranks = {id(hit): document.rank for document in documents for hit in document.hits}
+    keys = chunk_keys([hit.id for hit in listed])
+    rows = []
+    for hit, key in zip(listed, keys, strict=True):
+        own = {"document_rank": ranks.get(id(hit)), "document_id": str(UUID(bytes=key))}
+        rows.append({name: own[name] if name in own else getattr(hit, name) for name in columns})
+    return rows
+
+
+def _check_metadata(row: int, metadata: object) -> None:
+    try:
+        json.dumps(metadata, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        error = refuse("metadata", "unsupported_type", None, type(metadata).__name__)[0]
+        raise ValidationError([replace(error, row=row)]) from None
+
+
+def statement(connection: Connection, relation: Relation) -> str:
+    """A statement that answers with the hits, a row on a line; no character of them steers a terminal.
+
+    Args:
+        connection: By its settings values are quoted; nothing is sent.
+        relation: The hits.
+    """
+    kinds = [sql.SQL(kind) for kind in relation.columns.values()]
+    if relation.rows:
+        rows: list[list[sql.Composable]] = [
+            [_literal(connection, value, kind) for value, kind in _cells(relation, row)] for row in relation.rows
+        ]
+        # The first row says the types of all.
+        rows[0] = [sql.SQL("{}::{}").format(cell, kind) for cell, kind in zip(rows[0], kinds, strict=True)]
+        lines = [sql.SQL("({})").format(sql.SQL(", ").join(row)) for row in rows]
+        body = sql.SQL("VALUES\n    {}\n").format(sql.SQL(",\n    ").join(lines))
+    else:
+        nulls = sql.SQL(", ").join(sql.SQL("NULL::{}").format(kind) for kind in kinds)
+        body = sql.SQL("SELECT {} WHERE false").format(nulls)
+    return sql.SQL("SELECT * FROM ({}) AS hits ({})").format(body, relation.names).as_string(connection)
+
+
+def _cells(relation: Relation, row: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    return zip(row.values(), relation.columns.values(), strict=True)
+
+
+def _literal(connection: Connection, value: object, kind: str) -> sql.Composable:
+    """A value as the driver quotes it, with what steers a terminal or ends a line as escapes of the server's."""
+    text = sql.Literal(json.dumps(value) if kind == "jsonb" else value).as_string(connection).strip()
+    if not isinstance(value, str) or not ("\n" in text or "\t" in text or UNSAFE.search(text)):
+        return sql.SQL(text)
+    if not text.startswith("E'"):  # it holds no backslash then
+        text = f"E{text}"
+    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    return sql.SQL(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+LOOK = sql.SQL(
+    "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'), "
+    "pg_catalog.to_regclass(pg_catalog.quote_ident(%s::pg_catalog.text))::pg_catalog.text"
+)
+CREATE = sql.SQL("CREATE TEMPORARY TABLE pg_temp.{table} ({columns}) ON COMMIT DROP")
+INSERT = sql.SQL(
+    "INSERT INTO pg_temp.{table} ({names}) SELECT {names} "
+    "FROM pg_catalog.jsonb_to_recordset(%s::pg_catalog.jsonb) AS hits ({columns})"
+)
+DOING = "put hits into a table"
+
+
+async def fill_table(connection: Connection, relation: Relation, table: str) -> int:
+    """Makes a temporary table of hits that ends with the transaction of a connection of the user's.
+
+    No setting of the session is read or changed: values travel as one JSON text of ASCII.
+
+    Args:
+        connection: Of the user's.
+        relation: The hits.
+        table: Its name.
+
+    Returns:
+        How many hits are in it.
+
+    Raises:
+        ConfigurationError: The name is no name, or taken; the connection is in no transaction that could hold the
+            table.
+        ReadOnlyError: The transaction is read-only, or the server a standby.
+    """
+    _check_connection(connection, table, psycopg.AsyncConnection, "async with")
+    try:
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(LOOK, [table], prepare=False)
+            _check_place(await cursor.fetchone(), table)
+            async with connection.transaction():  # a savepoint: a failure leaves the user's own statements as they are
+                for query, values in _statements(relation, table):
+                    await cursor.execute(query, values, prepare=False)
+    except psycopg.Error as error:
+        raise translate(error, DOING, writing=True) from None
+    return len(relation.rows)
+
+
+def fill_table_sync(connection: psycopg.Connection[Any], relation: Relation, table: str) -> int:
+    """As `fill_table`, through a connection without ``await``."""
+    _check_connection(connection, table, psycopg.Connection, "with")
+    try:
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(LOOK, [table], prepare=False)
+            _check_place(cursor.fetchone(), table)
+            with connection.transaction():
+                for query, values in _statements(relation, table):
+                    cursor.execute(query, values, prepare=False)
+    except psycopg.Error as error:
+        raise translate(error, DOING, writing=True) from None
+    return len(relation.rows)
+
+
+def _statements(relation: Relation, table: str) -> Iterator[tuple[sql.Composed, list[str] | None]]:
+    columns = relation.typed_names
+    yield CREATE.format(table=sql.Identifier(table), columns=columns), None
+    # Of a statement with values the driver reads a percent sign as a placeholder, in a name as well.
+    name = sql.Identifier(table.replace("%", "%%"))
+    insert = INSERT.format(table=name, names=relation.names, columns=columns)
+    for begin in range(0, len(relation.rows), BATCH_ROWS):
+        yield insert, [json.dumps(relation.rows[begin : begin + BATCH_ROWS])]
+
+
+def _check_connection(connection: object, table: object, kind: type, block: str) -> None:
+    """Refuses what no table of a transaction can be made through, before anything is sent."""
+    named = text_errors("table", table, blank=False, max_bytes=MAX_NAME_BYTES)
+    if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection)) or not isinstance(connection, kind):
+        named += wrong_type("connection", f"psycopg.{kind.__name__}", connection)
+        raise ConfigurationError("; ".join(map(str, named)))
+    check_parameters(named)
+    if connection.closed:
+        raise ConnectionFailedError(f"{DOING}: the connection is closed; open another")
+    status = connection.info.transaction_status
+    if status == TransactionStatus.INERROR:
+        raise ConfigurationError(f"{DOING}: the connection's transaction has failed; roll it back first")
+    if status == TransactionStatus.ACTIVE:
+        raise ConfigurationError(f"{DOING}: the connection is busy with another statement; end that first")
+    if status == TransactionStatus.IDLE and connection.autocommit:
+        raise ConfigurationError(
+            f"{DOING}: the table ends with its transaction, and the connection is in none (autocommit); do this, and "
+            f"all that reads the table, inside '{block} connection.transaction():'"
+        )
+
+
+def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
+    """Refuses a server or a transaction that takes no table, and a name that is taken."""
+    in_recovery, read_only, taken = found or (False, "off", None)
+    if in_recovery:
+        raise ReadOnlyError(f"{DOING}: the server is a standby, which takes no temporary table; connect to the primary")
+    if read_only == "on":
+        raise ReadOnlyError(f"{DOING}: the transaction is read-only and takes no temporary table; begin another")
+    if taken is not None:
+        raise ConfigurationError(f"{DOING}: there is a table {table!r} already; give it another name")

@@ -1,0 +1,1 @@
+"""What a program with OpenTelemetry learns of semlex's work."""

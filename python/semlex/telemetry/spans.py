@@ -1,0 +1,181 @@
+"""Spans of OpenTelemetry, where the program has set it up; nothing is imported and next to nothing done where not.
+
+A program that wants spans has imported ``opentelemetry.trace`` and set a provider before. So it is looked for among the
+modules that are loaded, and is no dependency. A span holds no message of an error: a driver's or a model's may quote a
+text.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from semlex.telemetry.names import CONTENT_VALUES, CONTENT_VARIABLE, ERROR_TYPE, TRACER, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+
+class Span:
+    """A piece of work; this one is not recorded. As a context manager, what is begun inside becomes its child."""
+
+    is_recorded = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        """Adds attributes; those that are None are left out."""
+
+    def rename(self, name: str) -> None:
+        """Gives it another name."""
+
+    def fail(self, kind: str) -> None:
+        """Notes that it failed, where no error is raised."""
+
+    def tell(self, event: str, attributes: Mapping[str, Any]) -> None:
+        """Adds an event."""
+
+    def start(self) -> Self:
+        """Begins it without making it the current one; `end` ends it."""
+        return self
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes it the current one, for a part of its time."""
+        yield
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends it; a second call does nothing."""
+
+
+_OFF = Span()
+
+
+class _RecordedSpan(Span):
+    is_recorded = True
+
+    def __init__(self, trace: Any, provider: Any, name: str, given: dict[str, Any]) -> None:
+        self._trace, self._tracer, self._name, self._given = trace, _tracer(provider), name, given
+        self._span: Any = None
+        self._use: Any = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        self._use = self._used()
+        self._use.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._use.__exit__(None, None, None)
+        self.end(error)
+
+    def note(self, attributes: Mapping[str, Any]) -> None:
+        self._span.set_attributes(_given(attributes))
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
+    def fail(self, kind: str) -> None:
+        self._span.set_attribute(ERROR_TYPE, kind)
+        self._span.set_status(self._trace.Status(self._trace.StatusCode.ERROR))
+
+    def tell(self, event: str, attributes: Mapping[str, Any]) -> None:
+        self._span.add_event(event, _given(attributes))
+
+    def start(self) -> Self:
+        self._span = self._tracer.start_span(self._name, **self._given)
+        return self
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        with self._used():
+            yield
+
+    def end(self, error: BaseException | None = None) -> None:
+        # A generator whose reader has enough is closed, and did not fail.
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.fail(type(error).__name__)
+        if self._span.is_recording():
+            self._span.end()
+
+    def _used(self) -> Any:
+        return self._trace.use_span(
+            self._span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        )
+
+
+def span(
+    work: Work, of: str, attributes: Mapping[str, Any] | None = None, *, is_call: bool = False, parent: Any = None
+) -> Span:
+    """A span, recorded where the program has set OpenTelemetry up.
+
+    Args:
+        work: What is done.
+        of: Of what: the name of a collection or a model, or of what is asked of the database. A name, never a text.
+        attributes: Further ones; those that are None are left out.
+        is_call: Whether another process does the work.
+        parent: Context of the span above, where that is in another process; None: the current one.
+    """
+    found = _provider()
+    if found is None:
+        return _OFF
+    trace, provider = found
+    first, name_of_work, name_of_second = work.value
+    kind = trace.SpanKind.CLIENT if is_call else trace.SpanKind.INTERNAL
+    title = f"{of} {first}" if work is Work.DATABASE else f"{first} {of}"
+    if work is Work.REQUEST:
+        title, kind = of, trace.SpanKind.SERVER
+    named = {name_of_work: first, name_of_second: of, **_given(attributes or {})}
+    return _RecordedSpan(trace, provider, title, {"kind": kind, "attributes": named, "context": parent})
+
+
+def note(attributes: Mapping[str, Any]) -> None:
+    """Adds attributes to the span that is current, which must be one of semlex's."""
+    found = _provider()
+    if found is not None:
+        found[0].get_current_span().set_attributes(_given(attributes))
+
+
+def is_on() -> bool:
+    """Whether the program has set OpenTelemetry up."""
+    return _provider() is not None
+
+
+def takes_content() -> bool:
+    """Whether the program wants questions, and the ids of what was found, in spans."""
+    return os.environ.get(CONTENT_VARIABLE, "").lower() in CONTENT_VALUES
+
+
+def _provider() -> tuple[Any, Any] | None:
+    """The module of OpenTelemetry and its provider of tracers, where the program has set one."""
+    trace = sys.modules.get("opentelemetry.trace")
+    ask = getattr(trace, "get_tracer_provider", None)  # None while another thread imports it
+    if ask is None:
+        return None
+    provider = ask()
+    return None if isinstance(provider, trace.ProxyTracerProvider) else (trace, provider)  # type: ignore[union-attr]
+
+
+_known: tuple[Any, Any] = (None, None)
+
+
+def _tracer(provider: Any) -> Any:
+    global _known  # noqa: PLW0603 - a provider makes its tracer once
+    if _known[0] is not provider:
+        _known = (provider, provider.get_tracer(TRACER))
+    return _known[1]
+
+
+def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -1,0 +1,84 @@
+"""The tools of assistants are operations: their arguments, defaults and rights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from semlex import Client
+from semlex.operations import OPERATIONS, Required
+from semlex.server.mcp.access import Access
+from semlex.server.mcp.assembly import mcp_server
+from semlex.server.mcp.table import OFFERS, Offer
+from semlex.server.mcp.tools.arguments import MAX_TOP_K
+from semlex.types.queries import DEFAULT_TOP_K
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+# Arguments that tools give by themselves, or that assistants have no use for.
+LEFT_OUT = {
+    "search": {"fusion", "boost", "candidates", "deadline", "min_similarity", "min_rerank", "max_results", "group_by",
+               "group_size", "explain", "route"},
+    "answer": {"tokens", "min_coverage", "min_similarity", "route"},
+    "why": {"fusion", "boost", "candidates", "deadline", "max_results", "group_by", "group_size", "min_similarity",
+            "min_rerank", "route"},
+    "index": {"source", "chunk_tokens", "overlap_tokens", "min_tokens", "text_fields", "id_field", "detect_encoding",
+              "on_bad_text", "enrichment"},
+    "status": {"exact"},
+    "list jobs": {"state", "collection", "limit"},
+}  # fmt: skip
+ids = [offer.name for offer in OFFERS]
+
+
+async def listed(*, writes: bool) -> dict[str, Any]:
+    server = mcp_server(Client("postgresql://nobody@127.0.0.1:1/none", "none"), Access.of(writes=writes))
+    return {tool.name: tool for tool in await server.list_tools()}
+
+
+def test_names_are_given_once() -> None:
+    assert len(set(ids)) == len(ids)
+    assert len({offer.description for offer in OFFERS}) == len(ids)
+
+
+@pytest.mark.parametrize("offer", OFFERS, ids=ids)
+async def test_a_tool_has_the_arguments_of_its_operation(offer: Offer) -> None:
+    tool = (await listed(writes=True))[offer.name]
+    given = tool.input_schema["properties"]
+    names = dict(offer.renamed)
+    arguments = {argument.name: argument for argument in BY_NAME[offer.operations[0]].arguments}
+    done = {names.get(name, name) for name in given} - {"collection", *offer.own}
+    assert done == arguments.keys() - LEFT_OUT.get(offer.operations[0], set())
+    for name, schema in given.items():
+        argument = arguments.get(names.get(name, name))
+        if argument is None:
+            continue
+        is_needed = name in tool.input_schema.get("required", ())
+        # A question is what tools are about, also where programs may leave it out.
+        assert is_needed == (argument.default is Required) or name in ("query", "question")
+        if not is_needed:
+            default = schema.get("default")
+            # What the library takes where nothing is said is told to a model as a number.
+            known = DEFAULT_TOP_K if name == "top_k" and argument.default is None else argument.default
+            assert (tuple(default) if isinstance(default, list) else default) == known, name
+    assert tool.input_schema["additionalProperties"] is False
+    if "top_k" in given:
+        assert given["top_k"]["maximum"] == MAX_TOP_K
+
+
+@pytest.mark.parametrize("offer", OFFERS, ids=ids)
+async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None:
+    tool = (await listed(writes=True))[offer.name]
+    rights = {BY_NAME[name].rights for name in offer.operations}
+    assert tool.annotations.read_only_hint == (rights == {"read"})
+    assert tool.annotations.destructive_hint is offer.overwrites
+    assert tool.annotations.open_world_hint is False
+    assert 40 < len(tool.description) < 400
+    assert tool.output_schema["properties"]
+    for name, schema in tool.input_schema["properties"].items():
+        assert len(schema["description"]) > 5, name
+
+
+async def test_without_writes_there_are_the_tools_that_read() -> None:
+    reading = {name for name in ids if {BY_NAME[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}}
+    assert (await listed(writes=False)).keys() == reading
+    assert (await listed(writes=True)).keys() == set(ids)

@@ -1,0 +1,24 @@
+"""A document store on a database of its own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # nothing leaves this machine; read when Haystack is imported
+
+from haystack.utils import Secret
+
+from semlex.integrations.haystack import SemlexDocumentStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def document_store(database_url: str) -> Iterator[SemlexDocumentStore]:
+    with closing(SemlexDocumentStore(Secret.from_token(database_url))) as store:
+        yield store

@@ -1,0 +1,92 @@
+"""Haystack's own tests of document stores: all that its store in memory is held to, and none changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from haystack import Document
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.testing.document_store import (
+    CountDocumentsByFilterTest,
+    CountUniqueMetadataByFilterTest,
+    DocumentStoreBaseExtendedTests,
+    GetMetadataFieldMinMaxTest,
+    GetMetadataFieldsInfoTest,
+    GetMetadataFieldUniqueValuesTest,
+    create_filterable_docs,
+)
+from haystack.testing.document_store_async import (
+    CountDocumentsAsyncTest,
+    CountDocumentsByFilterAsyncTest,
+    CountUniqueMetadataByFilterAsyncTest,
+    DeleteAllAsyncTest,
+    DeleteByFilterAsyncTest,
+    DeleteDocumentsAsyncTest,
+    FilterDocumentsAsyncTest,
+    GetMetadataFieldMinMaxAsyncTest,
+    GetMetadataFieldsInfoAsyncTest,
+    GetMetadataFieldUniqueValuesAsyncTest,
+    UpdateByFilterAsyncTest,
+    WriteDocumentsAsyncTest,
+)
+
+from semlex.integrations.haystack import SemlexDocumentStore  # noqa: TC001 - pytest reads annotations of fixtures
+
+
+class FloatEmbeddings:
+    """The suite's documents with embeddings as models make them: float32, as Postgres stores them."""
+
+    @pytest.fixture
+    def filterable_docs(self) -> list[Document]:
+        return [
+            one if one.embedding is None else replace(one, embedding=np.float32(one.embedding).tolist())
+            for one in create_filterable_docs()
+        ]
+
+
+class TestDocumentStore(
+    FloatEmbeddings,
+    CountDocumentsByFilterTest,
+    CountUniqueMetadataByFilterTest,
+    GetMetadataFieldsInfoTest,
+    GetMetadataFieldMinMaxTest,
+    GetMetadataFieldUniqueValuesTest,
+    DocumentStoreBaseExtendedTests,
+):
+    @pytest.fixture
+    def document_store(self, document_store: SemlexDocumentStore) -> SemlexDocumentStore:
+        return document_store
+
+    def test_write_documents(self, document_store: SemlexDocumentStore) -> None:
+        """The one test that the suite leaves to each store: what is done without a policy."""
+        document = Document(content="test doc")
+        assert document_store.write_documents([document]) == 1
+        with pytest.raises(DuplicateDocumentError, match=r"stored already or given twice.*" + document.id):
+            document_store.write_documents([document])
+        assert document_store.filter_documents() == [document]
+
+
+class TestAsyncDocumentStore(
+    FloatEmbeddings,
+    CountDocumentsAsyncTest,
+    CountDocumentsByFilterAsyncTest,
+    CountUniqueMetadataByFilterAsyncTest,
+    DeleteAllAsyncTest,
+    DeleteByFilterAsyncTest,
+    DeleteDocumentsAsyncTest,
+    FilterDocumentsAsyncTest,
+    GetMetadataFieldMinMaxAsyncTest,
+    GetMetadataFieldsInfoAsyncTest,
+    GetMetadataFieldUniqueValuesAsyncTest,
+    UpdateByFilterAsyncTest,
+    WriteDocumentsAsyncTest,
+):
+    async def test_write_documents_async(self, document_store: SemlexDocumentStore) -> None:
+        """As above."""
+        document = Document(content="test doc")
+        assert await document_store.write_documents_async([document]) == 1
+        with pytest.raises(DuplicateDocumentError):
+            await document_store.write_documents_async([document])
+        assert await document_store.filter_documents_async() == [document]

@@ -1,0 +1,108 @@
+"""Nodes and tools of LangGraph, with a checkpointer that serialises what is in the state."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.prompts import PromptTemplate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from pydantic import BaseModel
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.integrations.langgraph import retrieval_node, retrieval_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEXTS = {"rotation": "keys are rotated", "banana": "a banana is yellow"}
+
+
+class State(TypedDict, total=False):
+    question: str
+    documents: list[Document]
+    asked: Annotated[list[str], operator.add]
+
+
+class ModelState(BaseModel):
+    query: str
+    found: list[Document] = []
+
+
+@pytest.fixture
+def collection(database_url: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(database_url, "none") as opened:
+        opened.add_texts(TEXTS.values(), ids=list(TEXTS), metadata=[{"n": 1}, {"n": 2}])
+        yield opened
+
+
+def graph(node: Any, state: Any, saver: InMemorySaver) -> Any:
+    builder = StateGraph(state)
+    builder.add_node("retrieve", node)
+    builder.add_edge(START, "retrieve")
+    builder.add_edge("retrieve", END)
+    return builder.compile(checkpointer=saver)
+
+
+def thread(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+async def test_a_node_s_documents_come_back_from_a_checkpoint(collection: SyncRetriever) -> None:
+    saver = InMemorySaver()
+    node = retrieval_node(collection, k=1, filters={"n": {"$lt": 3}}, mode="keyword")
+    one = graph(node, State, saver).invoke({"question": "yellow banana"}, thread("sync"))
+    other = await graph(node, State, saver).ainvoke({"question": "yellow banana"}, thread("async"))
+    assert one == other
+    [found] = one["documents"]
+    assert (found.id, found.metadata["n"]) == ("banana", 2)
+    assert found.metadata["keyword_score"] > 0
+    for name in ("sync", "async"):  # a graph that was made anew reads what was written
+        stored = graph(node, State, saver).get_state(thread(name)).values
+        assert stored == one
+        assert type(stored["documents"][0]) is Document
+
+
+async def test_a_state_of_another_form_and_a_collection_of_a_loop(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none") as collection:
+        await collection.add_texts(TEXTS.values(), ids=list(TEXTS))
+        node = retrieval_node(collection, question="query", documents="found", details=False)
+        state = await graph(node, ModelState, InMemorySaver()).ainvoke({"query": "keys"}, thread("model"))
+    assert state["found"] == [Document(page_content=TEXTS["rotation"], id="rotation")]
+
+
+def test_a_tool_gives_texts_to_the_model_and_documents_to_the_program(collection: SyncRetriever) -> None:
+    prompt = PromptTemplate.from_template("<{page_content}>")
+    tool = retrieval_tool(collection, "handbook", "Searches the handbook.", k=2, document_prompt=prompt)
+    assert (tool.name, tool.description) == ("handbook", "Searches the handbook.")
+    builder = StateGraph(MessagesState)
+    builder.add_node("tools", ToolNode([tool]))
+    builder.add_edge(START, "tools")
+    app = builder.compile(checkpointer=InMemorySaver())
+    wanted = {"name": "handbook", "args": {"query": "banana"}, "id": "1", "type": "tool_call"}
+    message = app.invoke({"messages": [AIMessage("", tool_calls=[wanted])]}, thread("tool"))["messages"][-1]
+    assert isinstance(message, ToolMessage)
+    assert message.content == "<a banana is yellow>"
+    [document] = message.artifact
+    assert (document.id, document.metadata["n"]) == ("banana", 2)
+    # What a message holds comes back from a checkpoint as plain values.
+    stored = app.get_state(thread("tool")).values["messages"][-1]
+    assert stored.content == message.content
+    assert [Document.model_validate(one) for one in stored.artifact] == [document]
+
+
+def test_hits_of_semlex_in_a_state_have_to_be_allowed(collection: SyncRetriever) -> None:
+    hits = list(collection.search("banana", 1))
+    allowing = JsonPlusSerializer(allowed_msgpack_modules=[("semlex.types.results", "SearchResult")])
+    stored = allowing.dumps_typed(hits)
+    [found] = allowing.loads_typed(stored)
+    assert type(found) is type(hits[0])
+    assert (found.id, found.metadata, found.keyword_score) == ("banana", {"n": 2}, hits[0].keyword_score)
+    [values] = JsonPlusSerializer(allowed_msgpack_modules=None).loads_typed(stored)
+    assert (values["id"], values["metadata"]) == ("banana", {"n": 2})

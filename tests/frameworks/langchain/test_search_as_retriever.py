@@ -1,0 +1,139 @@
+"""The retriever and the document compressor, alone and in chains."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnablePassthrough
+
+from semlex import PostgreSQLRetriever, SyncRetriever, TermOverlapReranker, connect_sync
+from semlex.errors import CollectionNotFoundError, ConfigurationError, ModelError, ModelNotFoundError
+from semlex.integrations.langchain import SemlexReranker, SemlexRetriever
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEXTS = {"rotation": "keys are rotated", "vault": "a vault stores keys", "banana": "a banana is yellow"}
+
+
+@pytest.fixture
+def collection(database_url: str) -> Iterator[SyncRetriever]:
+    with SyncRetriever(database_url, "none", use_reranking=False) as opened:
+        metadata = [{"n": number} for number in range(len(TEXTS))]
+        opened.add_texts(TEXTS.values(), ids=list(TEXTS), metadata=metadata)
+        yield opened
+
+
+def ids(documents: list[Document]) -> list[str | None]:
+    return [one.id for one in documents]
+
+
+def test_a_call_s_options_win_for_that_call(collection: SyncRetriever) -> None:
+    retriever = SemlexRetriever(collection=collection, k=1, filters={"n": {"$lt": 2}}, mode="keyword")
+    assert ids(retriever.invoke("vault keys")) == ["vault"]
+    assert ids(retriever.invoke("vault keys", k=3)) == ["vault", "rotation"]
+    assert ids(retriever.invoke("keys banana", k=3, filters={"n": 2})) == ["banana"]
+    assert ids(retriever.invoke("keys banana", k=3, filters=None)) == ["banana", "rotation", "vault"]
+    assert ids(retriever.invoke("vault keys")) == ["vault"]
+    boosted = SemlexRetriever(collection=collection, search_kwargs={"boost": {"n == 0": 100}})
+    assert ids(boosted.invoke("vault keys"))[0] == "rotation"
+    assert ids(retriever.batch(["vault", "rotated"])[1]) == ["rotation"]
+
+
+def test_metadata_is_the_user_s_unless_details_are_asked_for(collection: SyncRetriever, tmp_path: Path) -> None:
+    assert [one.metadata for one in SemlexRetriever(collection=collection).invoke("banana")] == [{"n": 2}]
+    (tmp_path / "keys.md").write_text("# Keys\n\nA zebra keeps them.\n")
+    collection.index(tmp_path, source="pages")
+    [found] = SemlexRetriever(collection=collection, details=True).invoke("zebra")
+    assert found.metadata["source_document"] == "keys.md"
+    assert found.metadata["keyword_score"] > 0
+    [plain] = SemlexRetriever(collection=collection).invoke("zebra")
+    assert plain.id == found.id
+    assert "keyword_score" not in plain.metadata
+
+
+def test_async_calls_answer_as_the_others(collection: SyncRetriever) -> None:
+    retriever = SemlexRetriever(collection=collection)
+
+    async def several() -> list[list[Document]]:
+        return await retriever.abatch(["keys", "banana", "vault"])
+
+    assert asyncio.run(several()) == retriever.batch(["keys", "banana", "vault"])
+
+
+async def test_a_retriever_of_a_loop(database_url: str) -> None:
+    async with PostgreSQLRetriever(database_url, "none") as collection:
+        await collection.add_texts(TEXTS.values(), ids=list(TEXTS))
+        retriever = SemlexRetriever(collection=collection)
+        assert ids(await retriever.ainvoke("banana")) == ["banana"]
+        with pytest.raises(ConfigurationError, match="connect_sync"):
+            retriever.invoke("banana")
+
+
+class Heard(BaseCallbackHandler):
+    """Notes what LangChain tells of retrievers."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def on_retriever_end(self, documents: Any, **_: Any) -> None:
+        self.told.append(ids(documents))
+
+    def on_retriever_error(self, error: BaseException, **_: Any) -> None:
+        self.told.append(type(error))
+
+
+def test_errors_come_through_and_callbacks_are_told(collection: SyncRetriever, database_url: str) -> None:
+    heard = Heard()
+    chain = {
+        "context": SemlexRetriever(collection=collection),
+        "question": RunnablePassthrough(),
+    } | RunnablePassthrough()
+    assert ids(chain.invoke("banana", {"callbacks": [heard]})["context"]) == ["banana"]
+    with connect_sync(database_url, "none") as client:
+        missing = SemlexRetriever(collection=client.collection("missing", create=False))
+        with pytest.raises(CollectionNotFoundError):
+            missing.invoke("banana", {"callbacks": [heard]})
+    assert heard.told == [["banana"], CollectionNotFoundError]
+    with pytest.raises(ValueError, match="collection must be Collection or SyncCollection"):
+        SemlexRetriever(collection="handbook")
+
+
+DOCUMENTS = [Document(page_content=text, id=one, metadata={"n": 1}) for one, text in TEXTS.items()]
+
+
+def test_a_compressor_orders_and_keeps_its_input() -> None:
+    compressor = SemlexReranker(reranker=TermOverlapReranker(), top_n=2)
+    found = compressor.compress_documents(DOCUMENTS, "vault keys")
+    assert found == [DOCUMENTS[1], DOCUMENTS[0]]
+    assert asyncio.run(compressor.acompress_documents(DOCUMENTS, "vault keys")) == found
+    assert compressor.compress_documents([], "vault keys") == []
+    named = SemlexReranker(reranker="term-overlap", score_key="rerank_score")
+    scored = named.compress_documents(DOCUMENTS, "vault keys")
+    assert [one.metadata["rerank_score"] for one in scored] == pytest.approx([5 / 6, 0.5, 0.0])
+    assert [one.metadata for one in DOCUMENTS] == [{"n": 1}] * 3
+
+
+class Broken:
+    identity = "broken"
+
+    def score(self, query: str, texts: list[str]) -> Any:
+        return np.array([np.nan] * len(texts))
+
+    def close(self) -> None: ...
+
+
+def test_a_compressor_refuses_what_it_cannot_use() -> None:
+    with pytest.raises(ModelError, match="not one finite number"):
+        SemlexReranker(reranker=Broken()).compress_documents(DOCUMENTS, "keys")
+    for wrong in (None, "none", 3, "no-such-reranker"):
+        with pytest.raises((ValueError, ModelNotFoundError), match="reranker"):
+            SemlexReranker(reranker=wrong)
+    with pytest.raises(ValueError, match="top_n"):
+        SemlexReranker(reranker="term-overlap", top_n=0)

@@ -1,0 +1,19 @@
+"""An embedding model of LangChain for tests: texts that share words have like vectors."""
+
+from __future__ import annotations
+
+from langchain_core.embeddings import Embeddings
+
+from semlex.testing import HashEmbedder
+
+
+class WordEmbeddings(Embeddings):
+    def __init__(self, model: str = "words-1", dimensions: int = 32) -> None:
+        self.model = model
+        self._embedder = HashEmbedder(dimensions)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return self._embedder.embed_documents(texts).tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        return self._embedder.embed_query(text).tolist()

@@ -1,0 +1,451 @@
+"""A collection as a vector store of LlamaIndex: nodes in, queries out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from llama_index.core.schema import (
+    Document,
+    ImageNode,
+    IndexNode,
+    MediaResource,
+    Node,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.vector_stores.types import (
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+
+from semlex import Document as SemlexDocument
+from semlex import DocumentRetriever, SyncCollection, SyncRetriever, connect
+from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
+from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from llama_index.core.schema import BaseNode
+
+    from semlex import SyncClient
+
+
+def node(
+    name: str, text: str, embedding: list[float] | None = None, ref: str | None = None, **metadata: Any
+) -> TextNode:
+    made = TextNode(id_=name, text=text, metadata=metadata, embedding=embedding)
+    if ref is not None:
+        made.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=ref)
+    return made
+
+
+def without_embedding(one: BaseNode) -> BaseNode:
+    return one.model_copy(update={"embedding": None})
+
+
+ANIMALS = [
+    node("lion", "a lion hunts in the grass", [1.0, 0.0, 0.0], "cats", kind="cat", year=1999),
+    node("tiger", "a tiger hunts in the jungle", [0.9, 0.1, 0.0], "cats", kind="cat", year=2004),
+    node("cub", "a lion cub sleeps in the grass", [1.0, 0.01, 0.0], "cats", kind="cat"),
+    node("eagle", "an eagle hunts in the sky", [0.0, 1.0, 0.0], "birds", kind="bird", year=2010),
+    node("owl", "an owl sleeps by day", [0.0, 0.0, 1.0], "birds", kind="bird"),
+]
+
+
+@pytest.fixture
+def animals(store: SemlexVectorStore) -> SemlexVectorStore:
+    assert store.add(ANIMALS) == [one.node_id for one in ANIMALS]
+    return store
+
+
+def asked(store: SemlexVectorStore, mode: str = "default", **options: Any) -> list[str]:
+    given = {"query_embedding": [1.0, 0.0, 0.0], "query_str": "lion grass", "similarity_top_k": 3} | options
+    kwargs = given.pop("kwargs", {})
+    result = store.query(VectorStoreQuery(mode=VectorStoreQueryMode(mode), **given), **kwargs)
+    assert result.nodes is not None
+    assert result.similarities is not None
+    assert [one.node_id for one in result.nodes] == result.ids
+    assert len(result.similarities) == len(result.nodes)
+    return list(result.ids or [])
+
+
+def every_kind() -> list[BaseNode]:
+    text = TextNode(
+        id_="text",
+        text="  A text with its spaces. ",
+        metadata={"file": "a.md", "pages": [1, 2], "deep": {"x": None, "y": 1.5}, "a.b": True},
+        excluded_embed_metadata_keys=["file"],
+        excluded_llm_metadata_keys=["pages"],
+        metadata_separator="|",
+        metadata_template="{key}={value}",
+        text_template="{metadata_str} {content}",
+        start_char_idx=3,
+        end_char_idx=29,
+        mimetype="text/markdown",
+    )
+    text.relationships = {
+        NodeRelationship.SOURCE: RelatedNodeInfo(node_id="doc", node_type="4", metadata={"a": 1}, hash="h"),
+        NodeRelationship.NEXT: RelatedNodeInfo(node_id="other"),
+        NodeRelationship.CHILD: [RelatedNodeInfo(node_id="c1"), RelatedNodeInfo(node_id="c2")],
+    }
+    return [
+        text,
+        IndexNode(id_="index", text="a summary", index_id="table-1", obj=TextNode(id_="inner", text="inside")),
+        ImageNode(id_="image", text="a picture of a lion", image_url="http://127.0.0.1/lion.png"),
+        Node(
+            id_="node",
+            text_resource=MediaResource(text="words", mimetype="text/plain"),
+            image_resource=MediaResource(url="http://127.0.0.1/owl.png"),
+        ),
+        Document(id_="document", text="a whole document", metadata={"author": "Ada"}),
+        TextNode(id_="bare", text="nothing but words"),
+    ]
+
+
+def test_nodes_of_every_kind_come_back_equal(store: SemlexVectorStore) -> None:
+    nodes = every_kind()
+    before = [one.model_copy(deep=True) for one in nodes]
+    ids = store.add(nodes)
+    assert nodes == before
+    back = store.get_nodes(ids)
+    assert [type(one) for one in back] == [type(one) for one in nodes]
+    for one, other in zip(back, nodes, strict=True):
+        assert one.model_dump() == other.model_dump(), other.node_id
+    assert back[0].ref_doc_id == "doc"
+    assert isinstance(back[1], IndexNode)
+    assert back[1].obj == TextNode(id_="inner", text="inside")
+
+
+@pytest.mark.parametrize("rest", [1, {"class_name": "Other"}, {}, None])
+def test_what_others_have_stored_is_a_node_with_all_its_metadata(client: SyncClient, rest: Any) -> None:
+    collection = client.collection("nodes")
+    collection.add_texts(["a lion"], ids=["lion"], metadata=[{"_node": rest, "year": 1}])
+    expected = TextNode(id_="lion", text="a lion", metadata={"_node": rest, "year": 1})
+    assert SemlexVectorStore(collection).get_nodes(["lion"]) == [expected]
+
+
+def test_a_node_that_is_found_is_the_one_that_was_added(animals: SemlexVectorStore) -> None:
+    result = animals.query(VectorStoreQuery(query_embedding=[0.0, 0.0, 1.0], similarity_top_k=1))
+    assert result.nodes == [without_embedding(ANIMALS[4])]
+    assert result.similarities == [pytest.approx(1.0)]
+
+
+def test_the_same_id_replaces_unless_it_is_said_otherwise(store: SemlexVectorStore) -> None:
+    store.add([node("a", "old", [1.0, 0.0])])
+    with pytest.raises(DuplicateError):
+        store.add([node("a", "new", [1.0, 0.0])], on_duplicate="fail")
+    store.add([node("a", "skipped", [1.0, 0.0])], on_duplicate="skip")
+    assert [one.get_content() for one in store.get_nodes()] == ["old"]
+    assert store.add([node("a", "first", [1.0, 0.0]), node("b", "b", [1.0, 0.0]), node("a", "new", [0.0, 1.0])]) == [
+        "a",
+        "b",
+        "a",
+    ]
+    assert {one.node_id: one.get_content() for one in store.get_nodes()} == {"a": "new", "b": "b"}
+
+
+def test_what_cannot_be_stored_is_refused_by_name(store: SemlexVectorStore) -> None:
+    class Own(TextNode):
+        pass
+
+    with pytest.raises(
+        ValidationError, match=r"row 1: node must be a node of LlamaIndex's own kinds \(TextNode, .*; got an Own"
+    ):
+        store.add([node("a", "fine"), Own(text="mine")])
+    with pytest.raises(ValidationError, match="without the key _node"):
+        store.add([node("a", "text", _node=1)])
+    with pytest.raises(ValidationError, match="content"):
+        store.add([ImageNode(id_="i", image_url="http://127.0.0.1/x.png")])
+    with pytest.raises(TypeError, match="refresh"):
+        store.add([node("a", "text")], refresh=True)
+    store.add([node("a", "text", [1.0, 0.0])])
+    with pytest.raises(ModelMismatchError):
+        store.add([node("b", "text", [1.0, 0.0, 0.0])])
+    assert [one.node_id for one in store.get_nodes()] == ["a"]
+    with pytest.raises(ConfigurationError, match="collection must be Collection or SyncCollection"):
+        SemlexVectorStore("nodes")  # type: ignore[arg-type]
+
+
+def test_nodes_with_and_without_embeddings_go_in_together(store: SemlexVectorStore) -> None:
+    store.add([node("a", "lion"), node("b", "lion", [1.0, 0.0]), node("c", "tiger")])
+    assert asked(store, query_embedding=[1.0, 0.0], query_str=None) == ["b"]
+    assert set(asked(store, "text_search", query_str="lion")) == {"a", "b"}
+
+
+def test_what_is_refused_of_some_nodes_stores_none(store: SemlexVectorStore) -> None:
+    def refused(*nodes: BaseNode) -> list[tuple[int, str | None, str, str]]:
+        with pytest.raises(ValidationError) as caught:
+            store.add(nodes)
+        return [(one.row, one.id, one.field, one.code) for one in caught.value.errors]
+
+    fine, other = node("a", "good", [1.0, 0.0]), node("c", "good", [0.0, 1.0])
+    assert refused(fine, node("b", "")) == [(1, "b", "content", "too_short")]
+    assert refused(node("x", "text"), fine, node("long", "text", [1.0, 0.0, 0.0]), other) == [
+        (2, "long", "embedding", "wrong_dimension")
+    ]
+    assert refused(fine, node("x", "text"), node("nan", "text", [float("nan"), 0.0])) == [
+        (2, "nan", "embedding", "not_finite")
+    ]
+    assert store.get_nodes() == []
+    with pytest.raises(DuplicateError):
+        store.add([fine, node("x", "text"), fine], on_duplicate="fail")
+    assert store.get_nodes() == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "expected"),
+    [
+        ("default", {}, ["lion", "cub", "tiger"]),
+        ("default", {"query_str": None, "similarity_top_k": 1}, ["lion"]),
+        ("text_search", {"query_embedding": None}, ["lion", "cub"]),
+        ("sparse", {"query_embedding": None, "sparse_top_k": 1}, ["lion"]),
+        ("sparse", {"query_str": "owl eagle sky", "query_embedding": None}, ["eagle", "owl"]),
+        ("hybrid", {"alpha": 1.0}, ["lion", "cub", "tiger"]),
+        ("hybrid", {"alpha": 0.0, "query_str": "owl", "similarity_top_k": 1}, ["owl"]),
+        ("hybrid", {"hybrid_top_k": 2, "sparse_top_k": 4}, ["lion", "cub"]),
+        ("mmr", {"kwargs": {"mmr_threshold": 1.0}}, ["lion", "cub", "tiger"]),
+    ],
+)
+def test_modes(animals: SemlexVectorStore, mode: str, options: dict[str, Any], expected: list[str]) -> None:
+    assert asked(animals, mode, **options) == expected
+
+
+def test_mmr_gives_unlike_nodes(animals: SemlexVectorStore) -> None:
+    found = asked(animals, "mmr", kwargs={"mmr_threshold": 0.3})
+    assert found[0] == "lion"
+    assert set(found[1:]) == {"eagle", "owl"}
+    assert set(asked(animals, "mmr", mmr_threshold=0.3)) == {"lion", "eagle", "owl"}
+    with pytest.raises(ConfigurationError, match="mmr_threshold"):
+        asked(animals, "mmr", kwargs={"mmr_threshold": 2})
+
+
+def test_scores_are_those_of_the_stage_that_ordered(animals: SemlexVectorStore, client: SyncClient) -> None:
+    collection = client.collection("nodes")
+    options: dict[str, Any] = {"query_embedding": [1.0, 0.0, 0.0], "query_str": "lion grass", "similarity_top_k": 5}
+    for mode, name, searched in (
+        ("default", "vector_score", {"vector": [1.0, 0.0, 0.0], "mode": "vector"}),
+        ("sparse", "keyword_score", {"query": "lion grass", "mode": "keyword"}),
+        ("hybrid", "fused_score", {"query": "lion grass", "vector": [1.0, 0.0, 0.0], "mode": "hybrid"}),
+    ):
+        result = animals.query(VectorStoreQuery(mode=VectorStoreQueryMode(mode), **options))
+        hits = collection.search(top_k=5, rerank=False, **searched)
+        assert result.similarities == [getattr(hit, name) for hit in hits], mode
+        assert result.similarities == sorted(result.similarities, reverse=True)
+
+
+def test_semantic_hybrid_reranks(database_url: str, client: SyncClient) -> None:
+    store = SemlexVectorStore(client.collection("nodes"))
+    store.add(ANIMALS)
+    with pytest.raises(ConfigurationError, match="rerank=True needs a reranker"):
+        asked(store, "semantic_hybrid")
+    from semlex import TermOverlapReranker, connect_sync
+
+    with connect_sync(database_url, "none", TermOverlapReranker()) as other:
+        reranked = SemlexVectorStore(other.collection("nodes"))
+        result = reranked.query(
+            VectorStoreQuery(
+                query_embedding=[0.0, 1.0, 0.0],
+                query_str="owl day",
+                mode=VectorStoreQueryMode.SEMANTIC_HYBRID,
+                similarity_top_k=2,
+            )
+        )
+    assert result.ids is not None
+    assert result.ids[0] == "owl"
+    assert all(0 <= score <= 1 for score in result.similarities or [])
+
+
+@pytest.mark.parametrize("mode", ["svm", "logistic_regression", "linear_regression"])
+def test_modes_that_train_a_model_are_refused(animals: SemlexVectorStore, mode: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"cannot train a model for the mode '{mode}'; there are default, "):
+        asked(animals, mode)
+
+
+def test_fields_of_other_stores_are_refused(animals: SemlexVectorStore) -> None:
+    with pytest.raises(ConfigurationError, match="embedding_field"):
+        asked(animals, embedding_field="e")
+    with pytest.raises(ConfigurationError, match="output_fields"):
+        asked(animals, output_fields=["a"])
+
+
+def test_a_query_is_bounded_by_ids_documents_and_filters(animals: SemlexVectorStore) -> None:
+    year = MetadataFilters(filters=[MetadataFilter(key="year", value=2000, operator=FilterOperator.GT)])
+    assert asked(animals, node_ids=["owl", "tiger", "none"]) == ["tiger", "owl"]
+    assert set(asked(animals, doc_ids=["birds"])) == {"eagle", "owl"}
+    assert asked(animals, filters=year) == ["tiger", "eagle"]
+    assert asked(animals, filters=year, doc_ids=["birds"], node_ids=["owl", "eagle"]) == ["eagle"]
+    assert asked(animals, "hybrid", filters=year, doc_ids=["cats"]) == ["tiger"]
+    assert asked(animals, node_ids=[]) == ["lion", "cub", "tiger"]  # so says an index that keeps no list of nodes
+    assert asked(animals, doc_ids=[]) == []
+
+
+def test_nodes_are_read_and_deleted(animals: SemlexVectorStore) -> None:
+    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
+    assert [one.node_id for one in animals.get_nodes(["owl", "none", "lion"])] == ["owl", "lion"]
+    assert [one.node_id for one in animals.get_nodes(["owl", "lion"], cats)] == ["lion"]
+    assert {one.node_id for one in animals.get_nodes(filters=cats)} == {"lion", "tiger", "cub"}
+    animals.delete_nodes(["owl", "lion"], cats)
+    assert {one.node_id for one in animals.get_nodes()} == {"tiger", "cub", "eagle", "owl"}
+    animals.delete_nodes([])
+    animals.delete_nodes(["owl", "none"])
+    animals.delete("cats")
+    animals.delete("none")
+    assert [one.node_id for one in animals.get_nodes()] == ["eagle"]
+    with pytest.raises(ConfigurationError):
+        animals.delete_nodes()
+    animals.clear()
+    assert animals.get_nodes() == []
+    assert asked(animals) == []
+
+
+def test_an_empty_store_finds_nothing(store: SemlexVectorStore) -> None:
+    assert asked(store) == []
+    assert asked(store, "text_search") == []
+    assert asked(store, "hybrid") == []
+    assert asked(store, "mmr") == []
+    store.delete("x")
+    store.clear()
+
+
+async def test_the_asynchronous_twins_do_the_same(store: SemlexVectorStore) -> None:
+    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
+    assert await store.async_add(ANIMALS) == [one.node_id for one in ANIMALS]
+    query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=3)
+    assert (await store.aquery(query)).ids == ["lion", "cub", "tiger"] == store.query(query).ids
+    assert [one.node_id for one in await store.aget_nodes(["owl"])] == ["owl"]
+    await store.adelete_nodes(["owl"])
+    await store.adelete("cats")
+    assert await store.aget_nodes(filters=cats) == []
+    await store.aclear()
+    assert await store.aget_nodes() == []
+
+
+async def test_a_loop_goes_on_while_a_twin_waits(animals: SemlexVectorStore) -> None:
+    """The calls of several tasks overlap, and a task that is cancelled leaves the store as it is."""
+    query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    found = await asyncio.gather(*(animals.aquery(query) for _ in range(5)))
+    assert turns > 5
+    counting.cancel()
+    assert [one.ids for one in found] == [["lion"]] * 5
+    waiting = asyncio.create_task(animals.aquery(query))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (await animals.aquery(query)).ids == ["lion"]
+
+
+async def test_a_collection_of_the_applications_own_loop(database_url: str) -> None:
+    async with connect(database_url, "none") as client:
+        store = SemlexVectorStore(client.collection("nodes"))
+        await store.async_add(ANIMALS[:1])
+        query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
+        assert (await store.aquery(query)).ids == ["lion"]
+        with pytest.raises(ConfigurationError, match="connect_sync"):
+            store.query(query)
+
+
+def test_embeddings_are_stored_as_given(animals: SemlexVectorStore, client: SyncClient) -> None:
+    vectors = client.collection("nodes").vectors(["owl", "none", "tiger"])
+    assert set(vectors) == {"owl", "tiger"}
+    assert np.array_equal(vectors["tiger"], np.float32([0.9, 0.1, 0.0]))
+
+
+def test_documents_of_an_imported_table_are_found_and_deleted(client: SyncClient, tmp_path: Path) -> None:
+    """An import puts what a node was cut out of into `parent_id`, and keeps nothing else of a node."""
+    collection = client.collection("nodes")
+    collection.add_documents(
+        [
+            SemlexDocument("a lion", id="1", parent_id="cats"),
+            SemlexDocument("a tiger", id="2", parent_id="cats"),
+            SemlexDocument("an owl", id="3", parent_id="birds"),
+            SemlexDocument("a whale", id="4"),
+        ],
+        [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.5, 0.5]],
+    )
+    store = SemlexVectorStore(collection)
+    nodes = {one.node_id: one.ref_doc_id for one in store.get_nodes()}
+    assert nodes == {"1": "cats", "2": "cats", "3": "birds", "4": None}
+    assert asked(store, query_embedding=[1.0, 0.0], doc_ids=["cats"]) == ["1", "2"]
+    store.add(store.get_nodes(["1"]))  # as a node from now on
+    store.delete("cats")
+    assert {one.node_id for one in store.get_nodes()} == {"3", "4"}
+    # The part of a chunk of a file is another chunk, no document.
+    (tmp_path / "keys.md").write_text("# Keys\n\n" + "Keys turn. " * 60 + "\n\n## Old\n\n" + "Old keys. " * 60)
+    collection.index(tmp_path, chunk_tokens=64, min_tokens=0)
+    parts = [one for one in collection.list("exists @uri") if one.parent_id]
+    assert parts
+    assert [one.ref_doc_id for one in store.get_nodes([parts[0].id])] == [None]
+    store.delete(str(parts[0].parent_id))
+    assert len(collection.get([one.id for one in parts])) == len(parts)
+
+
+EMPTY: list[Any] = [
+    MetadataFilters(filters=[]),
+    MetadataFilters(filters=[], condition="not"),
+    MetadataFilters(filters=[MetadataFilters(filters=[])]),
+    MetadataFilters(filters=[MetadataFilter(key="kind", value="cat"), MetadataFilters(filters=[])], condition="or"),
+    MetadataFilters(filters=[MetadataFilter(key="kind", value=[], operator=FilterOperator.NIN)]),
+]
+
+
+@pytest.mark.parametrize("nothing", EMPTY)
+def test_nothing_is_deleted_by_a_filter_without_conditions(animals: SemlexVectorStore, nothing: Any) -> None:
+    with pytest.raises(ValidationError, match=r"clear\(\) deletes all nodes"):
+        animals.delete_nodes(filters=nothing)
+    assert len(animals.get_nodes()) == len(ANIMALS)
+    animals.delete_nodes(["lion"], MetadataFilters(filters=[]))
+    assert len(animals.get_nodes()) == len(ANIMALS) - 1
+
+
+def test_chunks_of_files_are_read_by_id_and_filter(animals: SemlexVectorStore, tmp_path: Path) -> None:
+    (tmp_path / "cats.md").write_text("# Cats\n\nA cat sleeps.\n")
+    assert isinstance(animals.client, SyncCollection)
+    animals.client.index(tmp_path)
+    (chunk,) = animals.client.list("exists @uri")
+    here = MetadataFilters(filters=[MetadataFilter(key="@uri", value="cats.md")])
+    cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
+    assert [one.node_id for one in animals.get_nodes(["lion", chunk.id], here)] == [chunk.id]
+    assert [one.node_id for one in animals.get_nodes([chunk.id, "lion"], cats)] == ["lion"]
+    assert animals.get_nodes(["none"], cats) == []
+    assert animals.get_nodes([], cats) == []
+    animals.delete_nodes([chunk.id, "lion"], here)
+    assert len(animals.get_nodes()) == len(ANIMALS)
+
+
+class Bare(DocumentRetriever):
+    """A fallback of a user's, whose documents have no scores."""
+
+    async def search(self, query: str, top_k: int = 5, filters: Any = None) -> list[SemlexDocument]:
+        return [SemlexDocument("from elsewhere", id="own")]
+
+    async def add_documents(self, documents: Any) -> list[str]:
+        raise NotImplementedError
+
+
+async def test_hits_of_a_fallback_may_have_no_score(database_url: str) -> None:
+    with SyncRetriever(database_url, "none", fallback=Bare()) as retriever:
+        assert [(one.node_id, one.score) for one in SemlexRetriever(retriever).retrieve("lion")] == [("own", None)]
+        found = SemlexVectorStore(retriever).query(VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE))
+        assert (found.ids, found.similarities) == (["own"], None)
+        found = await SemlexVectorStore(retriever).aquery(
+            VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE)
+        )
+        assert found.ids == ["own"]

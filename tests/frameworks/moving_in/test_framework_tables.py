@@ -1,0 +1,107 @@
+"""Tables that the libraries themselves make and fill: what they give back is what semlex holds after an import."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from semlex import SyncRetriever
+from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
+from tests.support.foreign_tables import stored_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS, DIMENSIONS = 40, 24
+METADATA: list[dict[str, Any]] = [
+    {},
+    {"source": "a/b.md", "page": 3, "score": 0.1, "draft": False, "none": None},
+    {"tags": ["a", "é", "日本語"], "nested": {"deep": [1, {"k": 1.5}]}},
+    {"large": 2**53 + 1, "tiny": 5e-324, "quote": "'\"\\", "": "an empty key"},
+]
+TABLES: dict[str, dict[str, tuple[str, str]]] = {
+    "langchain_postgres": {
+        "new_docs": ("new_docs", "embedding"),
+        "old docs": ("langchain_pg_embedding", "embedding"),
+    },
+    "llama_index": {"Nodes": ("data_nodes", "embedding"), "halves": ("data_halves", "embedding")},
+    "haystack": {
+        "documents_vector": ("documents_vector", "embedding"),
+        "documents_halfvec": ("documents_halfvec", "embedding"),
+    },
+}
+
+
+def rows(seed: int) -> list[tuple[str, str, dict[str, Any], list[float]]]:
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(ROWS, DIMENSIONS)).astype(np.float32).tolist()
+    return [
+        (
+            str(uuid.UUID(bytes=random.bytes(16))),
+            f"Row {number} is about apples, {'Äpfel' * (number % 3)} and 🍏\n\n\ttabs",
+            METADATA[number % len(METADATA)],
+            vectors[number],
+        )
+        for number in range(ROWS)
+    ]
+
+
+@pytest.mark.parametrize("library", TABLES)
+def test_what_a_library_has_filled_is_kept(database_url: str, tmp_path: Path, library: str) -> None:
+    given = rows(len(library))
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(given), encoding="utf-8")
+    server = conninfo_to_dict(database_url)
+    address = f"{server['user']}@/{server['dbname']}?host={server['host']}&port={server['port']}"
+    done = subprocess.run(
+        [interpreter(library), "-W", "ignore", str(PROGRAMS / f"fill_{library}.py"), address, str(file)],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said.keys() == TABLES[library].keys()
+    for name, documents in said.items():
+        table, column = TABLES[library][name]
+        with SyncRetriever(database_url, "none", None, use_reranking=False, collection="moved") as moved:
+            report = moved.import_table(name)
+            for number in (0, 7):
+                question = np.array(given[number][3], np.float32)
+                assert moved.search(vector=question, mode="vector", top_k=3)[0].id == given[number][0]
+            stored = stored_rows(database_url, "moved")
+            moved.drop_collection()
+        assert (report.written, report.taken) == (ROWS, ROWS)
+        assert report.problems == [] or [problem.id for problem in report.problems] == ["picture", "picture"]
+        told = {one: (text, metadata) for one, text, metadata in documents if text not in (None, "an earlier text")}
+        if library == "langchain_postgres" and name == "new_docs":  # a null of a column, not of JSON, is no key
+            told = {one: (text, _without(metadata, "kind")) for one, (text, metadata) in told.items()}
+        else:
+            assert {one: row[:2] for one, row in stored.items()} == {row[0]: (row[1], row[2]) for row in given}
+        assert len(told) >= ROWS - 2
+        assert told == {one: row[:2] for one, row in stored.items() if one in told}
+        assert {row[0]: row[1] for row in given} == {one: row[0] for one, row in stored.items()}
+        with psycopg.connect(database_url) as connection:
+            vectors = psycopg.sql.SQL("SELECT vector_send({}::vector) FROM {} WHERE {} IS NOT NULL").format(
+                *(psycopg.sql.Identifier(one) for one in (column, table, column))
+            )
+            kept = sorted(row[2] for row in stored.values())
+            assert set(kept) <= {vector for (vector,) in connection.execute(vectors)}
+        if report.vector_type == "vector":
+            head = DIMENSIONS.to_bytes(2, "big") + bytes(2)
+            assert kept == sorted(head + np.array(row[3], np.float32).astype(">f4").tobytes() for row in given)
+        else:
+            assert kept == sorted(
+                DIMENSIONS.to_bytes(2, "big") + bytes(2) + np.array(row[3], np.float16).astype(">f4").tobytes()
+                for row in given
+            )
+
+
+def _without(metadata: dict[str, Any], name: str) -> dict[str, Any]:
+    assert metadata[name] is None
+    return {key: value for key, value in metadata.items() if key != name}

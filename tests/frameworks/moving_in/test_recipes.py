@@ -1,0 +1,79 @@
+"""The recipes of docs/moving-in.md as they stand there: a store is made, the recipe run, its file imported."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from semlex import SyncRetriever
+from tests.frameworks.moving_in.interpreters import PROGRAMS, interpreter
+from tests.support.folders import ROOT
+from tests.support.foreign_tables import stored_rows
+
+if TYPE_CHECKING:
+    from tests.support.shell import Shell
+
+PAGE = (ROOT / "docs" / "moving-in.md").read_text(encoding="utf-8").split("## Recipes", 1)[1]
+RECIPES = dict(re.findall(r"^### (.+?)\n(?:(?!^### )[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))
+[COMMAND] = re.findall(r"^\$ semlex (import rows.*)$", PAGE, re.MULTILINE)
+ROWS, DIMENSIONS = 1_200, 16
+# FAISS alone has texts, and no metadata; in this table of LanceDB's a field is no object.
+KEPT = {"FAISS": (), "LanceDB": ("kind",)}
+
+
+def rows() -> list[tuple[str, str, dict[str, Any], list[float]]]:
+    vectors = np.random.default_rng(5).normal(size=(ROWS, DIMENSIONS)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # so that every measure finds the same neighbours
+    metadata: list[dict[str, Any]] = [
+        {},
+        {"kind": "fruit", "page": 3},
+        {"kind": "Äpfel 🍏", "ratio": 0.1, "draft": True},
+    ]
+    return [
+        (str(10 * number + 1), f"Row {number}\n\tis about 'apples' 🍏", metadata[number % 3], vectors[number].tolist())
+        for number in range(ROWS)
+    ]
+
+
+def test_there_is_a_recipe_for_every_store() -> None:
+    assert list(RECIPES) == ["FAISS", "FAISS of LangChain", "Chroma", "LanceDB", "Qdrant"]
+
+
+@pytest.mark.parametrize("store", RECIPES)
+def test_a_recipe_takes_everything_along(shell: Shell, store: str) -> None:
+    given = rows()
+    (shell.folder / "rows.json").write_text(json.dumps(given), encoding="utf-8")
+    made = _run(shell, str(PROGRAMS / "make_store.py"), store, "rows.json")
+    nearest = json.loads(made)
+    _run(shell, "-c", RECIPES[store])
+    for _ in range(2):  # the second time updates
+        shell(*shlex.split(COMMAND))
+    url = shell.environment["DATABASE_URL"]
+    kept = KEPT.get(store)
+    head = DIMENSIONS.to_bytes(2, "big") + bytes(2)
+    assert stored_rows(url, "articles") == {
+        name: (
+            text,
+            {key: value for key, value in metadata.items() if kept is None or key in kept},
+            head + np.array(vector, np.float32).astype(">f4").tobytes(),
+        )
+        for name, text, metadata, vector in given
+    }
+    with SyncRetriever(url, "none", None, use_reranking=False, collection="articles") as articles:
+        hits = articles.search(vector=np.array(given[0][3], np.float32), mode="vector", top_k=5)
+    assert [hit.id for hit in hits] == nearest
+
+
+def _run(shell: Shell, *arguments: str) -> str:
+    done = subprocess.run(
+        [interpreter("stores"), "-W", "ignore", *arguments],
+        cwd=shell.folder, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout

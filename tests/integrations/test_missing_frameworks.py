@@ -1,0 +1,52 @@
+"""An integration without its framework says what to install; with another fault it hides nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _forget_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] in {"haystack", "llama_index"} or name.startswith("semlex.integrations."):
+            monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(("module", "extra"), [("llama_index", "llama-index"), ("haystack", "haystack")])
+def test_a_missing_framework_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str, extra: str) -> None:
+    monkeypatch.setattr(sys, "meta_path", [Without(module), *sys.meta_path])
+    with pytest.raises(MissingExtraError) as caught:
+        importlib.import_module(f"semlex.integrations.{module}")
+    assert f"pip install 'semlex[{extra}]'" in str(caught.value)
+    assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize("module", ["llama_index", "haystack"])
+def test_a_framework_that_is_broken_says_itself_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
+) -> None:
+    (tmp_path / module).mkdir()
+    (tmp_path / module / "__init__.py").write_text("import something_that_it_needs\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="something_that_it_needs"):
+        importlib.import_module(f"semlex.integrations.{module}")
+
+
+class Without:
+    """Finds no module of a framework, though it were installed."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name.partition(".")[0] == self.module:
+            raise ModuleNotFoundError(name=name)

@@ -1,0 +1,187 @@
+"""The help: panels, examples that can be typed, output options of every command, names in messages, completion."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+
+from semlex.cli.interactive import completion
+from semlex.cli.manual.commands import PLACES
+from semlex.cli.manual.panels import EXAMPLES, PANELS
+from semlex.cli.manual.remedies import WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
+from semlex.cli.manual.suggestions import COMMANDS, OPTIONS
+from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.shell import Shell
+
+
+def test_every_command_has_its_panel_and_its_example() -> None:
+    assert set(EXAMPLES) == set(TREE)
+    assert len(PANELS) == 5
+    assert [one.rich_help_panel for one in MAIN.commands.values()] == [
+        panel for panel, names in PANELS.items() for name in names if " " not in name
+    ]
+
+
+def test_the_list_of_commands_has_the_beginning_of_each_help() -> None:
+    assert list(PLACES) == list(MAIN.commands)
+    for name, place in PLACES.items():
+        command = MAIN.commands[name]
+        assert place.summary == command.help.split("\n\n")[0], name
+        listed = MAIN.get_command(None, name)
+        assert (listed.help, listed.rich_help_panel) == (place.summary, command.rich_help_panel)
+
+
+def test_the_help_shows_panels_in_order_and_ends_with_an_example(shell: Shell) -> None:
+    text = shell("--help").stdout
+    places = [text.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+    for name in ("search", "sources move", "jobs", "eval tune"):
+        lines = shell(*name.split(), "--help").stdout.split("Example:")[-1].split()
+        assert lines == EXAMPLES[name].split()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_can_be_typed(name: str) -> None:
+    words = shlex.split(EXAMPLES[name])[1:]
+    depth = len(name.split())
+    assert words[:depth] == name.split()
+    rest = words[depth:]
+    if name == "eval":
+        name = "eval run"
+    if rest == ["--help"]:
+        assert is_group(TREE[name])
+        return
+    # What options set for a command ends with it.
+    copy_context().run(TREE[name].make_context, name, rest)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_command_has_the_options_of_the_output(name: str) -> None:
+    if name.startswith(("config init", "config trust", "config untrust", "serve token add", "serve token remove")):
+        # They print nothing but what was done.
+        return
+    options = {option for one in RUNNABLE[name].params for option in one.opts}
+    assert "--json" in options
+    if name not in ("config", "config show", "serve token list"):  # its own; --json has its objects
+        assert {"--fields", "--header"} <= options
+
+
+def test_suggestions_lead_to_what_there_is() -> None:
+    options = {option for one in RUNNABLE.values() for param in one.params for option in param.opts}
+    assert set(OPTIONS.values()) <= options
+    assert not COMMANDS.keys() & MAIN.commands.keys()
+    for names in COMMANDS.values():
+        for name in names:
+            assert name.split(" --")[0] in TREE
+
+
+# --- commands in messages -------------------------------------------------------------------------------------------
+
+
+def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path: Path) -> None:
+    text = "semlex sources move a b, semlex delete --source docs; semlex config; semlex indexes; semlex postgres stop"
+    set_server(None, None)  # another test of this process may have noted one
+    assert with_server(text) == text
+    try:
+        set_server(None, tmp_path / "a b")
+        named = f"--data-dir '{tmp_path}/a b'"
+        assert with_server(text) == (
+            f"semlex sources move {named} a b, semlex delete {named} --source docs; semlex config; semlex indexes; "
+            f"semlex postgres stop {named}"
+        )
+        set_server(None, None, "c")
+        assert with_server("semlex embed; semlex drop c; semlex index x --collection d; semlex doctor") == (
+            "semlex embed; semlex drop c; semlex index x --collection d; semlex doctor --collection c"
+        )
+        assert with_server("next page: semlex search --after A") == "next page: semlex search --collection c --after A"
+        set_server("postgresql://u:secret@h/d", None)
+        assert with_server("semlex embed, semlex postgres stop") == "semlex embed --database …, semlex postgres stop"
+    finally:
+        set_server(None, None)
+
+
+@pytest.mark.parametrize("name", sorted(RUNNABLE))
+def test_commands_in_messages_get_only_options_that_they_have(name: str) -> None:
+    options = {option for one in RUNNABLE[name].params for option in one.opts}
+    has = {"--data-dir", "--database"} <= options
+    assert has == (not name.startswith((*WITHOUT_SERVER, "postgres")))
+    takes_collection = has and "--collection" in options
+    assert takes_collection == (has and name not in WITHOUT_COLLECTION)
+
+
+@pytest.mark.slow
+def test_a_remedy_works_as_it_is_printed(shell: Shell) -> None:
+    url = shell.environment.pop("DATABASE_URL")
+    shell.environment["SEMLEX_EMBEDDING_MODEL"] = "none"
+    shell("index", "docs", "-c", "c", "--database", url)
+    (shell.folder / "docs" / "fruit.txt").unlink()
+    note = shell("index", "docs", "-c", "c", "--database", url).stderr
+    command = note.split("until: ")[1].split("\n")[0]
+    assert command == "semlex delete --database … --collection c --source docs --vanished"
+    done = shell(*shlex.split(command.replace("…", shlex.quote(url)))[1:], "--yes")
+    assert "1 chunk deleted" in done.stderr
+
+
+# --- completion -----------------------------------------------------------------------------------------------------
+
+
+def complete(shell: Shell, *words: str) -> list[str]:
+    shell.environment |= {
+        "_SEMLEX_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(("semlex", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    return shell().stdout.split()
+
+
+def test_names_are_completed_from_the_server(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    assert complete(shell, "search", "--collection", "h") == ["handbook"]
+    assert complete(shell, "drop", "hand") == ["handbook"]
+    assert complete(shell, "documents", "--source", "d") == ["docs"]
+    assert complete(shell, "facets", "@ur") == ["@uri"]
+    assert complete(shell, "drop", "x") == []
+
+
+def test_a_server_that_does_not_answer_completes_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.environment["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
+    assert complete(shell, "drop", "h") == []
+    monkeypatch.setattr(completion, "LIMIT_SECONDS", 0.0)
+    monkeypatch.setattr(completion, "_read", lambda *_: time.sleep(5) or ["handbook"])
+    assert complete(shell, "drop", "h") == []
+
+
+def test_an_embedded_server_is_not_started_for_a_key_press(shell: Shell) -> None:
+    del shell.environment["DATABASE_URL"]
+    shell.environment["SEMLEX_DATA_DIR"] = str(shell.folder / "data")
+    assert complete(shell, "drop", "h") == []
+    assert not (shell.folder / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["", *sorted(TREE)])
+def test_a_flag_has_no_value_in_the_help(name: str) -> None:
+    command = TREE[name] if name else MAIN
+    flags = [one for one in command.get_params(typer.Context(command)) if getattr(one, "is_flag", False)]
+    assert "--help" in {option for flag in flags for option in flag.opts}
+    assert [flag.metavar for flag in flags] == [""] * len(flags)
+
+
+@pytest.mark.slow
+def test_no_help_shows_a_kind_of_value_for_flags(shell: Shell) -> None:
+    for name in ("", "search", "jobs", "jobs show", "serve token add"):
+        assert "bool" not in shell(*name.split(), "--help").stdout.lower()
+
+
+@pytest.mark.parametrize("line", ["doctor models --data-dir x", "chunks docs -c c", "serve token list --database x"])
+def test_an_option_of_the_server_is_refused_with_the_reason(shell: Shell, line: str) -> None:
+    told = " ".join(shell(*line.split(), code=2).stderr.split())
+    assert f"semlex {line.rsplit(' -', 1)[0].removesuffix(' docs')} asks no database" in told

@@ -1,0 +1,164 @@
+"""``semlex import TABLE``: what is printed, exit codes, another run, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.support.foreign_tables import COLLECTION, KINDS, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.shell import Shell
+
+WAIT = 60
+ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
+# 120 MB, of which 8 MiB are a part: what is read and written at once is a small share of it.
+MANY = 20_000
+
+
+@pytest.fixture
+def source(shell: Shell) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
+        for layout in ("haystack", "langchain-pgvector"):
+            KINDS[layout].make(connection)
+            KINDS[layout].fill(connection, ROWS)
+        yield connection
+
+
+@pytest.mark.usefixtures("source")
+def test_tables_are_imported_twice_and_searched(shell: Shell) -> None:
+    for _ in range(2):
+        done = shell("import", "haystack_docs", COLLECTION, "-c", "moved")
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert lines[0].startswith("public.haystack_docs (haystack): 6 rows stored, 0 skipped in ")
+        assert lines[1].startswith(
+            "collection 'old docs' of public.langchain_pg_embedding (langchain-pgvector): 6 rows"
+        )
+        assert "--model" in lines[2]
+    found = shell("search", "apple 3", "-c", "moved", "--json").stdout.splitlines()
+    assert json.loads(found[0])["id"] == "r3"
+
+
+def test_a_dry_run_tells_and_makes_nothing(shell: Shell, source: psycopg.Connection[Any]) -> None:
+    KINDS["haystack"].fill(source, [Row("w\x1b[2J", None, "[1,2,3]", {})])
+    done = shell("import", "haystack_docs", "-c", "moved", "--dry-run", code=5)
+    assert done.stdout.splitlines() == [
+        "table     public.haystack_docs, of the layout haystack",
+        "rows      7, of which 1 would be skipped",
+        "vectors   vector, 3 dimensions",
+        "metadata  n",
+    ]
+    assert done.stderr == "would be skipped: row 6 (id 'w\\x1b[2J'): content must be given, and not be None\n"
+    assert shell("collections").stdout == ""
+    assert source.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
+
+
+def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) -> None:
+    wrong = [Row(f"w{number}", None, None, {}) for number in range(20)]
+    KINDS["haystack"].fill(source, wrong)
+    source.execute("UPDATE haystack_docs SET blob_data = 'x' WHERE id = 'r1'")
+    done = shell("import", "haystack_docs", "-c", "moved", code=5)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("public.haystack_docs (haystack): 6 rows stored, 20 skipped in ")
+    assert lines[1] == "skipped: row 5 (id 'w0'): content must be given, and not be None"
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert notes == [
+        "note: skipped in all: 20 content: missing, 20 embedding: missing; --json names the first 40",
+        "note: the column 'blob_data' is not taken; 1 row have something in it",
+    ]
+    [report] = shell("import", "haystack_docs", "-c", "moved", "--json", code=5).stdout.splitlines()
+    report = json.loads(report)
+    assert (report["rows"], report["written"], report["skipped"], len(report["problems"])) == (26, 6, 20, 40)
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "there is no table with vectors and no collection of LangChain named 'nothing'"),
+        (["rows.parquet"], "there is no file rows.parquet"),
+        (["no/such"], "there is no file no/such"),
+        (["docs", "haystack_docs"], "there is no file 'haystack_docs'; where it is a table"),
+        (["haystack_docs", "--from", "qdrant"], "layout must be one of langchain-postgres"),
+        (["docs", "--from", "haystack"], "named 'docs'"),
+        (["docs", "--dry-run"], "--dry-run is for tables"),
+        (["haystack_docs", "--on-duplicate", "maybe"], "on_duplicate must be"),
+        (["haystack_docs", "--source-database", "mysql://me:secret@h/db"], "mysql:// is not PostgreSQL"),
+        (["haystack_docs", "--source-schema", "nowhere"], "schema 'nowhere'"),
+    ],
+)
+def test_mistakes(shell: Shell, arguments: list[str], message: str) -> None:
+    done = shell("import", *arguments, "-c", "moved", code=2)
+    assert message in done.stderr
+    assert "secret" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_another_database(shell: Shell, source: psycopg.Connection[Any]) -> None:
+    url = shell.environment["DATABASE_URL"]
+    source.execute("CREATE DATABASE target_of_a_command TEMPLATE template1")
+    shell.environment["DATABASE_URL"] = make_conninfo(url, dbname="target_of_a_command")
+    try:
+        shell("import", "haystack_docs", "-c", "moved", "--source-database", url)
+        assert '"r3"' in shell("search", "apple 3", "-c", "moved", "--json").stdout
+    finally:
+        source.execute("DROP DATABASE target_of_a_command WITH (FORCE)")
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
+    shell: Shell, source: psycopg.Connection[Any]
+) -> None:
+    source.execute(
+        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || n || repeat(' .', 3000), '[1,2,3]'"
+        " FROM generate_series(1, %s) AS n",
+        [MANY],
+    )
+    arguments = ["import", "haystack_docs", "-c", "moved"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "semlex", *arguments, "--json"],
+        env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        _until(lambda: _stored(source) or process.poll() is not None)
+        # While it waits for us it cannot come to its end.
+        with source.transaction():
+            source.execute("LOCK TABLE semlex.moved_chunk IN SHARE MODE")
+            _until(lambda: source.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() != (0,))
+            os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=WAIT)
+        assert process.returncode == 130
+    assert out == ""
+    assert err.endswith("the same command goes on from there\n")
+    stored = _stored(source)
+    assert 0 < stored < MANY + len(ROWS)
+    busy = "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = "
+    _until(lambda: source.execute(busy + "current_database()").fetchone() == (0,))
+    report = json.loads(shell(*arguments, "--json").stdout)
+    assert (report["rows"], report["written"]) == (MANY + len(ROWS),) * 2
+    assert _stored(source) == MANY + len(ROWS)
+
+
+def _until(condition: Callable[[], object]) -> None:
+    ends = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def _stored(source: psycopg.Connection[Any]) -> int:
+    if source.execute("SELECT to_regclass('semlex.moved_chunk')").fetchone() == (None,):
+        return 0
+    [count] = source.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() or [0]
+    return int(count)

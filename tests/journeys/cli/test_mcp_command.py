@@ -1,0 +1,84 @@
+"""``semlex mcp --print-config``: what is printed starts the server elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp.client import Client as Assistant
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from semlex.server.mcp.client_settings import CLIENTS
+from tests.support.assistants import STATELESS
+
+if TYPE_CHECKING:
+    from tests.support.shell import Shell
+
+
+def parsed(name: str, text: str) -> tuple[str, list[str]]:
+    """Command and arguments, as the assistant of that name reads them."""
+    if name == "codex":
+        found: Any = tomllib.loads(text)["mcp_servers"]["semlex"]
+    elif name == "claude-code":
+        words = shlex.split(text)
+        assert words[:5] == ["claude", "mcp", "add", "semlex", "--"]
+        return words[5], words[6:]
+    else:
+        (servers,) = json.loads(text).values()
+        found = servers["semlex"]
+    return found["command"], found["args"]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_options_are_repeated_with_absolute_paths(shell: Shell, name: str) -> None:
+    given = ["-c", "handbook", "-c", "it's", "--allow-writes", "--allow", "docs", "--role", "a b", "--model", "none"]
+    done = shell("mcp", *given, "--print-config", name)
+    command, arguments = parsed(name, done.stdout)
+    assert command == sys.executable
+    assert arguments[:3] == ["-m", "semlex", "mcp"]
+    options = arguments[3:]
+    assert options[options.index("--allow") + 1] == str(shell.folder / "docs")
+    assert [options[at + 1] for at, word in enumerate(options) if word == "--collection"] == ["handbook", "it's"]
+    assert options[options.index("--role") + 1] == "a b"
+    assert "--allow-writes" in options
+    assert "--http" not in options
+    # The assistant starts it without this environment; an address may hold a password, and is not printed.
+    assert "database_url comes from DATABASE_URL" in done.stderr
+    assert shell.environment["DATABASE_URL"] not in done.stdout + done.stderr
+
+
+def test_a_name_that_is_none_is_refused(shell: Shell) -> None:
+    assert "claude-desktop" in shell("mcp", "--print-config", "nobody", code=2).stderr
+    assert "address" in shell("mcp", "--http", "--print-config", "zed", code=2).stderr
+    assert "--allow-writes" in shell("mcp", "--allow", "docs", code=2).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["legacy", "auto", STATELESS])
+async def test_what_is_printed_serves_the_protocols_own_client(shell: Shell, mode: str) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    url = shell.environment["DATABASE_URL"]
+    done = shell("mcp", "-c", "handbook", "--database", url, "--print-config", "cursor")
+    command, arguments = parsed("cursor", done.stdout)
+    server = StdioServerParameters(command=command, args=arguments, env=shell.environment, cwd=shell.folder.parent)
+    async with Assistant(stdio_client(server), mode=mode) as assistant:
+        found = await assistant.call_tool("search", {"query": "every ninety days"})
+        assert found.structured_content["hits"][0]["path"] == f"{shell.folder}/docs/keys.md:5"
+
+
+def test_a_model_in_a_folder_is_named_by_its_whole_path(shell: Shell) -> None:
+    (shell.folder / "m").mkdir()
+    models = ("--model", "./m", "--reranker", "cross-encoder:./m", "--chat-model", "ollama:x")
+    done = shell("mcp", *models, "--tokenizer", "t.json", "--no-header", "--json", "--print-config", "cursor")
+    _, arguments = parsed("cursor", done.stdout)
+    path = str(shell.folder / "m")
+    expected = {"--model": path, "--reranker": f"cross-encoder:{path}", "--chat-model": "ollama:x"}
+    expected["--tokenizer"] = str(shell.folder / "t.json")
+    options = arguments[3:]
+    assert dict(zip(options[::2], options[1::2], strict=True)) == expected
+    _, arguments = parsed("cursor", shell("mcp", "--model", "Qwen/m", "--print-config", "cursor").stdout)
+    assert arguments[-1] == "Qwen/m"

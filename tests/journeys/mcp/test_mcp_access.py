@@ -1,0 +1,235 @@
+"""What an assistant reaches: tools by rights, collections by name, folders by path; and nothing beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp.client import Client as Assistant
+
+from semlex import Client
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.operations import OPERATIONS, Rights
+from semlex.server.access.rights import ORDER, Caller
+from semlex.server.mcp.access import Access
+from semlex.server.mcp.assembly import mcp_server
+from semlex.server.mcp.table import OFFERS, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RIGHTS = {operation.name: operation.rights for operation in OPERATIONS}
+MODES = ("legacy", "auto")
+SECRET = "The combination of the vault is 4711."  # noqa: S105 - no password
+
+
+def arguments(offer: Offer, collection: str, folder: str, chunk_id: str) -> dict[str, Any]:
+    """A call of a tool that does its work, as far as it may."""
+    found = {
+        "search": {"query": "key"},
+        "get_chunk": {"chunk_id": chunk_id},
+        "get_document": {"document": "keys.md"},
+        "outline": {"document": "keys.md"},
+        "answer_research_question": {"question": "how often is a key rotated?"},
+        "why": {"document": "keys.md", "question": "banana"},
+        "list_collections": {},
+        "collection_stats": {},
+        "list_fields": {"values": True},
+        "job_status": {},
+        "index_folder": {"folder": folder},
+        "optimize_search": {},
+        "reindex_collection": {},
+    }[offer.name]
+    return found if offer.name in ("list_collections", "job_status") else {**found, "collection": collection}
+
+
+@pytest.fixture
+async def tenants(database_url: str, docs: Path, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client with the collections ``handbook`` and ``secret``, and a job of each."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "keys.md").write_text(f"# Keys\n\n{SECRET}\n", encoding="utf-8")
+    async with Client(database_url, "none") as client:
+        for name, folder in (("handbook", docs), ("secret", hidden)):
+            await client.collection(name).index(folder)
+            await client.collection(name).submit("optimize")
+        yield client
+
+
+def state(database_url: str) -> Any:
+    """All that a tool could have changed."""
+    with psycopg.connect(database_url) as connection:
+        tables = ("handbook_document", "secret_document", "handbook_chunk", "secret_chunk", "collection", "job")
+        return [
+            connection.execute(f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}").fetchall()  # noqa: S608
+            for table in tables
+        ] + [
+            connection.execute(f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1").fetchall()  # noqa: S608
+            for name in ("handbook", "secret")
+        ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rights", ORDER)
+@pytest.mark.parametrize("seen", [frozenset({"handbook"}), frozenset(), None], ids=["one", "none", "all"])
+async def test_the_matrix_of_tools_rights_collections_and_folders(
+    tenants: Client, database_url: str, tmp_path: Path, rights: Rights, seen: frozenset[str] | None
+) -> None:
+    docs = tmp_path / "docs"
+    access = Access(seen, rights, (docs,))
+    chunk = {name: (await tenants.collection(name).list(limit=10)) for name in ("handbook", "secret")}
+    async with Assistant(mcp_server(tenants, access)) as assistant:
+        offered = {tool.name for tool in (await assistant.list_tools()).tools}
+        for offer in OFFERS:
+            may = all(ORDER.index(RIGHTS[name]) <= ORDER.index(rights) for name in offer.operations)
+            assert (offer.name in offered) == may
+            for collection in ("handbook", "secret", "nowhere"):
+                for folder in (str(docs), "keys.md", str(tmp_path / "hidden"), "../hidden", "/etc/hosts"):
+                    if folder != str(docs) and offer.name != "index_folder":
+                        continue
+                    sees = access.sees(collection) and (collection != "nowhere" or offer.name == "index_folder")
+                    is_allowed = may and (offer.name in ("list_collections", "job_status") or sees)
+                    if offer.name == "index_folder":
+                        is_allowed &= folder in (str(docs), "keys.md")
+                    ids = [one.id for one in chunk.get(collection, []) if one.source_document == "keys.md"]
+                    before = state(database_url)
+                    call = arguments(offer, collection, folder, (ids or ["none"])[0])
+                    found = await assistant.call_tool(offer.name, call)
+                    assert found.is_error is not is_allowed, (offer.name, call, found.content)
+                    if is_allowed and collection == "nowhere" and offer.name == "index_folder":
+                        await tenants.drop("nowhere")
+                    told = json.dumps([one.model_dump() for one in found.content]) + json.dumps(
+                        found.structured_content
+                    )
+                    if not is_allowed or offer.reads_only:
+                        assert state(database_url) == before
+                    if not access.sees("secret"):
+                        assert SECRET not in told
+                        assert "secret" not in told.replace(f"'{collection}'", "")
+        if seen is not None and rights == "admin":
+            assert {one.name for one in await tenants.collections()} == {"handbook", "secret"}  # none was made
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_resources_have_the_same_bounds(tenants: Client, mode: str) -> None:
+    (hidden, *_) = await tenants.collection("secret").list(limit=10)
+    (shown, *_) = await tenants.collection("handbook").list(limit=10)
+    async with Assistant(mcp_server(tenants, Access.of(["handbook"])), mode=mode) as assistant:
+        templates = (await assistant.list_resource_templates()).resource_templates
+        assert {one.uri_template for one in templates} == {
+            "chunk://{collection}/{chunk_id}", "document://{collection}/{+document}"
+        }  # fmt: skip
+        read = await assistant.read_resource(f"chunk://handbook/{shown.id}")
+        assert shown.content.splitlines()[-1] in read.contents[0].text
+        read = await assistant.read_resource("document://handbook/docs:%20keys.md")
+        assert "Rotate a key" in read.contents[0].text
+        refused = [
+            f"chunk://secret/{hidden.id}", "document://secret/keys.md", "document://handbook//etc/passwd",
+            "document://handbook/../../../../etc/passwd", "document://handbook/%2e%2e/hidden/keys.md",
+            "chunk://handbook/none", "chunk://Handbook/x", "chunk://handbook;drop/x", "file:///etc/passwd",
+        ]  # fmt: skip
+        for uri in refused:
+            with pytest.raises(Exception, match=r"no |not |Unknown") as error:
+                await assistant.read_resource(uri)
+            assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(("rights", "collections"), [("read", None), ("admin", {"handbook"}), ("write", set())])
+def test_rights_of_a_caller_only_narrow(rights: Rights, collections: set[str] | None) -> None:
+    caller = Caller("somebody", rights, None if collections is None else frozenset(collections))
+    for own in (None, frozenset({"handbook", "other"}), frozenset({"other"})):
+        for most in ORDER:
+            narrowed = Access(own, most).narrowed(caller)
+            assert ORDER.index(narrowed.rights) == min(ORDER.index(most), ORDER.index(rights))
+            for name in ("handbook", "other", "secret"):
+                both = Access(own).sees(name) and (caller.collections is None or name in caller.collections)
+                assert narrowed.sees(name) == both
+
+
+async def test_files_that_are_no_documents_leave_no_trace(client: Client, docs: Path, tmp_path: Path) -> None:
+    """Whether a file is there or not: the answer is the same."""
+    (tmp_path / "file-a.md").write_text("nobody indexed this", encoding="utf-8")
+    async with Assistant(mcp_server(client, Access.of(["handbook"]))) as assistant:
+        for tool, more in (("get_document", {}), ("outline", {}), ("why", {"question": "key"})):
+            for pattern in (str(tmp_path / "{}.md"), "../{}.md", "docs/../../{}.md", "docs: ../{}.md"):
+                told = []
+                for name in ("file-a", "file-b"):
+                    call = {"document": pattern.format(name), "collection": "handbook", **more}
+                    found = await assistant.call_tool(tool, call)
+                    assert found.is_error == (tool != "why"), (tool, call)
+                    # What is quoted stands between marks that are drawn anew.
+                    told.append(re.sub(r"[0-9a-f]{16}", "", found.content[0].text.replace(name, "…")))
+                assert told[0] == told[1]
+        keys = await assistant.call_tool("get_document", {"document": f"{docs}/keys.md", "collection": "handbook"})
+        assert not keys.is_error
+
+
+def outside(tmp_path: Path) -> tuple[Access, Path]:
+    root, beside = tmp_path / "root", tmp_path / "root-beside"
+    (root / "inner").mkdir(parents=True)
+    beside.mkdir()
+    for folder in (root, root / "inner", beside):
+        (folder / "a.md").write_text("text", encoding="utf-8")
+    (root / "link").symlink_to(beside)
+    (root / "self").symlink_to(root / "inner")
+    return Access.of(writes=True, folders=[root]), root
+
+
+def test_folders_are_reached_below_the_roots_alone(tmp_path: Path) -> None:
+    access, root = outside(tmp_path)
+    allowed = [
+        str(root), ".", "inner", "inner/a.md", f"{root}/inner/../a.md", "inner/../inner", "self", "inner/.."
+    ]  # fmt: skip
+    refused = [
+        "..", "../root-beside", str(tmp_path), f"{root}-beside", f"{root}-beside/a.md", "link", "link/a.md",
+        f"{root}/link", f"{root}/../root-beside", "/", "/etc", "/etc/hosts", "/proc/self/environ", "none", "inner/none",
+        "a.md\0", "\0", "", " ", "~", "~root", "inner/../../root-beside/a.md", "//etc/hosts", "file:///etc/hosts",
+        "%2e%2e/root-beside", "..\\root-beside", "/dev/stdin", "a" * 5000,
+    ]  # fmt: skip
+    for given_path in allowed:
+        assert access.folder(given_path).is_relative_to(root), given_path
+    for given_path in refused:
+        with pytest.raises(ConfigurationError, match="nothing below the folders"):
+            access.folder(given_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(parts=st.lists(st.sampled_from(["..", ".", "inner", "link", "self", "a.md", "/", "~", "none", ""]), max_size=8))
+def test_no_path_leads_out_of_the_roots(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
+    access, root = outside(tmp_path_factory.mktemp("roots"))
+    try:
+        found = access.folder("/".join(parts))
+    except ConfigurationError:
+        return
+    assert found == Path(os.path.realpath(found))
+    assert found.is_relative_to(root)
+
+
+@pytest.mark.parametrize(
+    ("given_access", "error"),
+    [
+        ({"folders": ["."]}, ConfigurationError),
+        ({"writes": True, "folders": ["no-such-folder"]}, ConfigurationError),
+        ({"collections": ["No Such"]}, (ConfigurationError, ValidationError)),
+        ({"collections": [3]}, ConfigurationError),
+    ],
+)
+def test_what_cannot_be_allowed_is_refused_at_once(given_access: dict[str, Any], error: Any) -> None:
+    with pytest.raises(error):
+        Access.of(**given_access)
+
+
+def test_who_may_ask_is_known_without_the_other_server() -> None:
+    """The extra ``mcp`` brings no FastAPI."""
+    names = "semlex.server.mcp.http", "semlex.server.access.watched_tokens", "semlex.server.access.rights"
+    code = f"import sys; sys.modules['fastapi'] = None; import {', '.join(names)}"
+    subprocess.run([sys.executable, "-c", code], check=True)

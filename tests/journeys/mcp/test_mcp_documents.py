@@ -1,0 +1,184 @@
+"""Documents that try to steer an assistant: what tools show of them is data, and is marked so."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp.client import Client as Assistant
+
+from semlex import Document
+from semlex.chat.untrusted import UNSEEN
+from semlex.server.mcp.access import Access
+from semlex.server.mcp.assembly import INSTRUCTIONS, mcp_server
+from semlex.server.mcp.presentation import MAX_RESULT, MAX_TEXT, MAX_TITLES
+from tests.support.injections import PATTERNS, name_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex import Client
+
+MARK = re.compile(r"<<< ([0-9a-f]{16})$", re.MULTILINE)
+
+
+def texts(value: Any) -> list[str]:
+    """Every text of a result, keys included."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for key, item in value.items() for text in (key, *texts(item))]
+    return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+
+
+def outside_of_quotes(text: str) -> str:
+    """What is left of a text when every quote is taken out, by the mark that the text itself has drawn."""
+    head = re.search(r"<<< ([0-9a-f]{16}) and >>> \1 is quoted", text)
+    assert head, text
+    mark = head[1]
+    lines, is_quoted, rest = text.split("\n"), False, []
+    for line in lines:
+        if line == f"<<< {mark}":
+            assert not is_quoted
+            is_quoted = True
+        elif line == f">>> {mark}":
+            assert is_quoted
+            is_quoted = False
+        elif not is_quoted:
+            rest.append(line)
+    assert not is_quoted
+    return "\n".join(rest)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path, pattern: str) -> None:
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    (folder / "text.md").write_text(f"# Otters\n\nAn otter swims.\n\n{pattern}\n", encoding="utf-8")
+    (folder / "title.md").write_text(f"# otter {pattern}\n\nAnother otter.\n", encoding="utf-8")
+    (folder / f"{name_of(pattern)}.md").write_text("The otter by another name.\n", encoding="utf-8")
+    collection = client.collection("hostile")
+    await collection.index(folder, on_bad_text="repair")
+    named = {"note": pattern, "deep": {"list": [pattern]}, "source_document": pattern}
+    await collection.add_documents([Document(f"otter {pattern}", named, id="named")])
+    server = mcp_server(client, Access.of(["hostile"]))
+    assert "data" in INSTRUCTIONS
+    async with Assistant(server) as assistant:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("search", {"query": "otter", "top_k": 20}),
+            ("answer_research_question", {"question": "where does an otter swim?"}),
+            ("list_fields", {"values": True}),
+            ("get_document", {"document": "text.md"}),
+            ("outline", {"document": "title.md"}),
+            ("why", {"document": "text.md", "question": "otter"}),
+            ("get_chunk", {"chunk_id": "named"}),
+        ]
+        marks = []
+        for name, arguments in calls:
+            found = await assistant.call_tool(name, arguments)
+            assert not found.is_error, (name, found.content)
+            told = found.content[0].text
+            rest = outside_of_quotes(told)
+            marks += [told.split("<<< ", 1)[1][:16]]
+            for line in pattern.split("\n"):
+                assert not line.strip() or line not in rest.split("\n"), name
+            for text in (told, *texts(found.structured_content)):
+                assert not UNSEEN.search(text), (name, text)
+            notice = found.structured_content["notice"]
+            assert "data" in notice
+            assert json.dumps(found.structured_content)
+        assert len(set(marks)) == len(marks)
+        hits = (await assistant.call_tool("search", {"query": "otter", "top_k": 20})).structured_content["hits"]
+        assert len(hits) >= 4
+        for hit in hits:
+            read = await assistant.read_resource(hit["uri"])
+            outside_of_quotes(read.contents[0].text)
+            assert not UNSEEN.search(read.contents[0].text)
+
+
+async def test_results_are_bounded_and_say_so(client: Client) -> None:
+    collection = client.collection("long")
+    text = "otter " * 5_000
+    await collection.add_documents([Document(f"{number} {text}", id=f"long-{number}") for number in range(30)])
+    async with Assistant(mcp_server(client, Access.of(["long"]))) as assistant:
+        found = await assistant.call_tool("search", {"query": "otter", "top_k": 30})
+        hits = found.structured_content["hits"]
+        assert len(hits) == 30
+        assert all(hit["cut"] for hit in hits)
+        assert all(len(hit["text"]) <= MAX_TEXT for hit in hits)
+        assert sum(len(hit["text"]) for hit in hits) <= MAX_RESULT
+        assert found.content[0].text.count("(cut here)") == 30
+        whole, start = "", 0
+        while start is not None:
+            call = {"chunk_id": hits[0]["chunk_id"], "start": start}
+            part = (await assistant.call_tool("get_chunk", call)).structured_content
+            whole, start = whole + part["chunk"]["text"], part["next_start"]
+        assert whole == f"{hits[0]['chunk_id'].removeprefix('long-')} {text}"
+        whole, start = "", 0
+        while start is not None:
+            call = {"document": "long-7", "start": start}
+            part = (await assistant.call_tool("get_document", call)).structured_content
+            whole, start = whole + part["text"], part["next_start"]
+        assert whole.strip() == f"7 {text}".strip()
+
+
+async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tmp_path: Path) -> None:
+    """Neither headings nor names of files, ids, or what a loader says of a file."""
+    folder = tmp_path / "docs"
+    (folder / "canary-folder").mkdir(parents=True)
+    text = "# Canary-title\n\n## Canary-section\n\nAn otter of the canary-text swims.\n"
+    (folder / "canary-folder" / "canary-file.md").write_text(text, encoding="utf-8")
+    (folder / "canary-file.md").write_text(text, encoding="utf-8")
+    (folder / "canary-bad.pdf").write_bytes(b"no such thing")
+    server = mcp_server(client, Access.of(["hostile"], writes=True, folders=[folder]))
+    async with Assistant(server) as assistant:
+        failed = await assistant.call_tool("index_folder", {"folder": ".", "collection": "hostile"})
+        assert failed.structured_content["problems"]
+        await client.collection("hostile").add_documents([Document("A canary-text otter", id="canary-id")])
+        hits = (await assistant.call_tool("search", {"query": "otter"})).structured_content["hits"]
+        of_file = next(hit for hit in hits if hit["path"])
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("search", {"query": "otter"}),
+            ("answer_research_question", {"question": "where does an otter swim?"}),
+            ("get_chunk", {"chunk_id": of_file["chunk_id"]}),
+            ("get_chunk", {"chunk_id": "canary-id"}),
+            ("get_document", {"document": f"{folder}/canary-file.md"}),
+            ("outline", {"document": f"{folder}/canary-file.md"}),
+            ("why", {"document": f"{folder}/canary-file.md", "question": "otter"}),
+            ("get_document", {"document": "canary-fil"}),
+            ("get_document", {"document": "canary-file.md"}),
+        ]
+        told = [failed.content[0].text]
+        told += [(await assistant.call_tool(name, arguments)).content[0].text for name, arguments in calls]
+        told += [(await assistant.read_resource(hit["uri"])).contents[0].text for hit in hits]
+        for text in told:
+            assert "canary" in text.lower()
+            assert "canary" not in outside_of_quotes(text).lower(), text
+
+
+async def test_names_titles_and_metadata_count_as_well(client: Client) -> None:
+    collection = client.collection("titled")
+    titles = "".join(f"{'#' * min(level + 1, 6)} {'Title ' * 40}{level}\n\n" for level in range(6))
+    metadata = {"note": "n" * 950}
+    documents = [
+        Document(f"{titles}otter {number} {'swims ' * 100}", metadata, id=f"{number:03}-{'é' * 250}")
+        for number in range(60)
+    ]
+    await collection.add_documents(documents)
+    async with Assistant(mcp_server(client, Access.of(["titled"]))) as assistant:
+        found = (await assistant.call_tool("search", {"query": "otter swims", "top_k": 50})).structured_content
+        hits = found["hits"]
+        words = ("chunk_id", "uri", "path", "document", "headings", "text")
+        shown = sum(len(text) for hit in hits for name in words for text in texts(hit[name] or ""))
+        shown += sum(len(json.dumps(hit["metadata"], ensure_ascii=False)) for hit in hits if hit["metadata"])
+        assert MAX_RESULT * 0.5 < shown <= MAX_RESULT
+        assert 1 < len(hits) < 50
+        assert [warning for warning in found["warnings"] if warning.startswith(f"{50 - len(hits)} more hits")]
+        assert not hits[-1]["metadata"]
+        few = (await assistant.call_tool("search", {"query": "otter swims", "top_k": 5})).structured_content["hits"]
+        assert [hit["metadata"] for hit in few] == [metadata] * 5
+        assert all(hit["text"] and len(hit["headings"]) <= MAX_TITLES for hit in few)
+        read = (await assistant.call_tool("get_document", {"document": hits[0]["chunk_id"]})).structured_content
+        assert sum(map(len, (*texts(read), ""))) <= MAX_RESULT + 1_000  # the notice is ours

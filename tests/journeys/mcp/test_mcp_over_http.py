@@ -1,0 +1,221 @@
+"""Streamable HTTP: who may ask, under which names, within which limits; and with the protocol's own client."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from itertools import product
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+from mcp.client import Client as Assistant
+from starlette.applications import Starlette
+
+from semlex.errors import ConfigurationError
+from semlex.server.access.addresses import is_loopback
+from semlex.server.access.rights import Caller
+from semlex.server.mcp.access import Access
+from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
+from semlex.server.mcp.table import OFFERS
+from tests.support.assistants import STATELESS, Posted, initialize, request, served
+
+if TYPE_CHECKING:
+    from semlex import Client
+    from tests.support.shell import Shell
+
+SEARCH = {"query": "every ninety days", "collection": "handbook"}
+MODES = ("legacy", "auto", STATELESS)
+
+
+TOKENS = {
+    "reader-token": Caller("reader", "read", frozenset({"handbook"})),
+    "writer-token": Caller("writer", "write"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_protocols_own_client(client: Client, mode: str) -> None:
+    async with served(mcp_app(client, Access.of(["handbook"]))) as address, Assistant(address, mode=mode) as assistant:
+        assert {tool.name for tool in (await assistant.list_tools()).tools} == {
+            offer.name for offer in OFFERS if offer.reads_only
+        }
+        found = await assistant.call_tool("search", SEARCH)
+        hit = found.structured_content["hits"][0]
+        assert hit["path"].endswith("keys.md:5")
+        assert "ninety days" in (await assistant.read_resource(hit["uri"])).contents[0].text
+        assert (await assistant.call_tool("search", {"query": "key", "collection": "other"})).is_error
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_progress_is_told_while_files_are_read(client: Client, docs: object, mode: str) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        assert total is None
+        told.append((progress, message))
+
+    access = Access.of(writes=True, folders=[str(docs)])
+    async with served(mcp_app(client, access)) as address, Assistant(address, mode=mode) as assistant:
+        call = {"folder": ".", "collection": "fresh"}
+        found = await assistant.call_tool("index_folder", call, progress_callback=tell)
+        assert found.structured_content["added"] == 2
+        again = await assistant.call_tool("index_folder", call)
+        assert (again.structured_content["added"], again.structured_content["unchanged"]) == (0, 2)
+        later = await assistant.call_tool("index_folder", {**call, "background": True})
+        job = later.structured_content["job_id"]
+        (status,) = (await assistant.call_tool("job_status", {"job_id": job})).structured_content["jobs"]
+        assert (status["state"], status["kind"], status["collection"]) == ("queued", "index", "fresh")
+    assert told
+    assert [number for number, _ in told] == sorted({number for number, _ in told})
+    assert all(re.fullmatch(r"[a-z ]+: [\d,]+( of [\d,]+)? \w+", message or "") for _, message in told)
+
+
+async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
+    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+        port = httpx2.URL(address).port
+        hosts = {
+            f"127.0.0.1:{port}": True, f"localhost:{port}": True, f"[::1]:{port}": True, "127.0.0.1": True,
+            "evil.example": False, f"evil.example:{port}": False, f"127.0.0.1.evil.example:{port}": False, "": False,
+            f"localhost.evil.example:{port}": False, f"xn--lcalhost-95c:{port}": False, f"0.0.0.0:{port}": False,
+            f"evil.example@127.0.0.1:{port}": False,
+        }  # fmt: skip
+        origins = {
+            None: True, f"http://127.0.0.1:{port}": True, f"http://localhost:{port}": True, "null": False,
+            "http://evil.example": False, f"http://127.0.0.1.evil.example:{port}": False, "file://": False,
+            f"http://localhost.evil.example:{port}": False, "chrome-extension://abc": False,
+        }  # fmt: skip
+        for (host, host_known), (origin, origin_known) in product(hosts.items(), origins.items()):
+            for revision in ("2025-11-25", STATELESS):
+                posted = Posted(http, address, revision)
+                method = "initialize" if revision != STATELESS else "server/discover"
+                params = initialize(revision) if revision != STATELESS else None
+                headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+                answer = await posted.post(request(1, method, params, revision=revision), **headers)
+                is_answered = answer.status_code == 200
+                assert is_answered == (host_known and origin_known), (host, origin, answer.status_code)
+                assert is_answered or answer.status_code in (400, 403, 421)
+
+
+async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
+    asked: list[str] = []
+
+    def find(token: str) -> Caller | None:
+        asked.append(token)
+        return TOKENS.get(token)
+
+    app = mcp_app(client, Access.of(writes=True), find_caller=find)
+    async with served(app) as address, httpx2.AsyncClient() as http:
+        for revision in ("2025-11-25", STATELESS):
+            for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic reader-token"},
+                           {"Authorization": "Bearer"}, {"X-Token": "reader-token"}):  # fmt: skip
+                posted = Posted(http, address, revision)
+                frame = request(1, "tools/call", {"name": "search", "arguments": SEARCH}, revision=revision)
+                answer = await posted.post(frame, **header)
+                assert answer.status_code == 401
+                assert "ninety" not in answer.text
+            reader = Posted(http, address, revision)
+            reader.headers["Authorization"] = "Bearer reader-token"
+            await reader.begin()
+            names = {tool["name"] for tool in (await reader.ask(1, "tools/list"))["result"]["tools"]}
+            assert names == {offer.name for offer in OFFERS if offer.reads_only}
+            for arguments, is_refused in ((SEARCH, False), ({**SEARCH, "collection": "other"}, True)):
+                found = await reader.ask(2, "tools/call", {"name": "search", "arguments": arguments})
+                assert found["result"].get("isError", False) == is_refused
+            writer = Posted(http, address, revision)
+            writer.headers["Authorization"] = "Bearer writer-token"
+            await writer.begin()
+            names = {tool["name"] for tool in (await writer.ask(1, "tools/list"))["result"]["tools"]}
+            assert "index_folder" in names
+            assert "reindex_collection" not in names
+            if revision != STATELESS:
+                stolen = Posted(http, address, revision)
+                stolen.headers |= writer.headers | {"Authorization": "Bearer reader-token"}
+                refused = await stolen.post(request(3, "tools/list", revision=revision))
+                assert refused.status_code in (403, 404)
+    assert "reader-token" in asked
+
+
+async def test_bodies_are_bounded_and_noise_is_refused(client: Client) -> None:
+    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+        for revision in ("2025-11-25", STATELESS):
+            posted = Posted(http, address, revision)
+            await posted.begin()
+            more = {"MCP-Protocol-Version": STATELESS} if revision == STATELESS else {}
+            large = b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"x" * MAX_BODY_BYTES + b'"}'
+            assert (await posted.post(large, **more)).status_code == 413
+            for noise in (b"", b"garbage", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc": "2.0"}'):
+                answer = await posted.post(noise, **more)
+                assert 400 <= answer.status_code < 500, (revision, noise[:20], answer.status_code)
+            wrong = await posted.post(request(1, "tools/list", revision=revision), **{"Content-Type": "text/plain"})
+            assert wrong.status_code in (400, 415)
+            tools = await posted.ask(2, "tools/list")
+            assert tools["result"]["tools"]
+
+
+async def test_a_session_that_nobody_has_opened_is_none(client: Client) -> None:
+    async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
+        posted = Posted(http, address, "2025-11-25")
+        posted.headers |= {"Mcp-Session-Id": "0" * 32, "MCP-Protocol-Version": "2025-11-25"}
+        answer = await posted.post(request(1, "tools/list", revision="2025-11-25"))
+        assert answer.status_code == 404
+
+
+async def test_another_application_takes_the_routes(client: Client) -> None:
+    """As the HTTP server does: it finds out who asks, and the client may be replaced."""
+    caller = Caller("", "read", frozenset({"handbook"}))
+    app = mcp_app(lambda: nullcontext(client), Access.of(writes=True), caller_of=lambda _: caller)
+    outer = Starlette(routes=app.routes, lifespan=lambda _: app.router.lifespan_context(app))
+    async with served(outer) as address, Assistant(address) as assistant:
+        assert not (await assistant.call_tool("search", SEARCH)).is_error
+        assert (await assistant.call_tool("search", {**SEARCH, "collection": "other"})).is_error
+        assert (await assistant.call_tool("optimize_search", {"collection": "handbook"})).is_error
+
+
+def test_without_tokens_only_this_machine_is_served() -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", "127.0.0.1.example.org", ""):  # noqa: S104
+        assert not is_loopback(host)
+        with pytest.raises(ConfigurationError, match="tokens"):
+            listening_socket(host, 0, has_tokens=False)
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        assert is_loopback(host)
+    taken = listening_socket("127.0.0.1", 0, has_tokens=False)
+    with taken, pytest.raises(ConfigurationError, match="--port"):
+        listening_socket("127.0.0.1", taken.getsockname()[1], has_tokens=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_the_command_serves_until_a_signal(shell: Shell, number: int, code: int) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    with subprocess.Popen(  # noqa: ASYNC220 - it is short
+        [sys.executable, "-m", "semlex", "mcp", "--http", "--port", "0", "-c", "handbook"],
+        env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert process.stdout is not None
+        try:
+            line = process.stderr.readline()
+            address = re.search(r"http://127.0.0.1:\d+/mcp", line)
+            assert address, line
+            async with Assistant(address[0]) as assistant:
+                found = await assistant.call_tool("search", {"query": "every ninety days"})
+                assert found.structured_content["hits"][0]["path"].endswith("keys.md:5")
+            process.send_signal(number)
+            assert process.wait(60) == code
+            assert process.stdout.read() == ""
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
+
+
+def test_the_command_refuses_what_would_be_open_to_others(shell: Shell) -> None:
+    done = shell("mcp", "--http", "--host", "0.0.0.0", code=2)  # noqa: S104
+    assert "127.0.0.1" in done.stderr
+    assert shell("mcp", "--port", "80", code=2).stderr.startswith(
+        "error: --host, --port, --allow-host and --token-file are"
+    )
+    assert done.stdout == ""

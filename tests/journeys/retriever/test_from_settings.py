@@ -1,0 +1,243 @@
+"""Retrievers as settings say: which one, and how its searches begin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import semlex
+from semlex import (
+    JSONKBRetriever,
+    PostgreSQLRetriever,
+    SearchDefaults,
+    SearchQuery,
+    SyncJSONKBRetriever,
+    SyncRetriever,
+)
+from semlex.errors import ConfigurationError, ReadOnlyError, SemlexError
+from semlex.search.fusion import FusionMethod
+from semlex.settings.table import NAMED
+from semlex.settings.values import Settings
+from semlex.testing import HashEmbedder
+from semlex.types.results import SearchMode
+from semlex.types.routes import RouteBy
+from tests.support.settings_forms import world
+from tests.support.shell import run_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEXTS = [f"note {number} about {'lions' if number % 2 else 'bears'} and keys" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def knowledge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("knowledge")
+    entries = [{"id": f"k{number}", "text": f"whales, entry {number}"} for number in range(9)]
+    (folder / "sea.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def filled(database_url: str) -> str:
+    with SyncRetriever(database_url, "static", collection="notes", use_reranking=False) as retriever:
+        retriever.add_texts(TEXTS)
+    return database_url
+
+
+@pytest.fixture
+def settled() -> Iterator[Path]:
+    with world() as folder:
+        yield folder
+
+
+def sync(**settings: Any) -> SyncRetriever:
+    made = semlex.from_settings_sync(**settings)
+    assert isinstance(made, SyncRetriever)
+    return made
+
+
+@pytest.mark.slow
+def test_the_eight_variables(filled: str, settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "DB_URL": filled,
+        "EMBEDDING_MODEL": "static",
+        "EMBEDDING_DIMS": "256",
+        "CHUNK_SIZE": "100",
+        "CHUNK_OVERLAP": "10",
+        "SIMILARITY_THRESHOLD": "-0.9",
+        "TOP_K": "7",
+        "HYBRID_WEIGHT": "0",
+        "ENABLED": "true",
+    }.items():
+        monkeypatch.setenv(f"RAG_{name}", value)
+    with sync(collection="notes") as retriever:
+        hits = retriever.search("lions")
+        assert len(hits) == 7
+        # With weight 0 the order is that of the words.
+        words = retriever.search("lions", mode="keyword")
+        assert [hit.keyword_score for hit in hits] == [hit.keyword_score for hit in words]
+        assert words.warnings == [
+            "min_similarity=-0.9, the default here, is left out: mode 'keyword' computes no cosines"
+        ]
+        assert len(retriever.search("lions", 3)) == 3
+        assert len(retriever.search(SearchQuery("lions", top_k=2))) == 2
+        assert [len(found) for found in retriever.search_many(["lions", SearchQuery("bears", top_k=30)])] == [7, 30]
+        assert len(retriever.search("lions", max_results=9)) == 7
+    monkeypatch.setenv("RAG_HYBRID_WEIGHT", "1")
+    with sync(collection="notes") as retriever:
+        found, vectors = retriever.search("lions"), retriever.search("lions", mode="vector")
+        assert [hit.id for hit in found] == [hit.id for hit in vectors]
+    monkeypatch.setenv("RAG_SIMILARITY_THRESHOLD", "0.999")
+    with sync(collection="notes") as retriever:
+        none = retriever.search("lions")
+        assert none == []
+        assert "nothing reaches min_similarity=0.999" in none.warnings[0]
+        assert len(retriever.search("lions", min_similarity=-1)) == 7
+        # What a model answers from keeps the threshold, too.
+        assert retriever.context("lions").sources == ()
+
+
+@pytest.mark.slow
+def test_what_is_found_nowhere_is_looked_for_in_the_files(filled: str, settled: Path, knowledge: Path) -> None:
+    common = {"database_url": filled, "collection": "notes", "top_k": 4, "min_similarity": 0.999}
+    with sync(**common, fallback_folder=str(knowledge)) as retriever:
+        found = retriever.search("whales")
+        assert [hit.source_document for hit in found] == ["sea.json"] * 4
+        assert found.fallback == f"json:{knowledge.name}"
+        assert retriever.search("whales", fallback=False) == []
+        assert retriever.context("whales").sources == ()
+    with sync(**common) as retriever:
+        assert retriever.search("whales") == []
+
+
+@pytest.mark.slow
+def test_the_collection_in_a_transaction_begins_its_searches_alike(filled: str) -> None:
+    async def run() -> None:
+        defaults = SearchDefaults(top_k=3)
+        retriever = PostgreSQLRetriever(filled, "none", collection="notes", search_defaults=defaults)
+        async with retriever, await psycopg.AsyncConnection.connect(filled) as connection:
+            assert len(await retriever.using(connection).search("lions")) == 3
+
+    asyncio.run(run())
+
+
+def test_without_the_database_the_files_answer(settled: Path, knowledge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_ENABLED", "false")
+    with pytest.raises(ConfigurationError, match=r"RAG_ENABLED says that no database is used.*SEMLEX_FALLBACK_FOLDER"):
+        semlex.from_settings()
+    monkeypatch.setenv("SEMLEX_FALLBACK_FOLDER", str(knowledge))
+    monkeypatch.setenv("RAG_TOP_K", "2")
+
+    async def run() -> None:
+        made = semlex.from_settings()
+        assert isinstance(made, JSONKBRetriever)
+        async with made as retriever:
+            assert len(await retriever.search("whales")) == 2
+            assert len(await retriever.search("whales", 6)) == 6
+
+    asyncio.run(run())
+    made = semlex.from_settings_sync()
+    assert isinstance(made, SyncJSONKBRetriever)
+    with made as retriever:
+        assert len(retriever.search("whales")) == 2
+        assert retriever.problems == []
+        with pytest.raises(ReadOnlyError):
+            retriever.add_documents([])
+    with pytest.raises(ConfigurationError, match="not open"):
+        made.search("whales")
+
+
+@pytest.mark.parametrize("name", ["settings.json", "other.toml"])
+def test_a_file_that_is_named_is_the_only_one(settled: Path, name: str, knowledge: Path) -> None:
+    (settled / "semlex.toml").write_text("top_k = 9\n", encoding="utf-8")
+    content = {
+        "settings.json": json.dumps({"rag": {"topK": 2, "useDatabase": False, "fallbackFolder": str(knowledge)}}),
+        "other.toml": f"[search]\ntop_k = 2\nuse_database = false\nfallback_folder = {json.dumps(str(knowledge))}\n",
+    }[name]
+    (settled / name).write_text(content, encoding="utf-8")
+    made = semlex.from_settings_sync(name)
+    with made as retriever:
+        assert len(retriever.search("whales")) == 2
+    for wrong in (dict.fromkeys(["topk"], 3), {"file": "x"}, {"folder": "x"}, {"pool": 3}):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is no setting"):
+            semlex.from_settings(name, **wrong)
+    for path in (3, "no-such.toml"):
+        with pytest.raises(SemlexError, match=r"path|no settings file"):
+            semlex.from_settings(path)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_server_that_libpqs_variables_name(
+    filled: str, settled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parts = conninfo_to_dict(filled)
+    file = tmp_path / "services.conf"
+    file.write_text("[books]\n" + "".join(f"{name}={value}\n" for name, value in parts.items()), encoding="utf-8")
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    told = []
+    for environment, arguments in (
+        ({"PGSERVICE": "books"}, {}),
+        ({}, {"database_url": "service=books"}),
+        ({f"PG{'DATABASE' if name == 'dbname' else name.upper()}": str(value) for name, value in parts.items()}, {}),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with sync(**arguments, collection="notes", embedding_model="none") as retriever:
+                assert retriever.count() == len(TEXTS)
+            shown = run_here(("config", "show", "--json"), os.environ)
+            told.append(json.loads(shown.stdout.splitlines()[0]))
+    assert [(row["value"], row["origin"]) for row in told] == [
+        ("service=books", "PGSERVICE"),
+        (None, "built in"),
+        (f"host={parts['host']}", "PGHOST"),
+    ]
+
+
+def test_settings_know_the_words_of_searches() -> None:
+    for name, words in (("mode", SearchMode), ("fusion", FusionMethod), ("route", RouteBy)):
+        for word in words.__args__:
+            assert NAMED[name].read(word) == word
+    assert SearchDefaults() == SearchDefaults(**Settings().search_options)
+
+
+@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+@pytest.mark.slow
+def test_the_weight_is_the_share_of_the_vectors(database_url: str, fusion: FusionMethod) -> None:
+    embedder = HashEmbedder(8)
+    defaults = SearchDefaults(hybrid_weight=0.25, fusion=fusion, oversampling=2, top_k=6)
+    with SyncRetriever(database_url, embedder, use_reranking=False, search_defaults=defaults) as retriever:
+        retriever.add_texts(TEXTS)
+        found = retriever.search("lions and keys")
+        given = retriever.search(
+            "lions and keys", 6, fusion=fusion, weights={"vector": 0.25, "keyword": 0.75}, candidates=12
+        )
+        assert [hit.id for hit in found] == [hit.id for hit in given]
+        assert [hit.fused_score for hit in found] == [hit.fused_score for hit in given]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"top_k": 0},
+        {"top_k": "5"},
+        {"mode": "both"},
+        {"fusion": "max"},
+        {"hybrid_weight": 1.5},
+        {"rrf_k": -1},
+        {"oversampling": 0.5},
+        {"min_similarity": 2},
+        {"route": "magic"},
+    ],
+)
+def test_defaults_that_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SemlexError, match=next(iter(wrong))):
+        SearchDefaults(**wrong)

@@ -1,0 +1,65 @@
+"""What a notebook shows: an output that changes during long work, hits as a table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.folders import ROOT
+from tests.unit.test_display import Elements
+from tests.unit.test_progress import Progresses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CELLS = (
+    """
+import semlex, semlex.testing
+from semlex import Document, SyncRetriever, connect
+url, model = {url!r}, semlex.testing.HashEmbedder(16)
+retriever = SyncRetriever(url, model, use_reranking=False)
+retriever.initialize()
+""",
+    'report = retriever.index("docs", progress="bar")',
+    'retriever.search("keys", mode="keyword")',
+    """
+async with connect(url, model) as client:
+    await client.collection("other").add_documents([Document("a key")], progress="bar")
+""",
+    """
+try:
+    retriever.index("docs", progress="baar")
+except semlex.SemlexError as error:
+    print(error)
+""",
+    "retriever.close()",
+)
+
+
+@pytest.mark.slow
+def test_in_a_shell_of_notebooks(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "keys.md").write_text("# Keys\n\nRotate a <key> often.\n", encoding="utf-8")
+    cells = [cell.format(url=database_url) if "{url" in cell else cell for cell in CELLS]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "tests" / "support" / "clients" / "notebook_cells.py"],
+        input=json.dumps(cells), cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    _, indexed, found, added, refused, _ = json.loads(done.stdout)
+    for told in (indexed, added):
+        first, *updates = told["outputs"]
+        assert (first["update"], {one["update"] for one in updates}) == (False, {True})
+        Progresses(updates[-1]["data"]["text/html"])
+        assert "done after" in updates[-1]["data"]["text/html"]
+        assert told["stderr"] == ""
+    assert "1 of 1 files" in indexed["outputs"][-1]["data"]["text/html"]
+    assert "read: 1 of 1 files" in indexed["outputs"][-1]["data"]["text/plain"]
+    Elements(found["result"]["text/html"])
+    assert "Rotate a &lt;<mark>key</mark>&gt; often." in found["result"]["text/html"]
+    assert found["result"]["text/plain"].startswith("SearchResults, keyword: 1 hit\n  1. keys.md:1  keyword ")
+    assert "progress must be function or 'bar'" in refused["stdout"]

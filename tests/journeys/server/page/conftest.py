@@ -1,0 +1,53 @@
+"""A browser, and a server whose page it shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import Document, SyncClient
+from semlex.testing import HashEmbedder
+from tests.support.browser import browser_of, required_executable
+from tests.support.folders import ROOT
+from tests.support.http_server import COLLECTION, in_a_thread
+from tests.support.shown import Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.browser import Browser
+
+TWINS = [
+    Document("Keys of the twin vaults are rotated.", id=f"twin-{n}", metadata={"year": 2020 + n}) for n in range(6)
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browser_of(required_executable()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def judged_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("judged")
+
+
+@pytest.fixture(scope="module")
+def handbook_url(new_database: Callable[[], str]) -> str:
+    """A database whose collection holds the project's documentation, and six documents with one text."""
+    url = new_database()
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        collection = client.collection(COLLECTION)
+        collection.index(ROOT / "docs", include=["*.md"], recursive=False)
+        collection.add_documents(TWINS)
+    return url
+
+
+@pytest.fixture(scope="module")
+def shown(handbook_url: str, browser: Browser, judged_folder: Path) -> Iterator[Shown]:
+    """The page of a server that stores judgements."""
+    with in_a_thread(handbook_url, judgements=judged_folder, rights="write") as (host, port):
+        yield Shown(browser, f"http://{host}:{port}", COLLECTION)

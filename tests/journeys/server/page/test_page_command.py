@@ -1,0 +1,95 @@
+"""`semlex ui`, and `semlex try --open`: the address is printed, and no browser is opened where nobody looks."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from semlex.cli.commands.serving import page as command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.shell import Shell
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def running(shell: Shell, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the address that it prints; a browser that is started leaves a file."""
+    browser = shell.folder / "browser"
+    browser.write_text(f"#!/bin/sh\ntouch {shell.folder}/opened\n")
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "semlex", *arguments],
+        cwd=shell.folder,
+        env={**shell.environment, "BROWSER": str(browser), "DISPLAY": ":0"},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        said = ""
+        for line in process.stderr:
+            said += line
+            if (found := re.search(r"the page: (http://127\.0\.0\.1:\d+/\S*)", line)) is not None:
+                break
+        else:
+            pytest.fail(said)
+        yield process, found[1]
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_ui_serves_the_page_until_it_is_interrupted(program: Shell) -> None:
+    program("index", "docs")
+    with running(program, "ui", "--judgements", "judged") as (process, address):
+        base = address.rstrip("/")
+        assert "#" not in base
+        assert "semlex" in httpx2.get(f"{base}/").text
+        assert httpx2.get(f"{base}/v1/page").json()["stores"] is True
+        assert httpx2.post(f"{base}/v1/search", json={"query": "key"}).json()["hits"]
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert (process.returncode, "Traceback" in said) == (130, False)
+    assert not (program.folder / "opened").exists()
+    with running(program, "ui") as (_, address):
+        about = httpx2.get(f"{address}v1/page").json()
+        assert (about["rights"], about["stores"]) == ("read", False)
+
+
+def test_a_folder_that_was_tried_is_opened_with_its_question(program: Shell) -> None:
+    with running(program, "try", "docs", "where is a key?", "--open") as (_, address):
+        assert re.search(r"#search\?collection=try_docs_\w+&q=where\+is\+a\+key%3F$", address)
+    assert not (program.folder / "opened").exists()
+    refused = program("try", "docs", "where is a key?", "--open", "--json", code=2)
+    assert "exclude each other" in refused.stderr
+
+
+def test_a_browser_is_opened_for_somebody_who_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    for name in command.DISPLAYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert not command.can_open()
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert command.can_open()
+    monkeypatch.delenv("DISPLAY")
+    assert not command.can_open()

@@ -1,0 +1,171 @@
+"""The routes of the page: its files, who gets them, and judgements without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from semlex.evaluation.datasets import read_judged_set
+from semlex.evaluation.judging import JudgementFolder
+from semlex.server.access.tokens import TokenFile
+from semlex.server.page_files import FOLDER, page_files
+from tests.support.http_server import COLLECTION, in_process, on_a_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from semlex import Client
+
+LONGEST = 300
+
+
+def walked(folder: Path) -> list[Path]:
+    return list(folder.rglob("*"))
+
+
+async def test_files_are_sent_with_their_types_and_asked_for_again(filled: Client) -> None:
+    async with in_process(filled) as served:
+        for name, file in page_files().items():
+            path = "/" if name == "index.html" else f"/page/{name}"
+            answer = await served.http.get(path)
+            assert answer.status_code == 200
+            assert answer.headers["content-type"] == file.media_type
+            assert answer.headers["cache-control"] == "no-cache"
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            again = await served.http.get(path, headers={"If-None-Match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        for path in ("/page/", "/page/..%2fapp.py", "/page/../app.py", "/page/none.js", "/page/%00"):
+            assert (await served.http.get(path)).status_code == 404
+        assert (await served.http.get("/v1/collections")).headers["cache-control"] == "no-store"
+
+
+def test_every_file_is_sent_and_short() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == page_files().keys()
+    long = {path.name for path in FOLDER.iterdir() if len(path.read_text("utf-8").splitlines()) > LONGEST}
+    assert long == set()
+
+
+def test_no_file_reads_texts_as_markup_or_asks_elsewhere() -> None:
+    for path in FOLDER.iterdir():
+        text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        for forbidden in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "http://",
+            "https://",
+            "<style",
+            "style=",
+            "onclick",
+        ):
+            assert forbidden not in text, (path.name, forbidden)
+
+
+async def test_the_page_needs_no_token_and_what_it_asks_does(filled: Client, tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    reader, writer = tokens.add("reader", "read"), tokens.add("writer", "write")
+    other = tokens.add("other", "write", ("elsewhere",))
+    given = {"question": "keys?", "judgements": {"d0": 3}, "collection": COLLECTION}
+    async with in_process(filled, token_file=tmp_path / "tokens.json", judgements=tmp_path / "judged") as served:
+        assert (await served.http.get("/")).status_code == 200
+        assert (await served.http.get("/page/main.js")).status_code == 200
+        assert (await served.http.get("/v1/page")).status_code == 401
+        for secret, status, stores in ((reader, 403, False), (other, 403, True), (writer, 200, True)):
+            headers = {"Authorization": f"Bearer {secret}"}
+            about = (await served.http.get("/v1/page", headers=headers)).json()
+            assert about["stores"] is stores
+            assert about["collection"] == (None if secret == other else COLLECTION)
+            assert (await served.post("/v1/judgements", given, headers=headers)).status_code == status
+    assert read_judged_set(tmp_path / "judged" / COLLECTION).judgements == {"q1": {"d0": 3}}
+
+
+async def test_files_do_not_count_among_the_requests_of_a_minute(filled: Client, tmp_path: Path) -> None:
+    secret = TokenFile(tmp_path / "tokens.json").add("reader", "read")
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with in_process(filled, token_file=tmp_path / "tokens.json", rate=2) as served:
+        for name in page_files():
+            assert (await served.http.get(f"/page/{name}")).status_code == 200
+        statuses = [(await served.http.get("/v1/page", headers=headers)).status_code for _ in range(3)]
+        assert statuses == [200, 200, 429]
+
+
+async def test_judgements_that_cannot_be_stored_are_refused(filled: Client, tmp_path: Path) -> None:
+    async with in_process(filled, rights="write", judgements=tmp_path) as served:
+        for wrong in (
+            {"question": "q", "judgements": {"d0": 4}},
+            {"question": "q", "judgements": {"d0": -1}},
+            {"question": "q", "judgements": {"d0": 1.5}},
+            {"question": "q", "judgements": {}},
+            {"question": "q", "judgements": {"a\tb": 1}},
+            {"question": "q", "judgements": {" a": 1}},
+            {"question": " \n", "judgements": {"d0": 1}},
+            {"question": "q", "judgements": {"d0": 1}, "collection": "../x"},
+        ):
+            assert (await served.post("/v1/judgements", wrong)).status_code == 422, wrong
+    assert not any(path.suffix == ".tsv" for path in walked(tmp_path))
+    async with in_process(filled, rights="write") as served:
+        answer = await served.post("/v1/judgements", {"question": "q", "judgements": {"d0": 1}})
+        assert (answer.status_code, "--judgements" in answer.json()["detail"]) == (409, True)
+
+
+async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
+    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one's thread is still writing when the second one asks."""
+    writing, go_on, whole = threading.Event(), threading.Event(), JudgementFolder._write
+
+    def slow(folder: JudgementFolder, *rows: Any) -> None:
+        if not writing.is_set():
+            writing.set()
+            go_on.wait(20)
+        whole(folder, *rows)
+
+    monkeypatch.setattr(JudgementFolder, "_write", slow)
+    async with on_a_port(filled, rights="write", judgements=tmp_path) as served:
+        body = json.dumps({"question": "first?", "judgements": {"d0": 1}}).encode()
+        lines = "POST /v1/judgements HTTP/1.1", "Host: localhost", "Content-Type: application/json"
+        _, writer = await asyncio.open_connection(*served.address)
+        writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
+        assert await asyncio.to_thread(writing.wait, 20)
+        writer.close()
+        async with asyncio.timeout(20):
+            while not served.state.metrics.refused["client-gone"]:  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+        second = asyncio.ensure_future(served.post("/v1/judgements", {"question": "second?", "judgements": {"d1": 2}}))
+        await asyncio.wait({second}, timeout=0.3)
+        go_on.set()
+        assert (await second).json()["questions"] == 2
+    assert read_judged_set(tmp_path / COLLECTION).judgements == {"q1": {"d0": 1}, "q2": {"d1": 2}}
+
+
+async def test_readers_and_errors_do_not_name_folders(
+    filled: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="semlex.server")
+    given = {"question": "q", "judgements": {"d0": 1}}
+    async with in_process(filled, rights="write", judgements=tmp_path / "judged") as served:
+        stored = (await served.post("/v1/judgements", given)).json()
+        assert stored["folder"] == str(tmp_path / "judged" / COLLECTION)
+    async with in_process(filled, judgements=tmp_path / "judged") as served:
+        read = (await served.http.get("/v1/judgements", params={"question": "q"})).json()
+        assert read == {"judgements": {"d0": 1}, "questions": 1, "folder": None}
+    (tmp_path / "judged" / COLLECTION / "qrels.tsv").write_bytes(b"\xff\xfe damaged")
+    (tmp_path / "file").write_text("no folder")
+    for folder in (tmp_path / "judged", tmp_path / "file"):
+        async with in_process(filled, rights="write", judgements=folder) as served:
+            answer = await served.post("/v1/judgements", given)
+            assert answer.status_code == 503
+            assert str(tmp_path) not in answer.text
+            assert answer.json()["type"] == "urn:semlex:problem:judgements"
+        assert str(tmp_path) in caplog.text

@@ -1,0 +1,203 @@
+"""Documents that try to become a part of the page: they stay text, whatever they hold and wherever it is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import Document, SyncClient
+from semlex.cli.terminal import marked_text
+from semlex.testing import HashEmbedder
+from tests.support.http_server import COLLECTION, in_a_thread
+from tests.support.shown import HAS_HITS, Shown, candidates, click, show_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.browser import Browser, Page
+
+pytestmark = pytest.mark.slow
+ATTACKS = (
+    "<script>window.broken = 1</script>",
+    "<img src=//evil.example/x onerror='window.broken = 1'>",
+    '"><svg onload=window.broken=1>',
+    "' onmouseover='window.broken=1' x='",
+    "</pre></article></main><iframe srcdoc='<script>parent.broken=1</script>'></iframe>",
+    "<a href='javascript:window.broken=1'>key</a>",
+    "javascript:window.broken=1",
+    "{{constructor.constructor('window.broken=1')()}} ${window.broken=1}",
+    "\u202egpj.exe \u2066isolated\u2067 \u200e\u200f\u061c",
+    "**<b>key</b>** and ** one ** more ** star",
+    "<style>body{display:none}</style><base href=//evil.example/>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "]]><!--<template><form action=//evil.example><input name=token></form>",
+)  # fmt: skip
+# What the page makes itself.
+OWN = {
+    "HTML", "HEAD", "META", "TITLE", "LINK", "SCRIPT", "BODY", "HEADER", "P", "NAV", "A", "LABEL", "SELECT", "OPTION",
+    "MAIN", "NOSCRIPT", "SECTION", "FORM", "INPUT", "BUTTON", "DETAILS", "SUMMARY", "UL", "OL", "LI", "DIV", "SPAN",
+    "H2", "H3", "H4", "BDI", "MARK", "DL", "DT", "DD", "BR", "ARTICLE", "FOOTER", "KBD", "CODE", "PRE", "OUTPUT",
+    "TABLE", "CAPTION", "THEAD", "TBODY", "TR", "TH", "TD", "TIME", "STRONG", "PROGRESS", "svg", "path",
+}  # fmt: skip
+ATTRIBUTES = {
+    "id", "class", "for", "name", "type", "value", "min", "max", "step", "href", "rel", "src", "lang", "charset",
+    "role", "content", "tabindex", "title", "dir", "hidden", "open", "autocomplete", "spellcheck", "placeholder",
+    "disabled", "scope", "datetime", "viewBox", "height", "preserveAspectRatio", "d", "vector-effect", "style",
+}  # fmt: skip
+LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => one.tagName))],
+  attributes: [...new Set([...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames()))],
+  styles: [...document.querySelectorAll('[style]')].map((one) => one.getAttribute('style')),
+  links: [...document.querySelectorAll('[href], [src]')].map((one) => one.getAttribute('href') ?? one.src),
+  scripts: document.querySelectorAll('script').length,
+  broken: window.broken ?? null,
+  base: document.baseURI })"""
+
+
+@pytest.fixture(scope="module")
+def hostile(
+    new_database: Callable[[], str], browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shown]:
+    url = new_database()
+    folder = tmp_path_factory.mktemp("hostile")
+    for number, attack in enumerate(ATTACKS):
+        path: Path = folder / f"{number} {attack.replace('/', '|')[:80]}.md"
+        path.write_text(f"# {attack}\n\nThe key is turned. {attack}\n\n## key {attack}\n\nAnother key.\n", "utf-8")
+    documents = [
+        Document(
+            f"A key: {attack}", id=f"{number} {attack}", metadata={attack: attack, "kind": attack, "title": attack}
+        )
+        for number, attack in enumerate(ATTACKS)
+    ]
+    documents.append(Document("key " + "<b>x" * 25_000, id="long " + "x" * 480))
+    documents.append(Document("key of words. " * 20 + "\U0001f511" * 20_000, id="wide"))
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        collection = client.collection(COLLECTION)
+        collection.index(folder)
+        collection.add_documents(documents)
+    with in_a_thread(url, judgements=folder / "judged", rights="write") as (host, port):
+        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+
+
+def check(page: Page, address: str) -> None:
+    found = page.value(LOOK)
+    assert found["broken"] is None
+    assert set(found["tags"]) <= OWN
+    assert {name for name in found["attributes"] if not name.startswith(("aria-", "data-id"))} <= ATTRIBUTES
+    assert {one for one in found["links"] if not one.startswith(("#", "/page/", f"{address}/page/"))} == set()
+    assert {one for one in found["styles"] if not one.startswith("width: ")} == set()
+    assert found["scripts"] == 1
+    assert found["base"].startswith(address)
+
+
+@pytest.mark.parametrize("width", [1100, 360])
+def test_hits_stay_text(hostile: Shown, width: int) -> None:
+    for question in ("key", *ATTACKS[:3]):
+        with hostile.at(q=question, width=width) as page:
+            page.wait("document.querySelector('#status').textContent !== ''")
+            page.wait(HAS_HITS)
+            show_all(page)
+            page.value("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+            page.wait("document.querySelectorAll('.field').length > 0")
+            check(page, hostile.address)
+            text = page.value("document.querySelector('.hits').innerText")
+            assert "<script>window" in text.replace("\u200b", "")
+            assert page.value("document.documentElement.scrollWidth") == width
+
+
+def test_values_that_are_chosen_stay_text(hostile: Shown) -> None:
+    with hostile.at(q="key") as page:
+        page.wait(HAS_HITS)
+        page.value("document.querySelector('.filters').open = true")
+        page.wait("document.querySelectorAll('.field').length > 0")
+        click(page, ".field li button", ATTACKS[0])
+        page.wait("document.querySelectorAll('.hits > li').length === 1")
+        check(page, hostile.address)
+
+
+def test_documents_and_their_headings_stay_text(hostile: Shown) -> None:
+    with hostile.at("documents") as page:
+        page.wait("document.querySelectorAll('main table').length === 2")
+        check(page, hostile.address)
+        links = page.value("[...document.querySelectorAll('main table a')].map((one) => one.hash)")
+    assert len(links) >= 2 * len(ATTACKS)
+    for link in [*links[: len(ATTACKS)], links[-1], links[-2]]:
+        with hostile.browser.page(360, 800) as page:
+            page.open(f"{hostile.address}/{link}")
+            page.wait("document.querySelector('.chunk') !== null")
+            check(page, hostile.address)
+            assert page.value("document.documentElement.scrollWidth") == 360
+            assert page.errors == []
+
+
+def test_reasons_and_judgements_stay_text(hostile: Shown) -> None:
+    with hostile.at(q="key", told=False) as page:
+        page.wait(HAS_HITS)
+        for name in (ATTACKS[1], f"0 {ATTACKS[0]}", "x" * 3000):
+            page.value("(() => { const it = document.getElementById('missing'); it.focus(); it.select(); })()")
+            page.write(name)
+            page.press("Enter")
+            page.wait("document.querySelector('.why .reasons, .why .error') !== null")
+            check(page, hostile.address)
+        page.value("document.querySelector('.hits article').focus()")
+        page.press("3")
+        page.wait("document.querySelector('.judging pre') !== null")
+        check(page, hostile.address)
+
+
+def test_the_page_cannot_make_markup_of_a_text(hostile: Shown) -> None:
+    for attempt in (
+        "document.body.innerHTML = '<b>x</b>'",
+        "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
+        "document.write('<b>x</b>')",
+        "eval('1')",
+        "new Function('return 1')()",
+        "document.createElement('script').textContent = 'x'",
+    ):
+        with hostile.browser.page() as page:
+            page.open(f"{hostile.address}/")
+            page.wait("document.getElementById('collection')?.options.length > 0")
+            refused = page.value(f"(() => {{ try {{ {attempt} }} catch (error) {{ return error.name }} }})()")
+            assert refused in ("TypeError", "EvalError"), attempt
+
+
+STARRED = [
+    ("a **b** c", "a b c"),
+    ("a ** b", "a ** b"),
+    ("**<i>**", "**<i>**"),
+    ("**now **key** of**", "**now key of**"),
+    ("****key****", "**key**"),
+    ("***key***", "*key*"),
+    ("**a** … ** b **c**", "x a y ** b c z"),
+    ("not of **this**", "other"),
+    ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
+]
+
+
+def test_stars_of_a_text_are_told_from_marks(hostile: Shown) -> None:
+    with hostile.at() as page:
+        for excerpt, content in STARRED:
+            wanted = marked_text(excerpt, content, "bold")
+            found = page.value(
+                "(async () => { const { marked } = await import('/page/words.js');"
+                f" return marked({json.dumps(excerpt)}, {json.dumps(content)}).map((one) => [one.textContent ?? one,"
+                " one.tagName === 'MARK']); })()"
+            )
+            assert "".join(text for text, _ in found) == wanted.plain
+            spans = [wanted.plain[span.start : span.end] for span in wanted.spans]
+            assert [text for text, is_marked in found if is_marked] == spans
+
+
+def test_marks_are_those_of_the_library(hostile: Shown) -> None:
+    with hostile.asking("key of words", told=False) as page:
+        show_all(page)
+        hits = candidates(page, "key of words")["hits"]
+        shown = page.value(
+            "Object.fromEntries([...document.querySelectorAll('.hits > li')].map((one) => [one.dataset.id,"
+            " [...one.querySelectorAll('.excerpt mark')].map((mark) => mark.textContent)]))"
+        )
+        for hit in hits:
+            text = marked_text(hit["excerpt"], hit["content"], "bold")
+            assert shown[hit["id"]] == [text.plain[span.start : span.end] for span in text.spans]

@@ -1,0 +1,137 @@
+"""The page where something is missing or different: a token, vectors, documents, a server; jobs that go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import Document, SyncClient
+from semlex.server.access.tokens import TokenFile
+from semlex.testing import HashEmbedder
+from tests.support.http_server import COLLECTION, in_a_thread
+from tests.support.shown import HAS_HITS, Shown, click, order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.browser import Browser
+
+pytestmark = pytest.mark.slow
+TEXT = "document.querySelector('main').innerText"
+
+
+@pytest.fixture(scope="module")
+def url(new_database: Callable[[], str]) -> str:
+    """A database with three collections: of both legs, of words alone, and without documents."""
+    url = new_database()
+    documents = [Document(f"Key number {n} opens door {n}.", id=f"d{n}") for n in range(30)]
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        client.collection(COLLECTION).add_documents(documents)
+        one = client.collection("empty")
+        one.add_documents(documents[:1])
+        one.delete(["d0"])
+    with SyncClient(url, embedding_model="none", use_reranking=False) as client:
+        client.collection("words").add_documents(documents)
+    return url
+
+
+@pytest.fixture(scope="module")
+def served(url: str, browser: Browser) -> Iterator[Shown]:
+    with in_a_thread(url) as (host, port):
+        yield Shown(browser, f"http://{host}:{port}", COLLECTION)
+
+
+def test_a_token_is_asked_for_and_kept(url: str, browser: Browser, tmp_path: Path) -> None:
+    secret = TokenFile(tmp_path / "tokens.json").add("ann", "read")
+    with in_a_thread(url, token_file=tmp_path / "tokens.json") as (host, port), browser.page() as page:
+        page.open(f"http://{host}:{port}/#search?q=key")
+        page.wait("document.activeElement?.id === 'token'")
+        page.write("semlex_wrong")
+        page.press("Enter")
+        page.wait("document.activeElement?.id === 'token' && document.activeElement.value === ''")
+        page.write(secret)
+        page.press("Enter")
+        page.wait(HAS_HITS)
+        assert secret not in page.value("location.href + document.body.innerHTML")
+        page.value("location.reload()")
+        page.wait(HAS_HITS)
+        assert not [one for one in page.errors if "Failed to load resource" not in one]
+
+
+def test_where_one_leg_answers_alone_there_is_nothing_to_weigh(served: Shown) -> None:
+    with served.at(collection="words", q="key number 7") as page:
+        page.wait(HAS_HITS)
+        assert page.value("document.querySelector('.weighing').offsetParent === null")
+        assert "nothing to weigh" in page.value(TEXT)
+        assert order(page)[0] == "d7"
+        page.press("j")
+        assert page.value("document.activeElement.tagName") == "ARTICLE"
+
+
+def test_nothing_found_and_nothing_there_are_told(served: Shown) -> None:
+    with served.at(collection="empty", q="key") as page:
+        page.wait("document.querySelector('#status').textContent !== ''")
+        page.wait(f"{TEXT}.includes('Nothing was found')")
+    with served.at("documents", collection="empty") as page:
+        page.wait(f"{TEXT}.includes('semlex index FOLDER --collection empty')")
+
+
+def test_another_collection_is_chosen(served: Shown) -> None:
+    with served.asking("key number 7") as page:
+        page.value("document.getElementById('collection').value = 'words'")
+        page.value("document.getElementById('collection').dispatchEvent(new Event('change'))")
+        page.wait(f"{TEXT}.includes('nothing to weigh')")
+        assert "collection=words" in page.value("location.hash")
+        assert page.value("document.getElementById('question').value") == "key number 7"
+        click(page, "nav a", "Documents")
+        page.wait("document.querySelectorAll('main td a').length === 30")
+        assert page.value("document.getElementById('collection').value") == "words"
+        click(page, "main td a", "d7")
+        page.wait("document.querySelectorAll('.chunk').length === 1")
+        page.value("history.back()")
+        page.wait("document.querySelectorAll('main td a').length === 30")
+
+
+def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:
+    with served.asking("key number 7", w="0.25", filter="not exists year") as page:
+        assert page.value("document.getElementById('weight').value") == "0.25"
+        assert page.value("document.getElementById('filter').value") == "not exists year"
+        place = page.value("location.href")
+        page.open("about:blank")
+        page.open(place)
+        page.wait(f"location.href === {place!r} && {HAS_HITS}")
+        assert page.value("document.getElementById('weight').value") == "0.25"
+    with served.at(q="key", filter="exists year") as page:
+        page.wait(f"{TEXT}.includes('Nothing was found')")
+
+
+def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
+    with (
+        SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
+        served.at("collections") as page,
+    ):
+        page.wait("document.querySelectorAll('main table').length >= 1")
+        job = client.collection(COLLECTION).submit("optimize")
+        page.wait(f"{TEXT}.includes('queued')")
+        job.cancel()
+        page.wait(f"{TEXT}.includes('cancelled')")
+        click(page, "nav a", "Search")
+        page.wait("document.getElementById('question') !== null")
+        page.value("new Promise((done) => setTimeout(done, 2500))")
+        asked = len([one for one in page.requests if one.endswith("/v1/jobs")])
+        page.value("new Promise((done) => setTimeout(done, 2500))")
+        assert len([one for one in page.requests if one.endswith("/v1/jobs")]) == asked
+
+
+def test_a_server_that_is_gone_is_told(url: str, browser: Browser) -> None:
+    with in_a_thread(url) as (host, port), browser.page() as page:
+        page.open(f"http://{host}:{port}/#search?q=key")
+        page.wait(HAS_HITS)
+        page.ask(
+            "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+        page.value("document.getElementById('question').focus()")
+        page.press("Enter")
+        page.wait(f"{TEXT}.includes('The server does not answer')")

@@ -1,0 +1,211 @@
+"""A question on the page: the order for every weight, its reasons, filters, the keyboard, and how it looks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import SyncClient
+from semlex.testing import HashEmbedder
+from tests.support.http_server import COLLECTION
+from tests.support.shown import HAS_HITS, candidates, click, order, show_all, slide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex.retriever.synchronous import SyncCollection
+    from tests.support.shown import Shown
+
+pytestmark = pytest.mark.slow
+QUESTIONS = ("how do I rotate keys", "rotated keys of the vaults", "which filters are there", "xyzzy")
+WEIGHTS = sorted({n / 20 for n in range(21)} | {0.01, 0.33, 0.57, 0.99})
+DEPTH = 50
+
+
+@pytest.fixture(scope="module")
+def library(handbook_url: str) -> Iterator[SyncCollection]:
+    with SyncClient(handbook_url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        yield client.collection(COLLECTION)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_sliders_order_is_the_librarys_for_every_weight(
+    shown: Shown, library: SyncCollection, question: str
+) -> None:
+    with shown.asking(question) as page:
+        show_all(page)
+        asked = len(page.requests)
+        for weight in WEIGHTS:
+            slide(page, weight)
+            wanted = library.search(question, DEPTH, candidates=DEPTH, weights={"vector": weight}, rerank=False)
+            assert order(page)[:DEPTH] == [hit.id for hit in wanted], weight
+        assert len(page.requests) == asked
+
+
+def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown: Shown, library: SyncCollection) -> None:
+    question = QUESTIONS[0]
+    with shown.asking(question) as page:
+        answer = json.dumps(candidates(page, question))
+        for weight in WEIGHTS:
+            found: list[list[Any]] = page.value(
+                "(async () => { const { measuredBy, ordered } = await import('/page/fusion.js');"
+                f" const answer = {answer};"
+                " const hits = answer.hits.map((hit, at) => ({ ...hit, order: answer.explanation.hits[at].order }));"
+                f" return ordered(hits, measuredBy(hits, answer.explanation), {weight}).map(({{ hit, parts }}) =>"
+                " [hit.id, parts.score, parts.words, parts.meaning]); })()"
+            )
+            wanted = library.search(question, DEPTH, candidates=DEPTH, weights={"vector": weight}, rerank=False)
+            scores = [[hit.id, hit.fused_score, hit.keyword_contribution, hit.vector_contribution] for hit in wanted]
+            assert found[:DEPTH] == scores, weight
+
+
+def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
+    with shown.asking("how do I rotate keys", w="0.25") as page:
+        assert page.value("document.querySelectorAll('.hits mark').length") > 0
+        page.value("document.querySelector('.hits .score summary').click()")
+        text = page.value("document.querySelector('.hits .arithmetic').innerText")
+        assert "(1 \N{MINUS SIGN} 0.25) \N{MULTIPLICATION SIGN}" in text
+        assert "÷ 6 =" in text
+        assert "adds" in page.value("document.querySelector('.hits .terms').innerText")
+        # A line of the picture leads from each leg to each fused place that it has.
+        paths = page.value("document.querySelectorAll('.lines path').length")
+        assert 8 <= paths <= 16
+        assert page.value("document.getElementById('weight').getAttribute('aria-valuetext')").startswith(
+            "meaning counts"
+        )
+
+
+def test_why_something_is_missing_is_asked_beside(shown: Shown) -> None:
+    with shown.asking("how do I rotate keys", told=False) as page:
+        page.value("document.getElementById('missing').focus()")
+        page.write("twin-0")
+        page.press("Enter")
+        page.wait("document.querySelectorAll('.reasons li').length > 0")
+        assert page.value("document.querySelector('.why table') !== null")
+        page.value("document.getElementById('missing').select()")
+        page.write("no-such-document.md")
+        page.press("Enter")
+        page.wait("/never_seen|not_indexed|unknown/.test(document.querySelector('.why .answer').innerText)")
+
+
+def test_filters_are_chosen_and_written(shown: Shown) -> None:
+    with shown.asking("rotated keys of the vaults", told=False) as page:
+        page.value("document.querySelector('.filters').open = true")
+        page.wait("document.querySelectorAll('.field').length > 0")
+        click(page, ".field li button", "2023")
+        page.wait("document.querySelectorAll('.hits > li').length === 1")
+        assert order(page)[0].startswith("twin-")
+        page.value("document.querySelector('.chosen-values button').click()")
+        page.wait("document.querySelectorAll('.hits > li').length > 1")
+        page.value("document.getElementById('filter').focus()")
+        page.write("year >= 2024")
+        page.press("Enter")
+        page.wait("document.querySelectorAll('.hits > li').length === 2")
+        page.value("document.getElementById('filter').select()")
+        page.write("year => ")
+        page.press("Enter")
+        said = page.wait("document.getElementById('filter-error').innerText")
+        assert "year" in said or "filter" in said
+        assert page.value("document.getElementById('filter').getAttribute('aria-invalid')") == "true"
+
+
+def test_everything_is_reached_with_the_keyboard(shown: Shown) -> None:
+    with shown.at() as page:
+        page.wait("document.activeElement.id === 'question'")
+        page.write("how do I rotate keys")
+        page.press("Enter")
+        page.wait(HAS_HITS)
+        page.press("Tab")  # the button
+        reached = []
+        for _ in range(30):
+            page.press("Tab")
+            reached.append(page.value("document.activeElement.id || document.activeElement.tagName"))
+            outline = page.value("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", reached
+            if reached[-1] == "ARTICLE":
+                break
+        assert "weight" in reached
+        assert reached[-1] == "ARTICLE"
+        first = page.value("document.activeElement.closest('li').dataset.id")
+        page.press("j")
+        second = page.value("document.activeElement.closest('li').dataset.id")
+        assert [first, second] == order(page)[:2]
+        page.press("k")
+        assert page.value("document.activeElement.closest('li').dataset.id") == first
+        page.value("document.getElementById('weight').focus()")
+        before = page.value("document.getElementById('weight').value")
+        page.press("ArrowRight")
+        assert page.value("document.getElementById('weight').value") != before
+        page.press("j")
+        page.press("Enter")
+        page.wait("document.querySelector('.chunk.is-hit') !== null")
+        page.wait("document.activeElement.classList.contains('is-hit')")
+
+
+def test_the_accessibility_tree_names_everything(shown: Shown) -> None:
+    named = {
+        "button", "link", "textbox", "searchbox", "slider", "combobox", "article", "table", "region", "search",
+        "navigation", "DisclosureTriangle",
+    }  # fmt: skip
+    for view, place in (("search", {"q": "how do I rotate keys"}), ("documents", {}), ("collections", {})):
+        with shown.at(view, **place) as page:
+            page.wait(HAS_HITS if view == "search" else "document.querySelector('main table') !== null")
+            tree = page.tree()
+            assert [one for one in tree if one["role"] in named and not one["name"].strip()] == []
+            roles = {one["role"] for one in tree}
+            assert {"main", "navigation", "banner", "combobox"} <= roles
+            if view == "search":
+                assert {"slider", "searchbox", "search", "article", "status"} <= roles
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable_in_both_schemes(shown: Shown, scheme: str) -> None:
+    with shown.asking("how do I rotate keys", scheme=scheme) as page:
+        # Contrast by WCAG 2: 4.5 for text, of every element that holds some, against what it stands on.
+        low = page.value(
+            """(() => {
+              const part = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+              const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+              const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+              const ground = (one) => {
+                for (; one; one = one.parentElement) {
+                  const colour = numbers(getComputedStyle(one).backgroundColor);
+                  if (colour.length < 4 || colour[3] > 0) return colour;
+                }
+              };
+              return [...document.querySelectorAll('body *')].filter((one) => one.offsetParent
+                && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim())).map((one) => {
+                  const [a, b] = [light(numbers(getComputedStyle(one).color)), light(ground(one))];
+                  return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.className, one.innerText];
+                }).filter(([contrast]) => contrast < 4.5);
+            })()"""
+        )
+        assert low == []
+        dark = page.value("getComputedStyle(document.documentElement).backgroundColor")
+        assert (dark == "rgb(20, 23, 26)") == (scheme == "dark")
+
+
+def test_a_narrow_window_is_not_scrolled_sideways(shown: Shown) -> None:
+    views: tuple[tuple[str, dict[str, str]], ...] = (
+        ("search", {"q": "how do I rotate keys"}),
+        ("documents", {}),
+        ("documents", {"document": "filters.md"}),
+        ("collections", {}),
+    )
+    for view, place in views:
+        with shown.at(view, width=360, **place) as page:
+            page.wait("document.querySelector('.hits > li, main table, .chunk') !== null")
+            page.value("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+            page.value("new Promise((done) => setTimeout(done, 200))")
+            assert page.value("document.documentElement.scrollWidth") == 360, view
+
+
+def test_hits_slide_unless_motion_is_not_wanted(shown: Shown) -> None:
+    for reduced in (True, False):
+        with shown.asking("how do I rotate keys", reduced=reduced) as page:
+            page.value("window.moved = 0; Element.prototype.animate = () => window.moved++")
+            slide(page, 0)
+            slide(page, 1)
+            assert (page.value("window.moved") == 0) == reduced

@@ -1,0 +1,334 @@
+"""What is too long, too slow, too much or too deep is refused, and what nobody waits for is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.server.limits.admission import Rates
+from tests.support.http_server import COLLECTION, in_process, on_a_port, raw
+
+if TYPE_CHECKING:
+    from semlex import Client
+
+MIB = 1024 * 1024
+PRIVATE = "a text that nobody else may see"
+
+
+def head(path: str = "/v1/search", *more: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *more]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
+    async with on_a_port(filled, head_seconds=0.3, body_seconds=0.3) as served:
+        assert await raw(served.address) == b""
+        assert await raw(served.address, *[b"G"] * 10, pause=0.05) == b""
+    # Where an answer is expected, the time that is not tested is no matter.
+    async with on_a_port(filled, head_seconds=30, body_seconds=0.3) as served:
+        whole = head("/v1/search", "Content-Length: 16")
+        assert status_of(await raw(served.address, whole + b'{"query"')) == 408
+        assert served.state.metrics.refused["request-timeout"] == 1
+
+
+@pytest.mark.slow
+async def test_a_second_slow_request_on_a_connection_is_ended(filled: Client) -> None:
+    async with on_a_port(filled, head_seconds=3) as served:
+        first = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
+        answer = await raw(served.address, first, b"POST /v1", pause=0.05)
+        assert status_of(answer) == 200
+        assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("size", [MIB, MIB + 1])
+async def test_a_body_has_a_longest_length(filled: Client, size: int) -> None:
+    body = json.dumps({"query": "key"}).encode().ljust(size)
+    async with on_a_port(filled) as served:
+        for content in (body, _in_pieces(body)):
+            answer = await served.http.post("/v1/search", content=content, headers={"Content-Type": "application/json"})
+            assert answer.status_code == (200 if size <= MIB else 413)
+        assert status_of(await raw(served.address, head("/v1/search", f"Content-Length: {10**18}"))) == 413
+
+
+async def _in_pieces(body: bytes) -> Any:
+    for begin in range(0, len(body), 65536):
+        yield body[begin : begin + 65536]
+
+
+async def test_a_body_without_an_end_is_refused(filled: Client) -> None:
+    async with on_a_port(filled) as served:
+        piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", "Transfer-Encoding: chunked"))
+        sent = 0
+        reading = asyncio.ensure_future(reader.read())
+        with suppress(ConnectionError):
+            while not reading.done() and sent < 64 * MIB:
+                writer.write(piece)
+                await writer.drain()
+                sent += len(piece)
+                await asyncio.sleep(0)
+        assert sent < 64 * MIB
+        with suppress(ConnectionError):  # closed while we were still sending
+            assert status_of(await reading) in (413, 0)
+        assert served.state.metrics.refused["request-entity-too-large"] == 1
+        writer.close()
+
+
+async def test_heads_have_a_longest_length(filled: Client, caplog: pytest.LogCaptureFixture) -> None:
+    async with on_a_port(filled, header_count=20) as served:
+        lines = [f"x-{number}: 1" for number in range(100_000)]
+        for more in (lines, ["x-long: " + "a" * 100_000]):
+            caplog.clear()
+            status = status_of(await raw(served.address, head("/v1/search", *more)))
+            # 0: closed while we were still sending. That it was refused is in the log then.
+            assert status == 431 or (status in (400, 0) and caplog.messages == ["Invalid HTTP request received."])
+        few = head("/healthz", *lines[:19]).replace(b"POST", b"GET")
+        assert status_of(await raw(served.address, few)) == 431
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+HOSTILE = {
+    "deep": b"[" * 500_000,
+    "deep object": b'{"a":' * 100_000,
+    "deep filter": b'{"query":"key","filters":' + b'{"$not":' * 900 + b'{"a":1}' + b"}" * 900 + b"}",
+    "long number": b'{"query":"key","top_k":' + b"9" * 100_000 + b"}",
+    "no number": b'{"query":"key","min_similarity":NaN}',
+    "infinite": b'{"query":"key","min_similarity":1e999}',
+    "half of a pair": b'{"query":"\\ud800"}',
+    "nul": b'{"query":"\\u0000"}',
+    "no utf-8": b'{"query":"\xff\xfe"}',
+    "no json": b"query=key",
+    "nothing": b"",
+    "a text": b'"key"',
+    "many filters": json.dumps({"query": "key", "filters": {"a": {"$in": list(range(50_000))}}}).encode(),
+    "blank": b'{"query":"   "}',
+    "unknown": b'{"query":"key","sql":"DROP TABLE chunk"}',
+    "another kind": b'{"query":"key","top_k":"5"}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
+    async with in_process(filled) as served:
+        answer = await served.http.post(
+            "/v1/search", content=HOSTILE[name], headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code in ((200, 422) if name == "many filters" else (400, 409, 422))
+        if answer.status_code != 200:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert len(answer.content) < 20_000
+
+
+async def test_what_is_packed_is_not_unpacked(filled: Client) -> None:
+    bomb = gzip.compress(b" " * (64 * MIB))
+    async with on_a_port(filled) as served:
+        answer = await served.http.post("/v1/search", content=bomb, headers={"Content-Encoding": "gzip"})
+        assert answer.status_code == 415
+
+
+async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> None:
+    async with on_a_port(filled, connections=20, head_seconds=60) as served:
+        pairs = [await asyncio.open_connection(*served.address) for _ in range(60)]
+        reading = {asyncio.ensure_future(reader.read()): writer for reader, writer in pairs}
+        async with asyncio.timeout(30):
+            while sum(task.done() for task in reading) < 40:  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+        stay = [task for task in reading if not task.done()]
+        assert len(stay) == 20
+        refused = await asyncio.gather(*(reading.keys() - stay), return_exceptions=True)
+        assert all(one == b"" or isinstance(one, ConnectionError) for one in refused)
+        # The others are served.
+        for task in stay:
+            reading[task].write(head("/healthz", "Connection: close").replace(b"POST", b"GET"))
+        assert {status_of(answer) for answer in await asyncio.gather(*stay)} == {200}
+        for writer in reading.values():
+            writer.close()
+        assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+
+
+class Locked:
+    """Holds the chunks of the collection locked, so that searches wait for it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> Self:
+        self.connection = await psycopg.AsyncConnection.connect(self._url)
+        await self.connection.execute(f"LOCK TABLE semlex.{COLLECTION}_chunk IN ACCESS EXCLUSIVE MODE")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.connection.close()
+
+    async def waiting(self) -> int:
+        """How many statements wait for the lock."""
+        cursor = await self.connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        found = await cursor.fetchone()
+        return 0 if found is None else int(found[0])
+
+    async def until(self, count: int) -> None:
+        """Waits until so many wait."""
+        async with asyncio.timeout(20):
+            while await self.waiting() != count:  # noqa: ASYNC110 - another process's state
+                await asyncio.sleep(0.02)
+
+
+async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -> None:
+    async with on_a_port(filled) as served, Locked(database_url) as locked:
+        request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(request)
+        await locked.until(1)
+        writer.close()
+        del reader
+        await locked.until(0)  # while the lock is held: the statement was cancelled
+        async with asyncio.timeout(10):
+            while not served.state.metrics.refused["client-gone"]:  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+        assert served.state.metrics.in_flight == 0
+        assert served.state.lease.users == 0
+
+
+async def test_too_much_is_refused_at_once(filled: Client, database_url: str) -> None:
+    async with on_a_port(filled, concurrency=3) as served:
+        async with Locked(database_url) as locked:
+            waiting = [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(3)]
+            await locked.until(3)
+            refused = await asyncio.gather(*(served.post("/v1/search", {"query": "key"}) for _ in range(20)))
+            assert {answer.status_code for answer in refused} == {503}
+            assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+            assert refused[0].json()["type"] == "urn:semlex:problem:overload"
+            assert (await served.http.get("/healthz")).status_code == 200
+            assert (await served.http.get("/metrics")).status_code == 200
+        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 3
+        assert served.state.metrics.refused["overload"] == 20
+        assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+
+
+async def test_a_request_has_its_time(filled: Client, database_url: str) -> None:
+    async with on_a_port(filled, seconds=0.5) as served, Locked(database_url) as locked:
+        answer = await served.post("/v1/search", {"query": "key"})
+        assert answer.status_code == 504
+        await locked.until(0)
+
+
+async def test_requests_in_progress_end_before_the_server(filled: Client, database_url: str) -> None:
+    async with on_a_port(filled) as served:
+        async with Locked(database_url) as locked:
+            waiting = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
+            await locked.until(1)
+            served.state.is_stopping = True
+            refused = await served.post("/v1/search", {"query": "key"})
+            assert (refused.status_code, refused.json()["type"]) == (503, "urn:semlex:problem:stopping")
+        assert (await waiting).status_code == 200
+
+
+@given(st.integers(1, 100), st.lists(st.floats(0, 100), max_size=300))
+def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute: int, pauses: list[float]) -> None:
+    rates, now, taken = Rates(per_minute), 0.0, []
+    for pause in pauses:
+        now += pause
+        if not rates.wait("ann", now):
+            taken.append(now)
+    for begin in taken:
+        # A full bucket, and what flows in meanwhile.
+        assert sum(begin <= one < begin + 60 for one in taken) <= 2 * per_minute
+    assert Rates(per_minute).wait("ann", 0) == 0
+    assert all(Rates(0).wait("ann", 0) == 0 for _ in range(3))
+
+
+async def test_rates_are_those_of_a_caller(filled: Client) -> None:
+    async with in_process(filled, rate=2) as served:
+        found = [(await served.http.get("/v1/collections")) for _ in range(4)]
+        assert [answer.status_code for answer in found] == [200, 200, 429, 429]
+        assert 1 <= int(found[-1].headers["retry-after"]) <= 60
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+async def test_a_request_has_an_id_in_answer_and_log(filled: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="semlex.server")
+    async with in_process(filled) as served:
+        answer = await served.post("/v1/search", {"query": PRIVATE}, headers={"X-Request-ID": "mine-1"})
+        assert answer.headers["x-request-id"] == "mine-1"
+        assert "request mine-1: POST /v1/search 200" in caplog.text
+        for bad in ("a b", "x" * 65, "../..", "<script>"):
+            answer = await served.post("/v1/search", {"query": "key"}, headers={"X-Request-ID": bad})
+            assert answer.headers["x-request-id"] != bad
+            assert bad not in caplog.text
+
+
+async def test_secrets_stand_in_no_body_and_no_log(
+    filled: Client, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A text in every field of every kind of wrong request; the token, right or wrong."""
+    caplog.set_level(logging.DEBUG)
+    bodies: list[Any] = [
+        {"query": PRIVATE, "top_k": 0},
+        {"query": PRIVATE, "filters": f"{PRIVATE} ="},
+        {"query": PRIVATE, "filters": {"a": {"$no": PRIVATE}}},
+        {"query": [PRIVATE]},
+        {"query": "key", "mode": PRIVATE},
+        {"query": "key", "vector": [PRIVATE]},
+        {"query": "key", "collection": PRIVATE},
+        {"query": "key", "boost": {PRIVATE: 1}},
+        {"query": PRIVATE + "\0"},
+        PRIVATE,
+    ]
+    async with in_process(filled, rights="admin") as served:
+        for body in bodies:
+            answer = await served.post("/v1/search", body, headers={"Authorization": f"Bearer {PRIVATE}"})
+            assert answer.status_code in (400, 404, 409, 422)
+            assert PRIVATE not in answer.text
+        bad = [{"content": PRIVATE, "id": "x" * 513}, {"content": PRIVATE + "\0"}]
+        for one in bad:
+            answer = await served.post("/v1/documents", {"documents": [one]})
+            assert answer.status_code == 422
+            assert PRIVATE not in answer.text
+    assert PRIVATE not in caplog.text
+
+
+async def test_what_fails_inside_says_the_kind_only(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError(PRIVATE)
+
+    monkeypatch.setattr("semlex.retriever.collection.Collection.search", broken)
+    async with in_process(filled) as served:
+        answer = await served.post("/v1/search", {"query": "key"})
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert PRIVATE not in answer.text
+
+
+async def test_a_client_of_another_origin_is_let_in_only_by_name(filled: Client) -> None:
+    asking = {"Origin": "https://pages.example.org", "Access-Control-Request-Method": "POST"}
+    async with in_process(filled) as served:
+        answer = await served.http.options("/v1/search", headers=asking)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+    async with in_process(filled, origins=["https://pages.example.org"]) as served:
+        answer = await served.http.options("/v1/search", headers=asking)
+        assert answer.headers["access-control-allow-origin"] == "https://pages.example.org"
+        found = await served.post("/v1/search", {"query": "key"}, headers={"Origin": "https://pages.example.org"})
+        assert found.headers["access-control-allow-origin"] == "https://pages.example.org"
+
+
+async def test_names_that_are_no_collection_leave_nothing_behind(filled: Client) -> None:
+    async with in_process(filled) as served:
+        for number in range(50):
+            answer = await served.post("/v1/search", {"query": "key", "collection": f"nowhere_{number}"})
+            assert answer.status_code == 404
+            assert "nowhere" not in answer.text
+        assert len(served.state.lease.client._collections) <= 2

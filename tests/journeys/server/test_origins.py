@@ -1,0 +1,103 @@
+"""Pages of other sites: what a browser asks for them is refused, or answered to those that were named."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.errors import ConfigurationError
+from semlex.server.access.addresses import origin_of
+from semlex.server.access.tokens import TokenFile
+from semlex.server.options import ServeOptions
+from tests.support.http_server import in_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex import Client
+
+PAGES = "https://pages.example.org"
+WRITTEN = {
+    "https://a.example/": "https://a.example",
+    "HTTPS://A.Example": "https://a.example",
+    "https://a.example:443": "https://a.example",
+    "http://a.example:80/": "http://a.example",
+    "https://a.example:8443": "https://a.example:8443",
+    "http://[0:0:0:0:0:0:0:1]:3000": "http://[::1]:3000",
+    "http://localhost:3000": "http://localhost:3000",
+}
+NO_ORIGINS = ["", "*", "null", "a.example", "ftp://a.example", "https://", "https://a.example/x", "https://*.example",
+    "https://a.example?x", "https://a.example#x", "https://u@a.example", "https://a.example:x", "https://a b",
+    "https://\u0430.example", "https://a.example:99999", "https://[::1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_an_origin_may_be_written_in_any_way(filled: Client, written: str) -> None:
+    origin = WRITTEN[written]
+    asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    async with in_process(filled, origins=[written]) as served:
+        answer = await served.http.options("/v1/search", headers=asking)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+        found = await served.post("/v1/search", {"query": "key"}, headers={"Origin": origin})
+        assert (found.status_code, found.headers["access-control-allow-origin"]) == (200, origin)
+
+
+@pytest.mark.parametrize("text", NO_ORIGINS)
+def test_what_is_no_origin_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no origin"):
+        ServeOptions(origins=[text])
+
+
+@given(st.text(max_size=20), st.sampled_from(["http://", "https://", ""]))
+def test_an_origin_is_written_in_one_way(text: str, scheme: str) -> None:
+    written = origin_of(scheme + text)
+    assert written is None or origin_of(written) == written == written.lower()
+
+
+async def test_refusals_can_be_read_by_pages_that_were_named(filled: Client, tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
+    async with in_process(filled, token_file=file.path, origins=[PAGES], rate=1) as served:
+        for token, status in (({}, 401), (headers, 200), (headers, 429)):
+            answer = await served.post("/v1/search", {"query": "key"}, headers={"Origin": PAGES, **token})
+            assert answer.status_code == status
+            assert answer.headers.get_list("access-control-allow-origin") == [PAGES]
+            assert "X-Request-ID" in answer.headers["access-control-expose-headers"]
+            assert "Origin" in answer.headers["vary"]
+        answer = await served.post("/v1/search", {"query": "key"}, headers={"Origin": "https://evil.example.org"})
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+        own = await served.post("/v1/search", {"query": "key"}, headers={"Origin": "http://localhost"})
+        assert "access-control-allow-origin" not in own.headers
+
+
+SITES = {None: False, "none": False, "same-origin": False, "same-site": True, "cross-site": True}
+DOING = [None, ("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe"), ("navigate", "document")]
+PATHS = ["/", "/page/main.js", "/healthz", "/v1/count", "/v1/fields"]
+
+
+async def test_what_pages_of_others_embed_is_refused(filled: Client) -> None:
+    async with in_process(filled) as served:
+        for (site, is_foreign), doing, path in product(SITES.items(), DOING, PATHS):
+            headers = {} if site is None else {"Sec-Fetch-Site": site}
+            if doing is not None:
+                headers |= {"Sec-Fetch-Mode": doing[0], "Sec-Fetch-Dest": doing[1]}
+            answer = await served.http.get(path, headers=headers)
+            is_link = doing == ("navigate", "document") and path in PATHS[:2]
+            assert answer.status_code == (403 if is_foreign and not is_link else 200), (site, doing, path)
+            assert answer.headers.get_list("cross-origin-resource-policy") == ["same-origin"]
+            assert answer.headers.get_list("x-frame-options") == ["DENY"]
+        assert served.state.metrics.refused["unknown-origin"] > 0
+
+
+async def test_pages_that_were_named_ask_across_sites(filled: Client) -> None:
+    async with in_process(filled, origins=[PAGES]) as served:
+        headers = {"Origin": PAGES, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 200
+        assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
+        del headers["Origin"]
+        assert (await served.http.get("/v1/count", headers=headers)).status_code == 403

@@ -1,0 +1,51 @@
+"""What cannot be done is told by its kind: to the caller what the caller can change, to the log the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex.errors import ConfigurationError, MissingKeyError
+from semlex.jobs.allowed_folders import AllowedFolders
+from tests.support.http_server import COLLECTION, in_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex import Client
+
+NAMES = ["a\0b", "\0", "a\ud800b", "a\udc80b"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_paths_that_no_file_can_have_are_refused(filled: Client, tmp_path: Path, name: str) -> None:
+    path = f"{tmp_path}/{name}"
+    async with in_process(filled, rights="write", allow=[tmp_path]) as served:
+        asked: list[tuple[str, dict[str, Any]]] = [
+            ("/v1/index", {"paths": [path]}),
+            ("/v1/jobs", {"kind": "index", "arguments": {"paths": [path]}}),
+            ("/v1/jobs", {"kind": "sync", "arguments": {"paths": [str(tmp_path), path]}}),
+        ]
+        for place, body in asked:
+            content = json.dumps({**body, "collection": COLLECTION})  # halves of pairs are escaped
+            answer = await served.http.post(place, content=content, headers={"Content-Type": "application/json"})
+            assert answer.status_code in (403, 422), (place, answer.text)
+        assert (await served.http.get("/v1/jobs")).json()["jobs"] == []
+    with pytest.raises(ConfigurationError):
+        await AllowedFolders([tmp_path]).check([path])
+
+
+async def test_what_the_operator_has_to_do_is_not_told_to_callers(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
+        raise MissingKeyError("set SOME_PROVIDER_KEY")
+
+    monkeypatch.setattr("semlex.retriever.collection.Collection.search", broken)
+    async with in_process(filled) as served:
+        answer = await served.post("/v1/search", {"query": "key"})
+    assert answer.status_code == 503
+    assert "SOME_PROVIDER_KEY" not in answer.text
+    assert "SOME_PROVIDER_KEY" in caplog.text

@@ -1,0 +1,126 @@
+"""Settings that change while the server runs: the new ones serve, bad ones do not, and nobody notices the change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from semlex import Client, Document
+from semlex.errors import ConfigurationError
+from semlex.settings.reload import WatchedSettings
+from tests.journeys.server.test_limits import Locked
+from tests.support.http_server import COLLECTION, in_process, settings_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+async def two(database_url: str) -> str:
+    """Two collections, searched by their words."""
+    async with Client(database_url, embedding_model="none") as client:
+        await client.collection(COLLECTION).add_documents([Document("the old key", id="old")])
+        await client.collection("another").add_documents([Document("the new key", id="new")])
+    return database_url
+
+
+async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: str) -> None:
+    async with in_process(url=two) as served:
+        old = served.state.lease
+
+        async def found() -> list[str]:
+            answer = await served.post("/v1/search", {"query": "key"})
+            assert answer.status_code == 200
+            return [hit["id"] for hit in answer.json()["hits"]]
+
+        async with Locked(two) as locked:
+            waiting = asyncio.ensure_future(found())
+            await locked.until(1)
+            served.source.next = settings_for(two, collection="another")
+            assert await served.state.reload()
+            assert served.state.lease is not old
+            assert await found() == ["new"]
+            assert (old.users, waiting.done()) == (1, False)
+        assert await waiting == ["old"]
+        async with asyncio.timeout(10):
+            while served.state._tasks and any("retire" in str(task) for task in served.state._tasks):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(ConfigurationError, match="not open"):
+            await old.client.collections()
+        assert served.state.metrics.reloads == {"ok": 1}
+
+
+async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="semlex.server")
+    async with in_process(url=two) as served:
+        for number, spoil in enumerate(("problem", "server"), 1):
+            if spoil == "problem":
+                served.source.problems = ("top_k must be a whole number",)
+            else:
+                served.source.next = settings_for("postgresql://nobody@127.0.0.1:1/none")
+            assert not await served.state.reload()
+            assert "the changed settings are not used" in caplog.text
+            assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+            ready = (await served.http.get("/readyz")).json()
+            assert "old ones serve" in ready["checks"]["settings"]
+            assert served.state.metrics.reloads == {"refused": number}
+        served.source.next = settings_for(two)
+        assert await served.state.reload()
+        assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
+
+
+async def test_a_changed_file_is_seen(two: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.05)
+    async with in_process(url=two) as served:
+        served.source.next = settings_for(two, collection="another")
+        async with asyncio.timeout(10):
+            while served.state.lease.settings.collection != "another":  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+
+
+async def test_searches_begin_with_what_the_settings_say(two: str) -> None:
+    async with Client(two, embedding_model="none") as client:
+        texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
+        await client.collection(COLLECTION).add_documents(texts)
+    async with in_process(url=two) as served:
+
+        async def found(**given: Any) -> dict[str, Any]:
+            answer = await served.post("/v1/search", {"query": "key", **given})
+            assert answer.status_code == 200, answer.text
+            result: dict[str, Any] = answer.json()
+            return result
+
+        assert len((await found())["hits"]) == 5
+        served.source.next = settings_for(two, top_k=3, route="rules")
+        assert await served.state.reload()
+        assert len((await found())["hits"]) == 3
+        assert (await found())["route"] is not None
+        assert len((await found(collection="another"))["hits"]) == 1
+        assert len((await found(top_k=6))["hits"]) == 6  # what a request says goes before
+        many = (await served.post("/v1/search/many", {"queries": ["key", "number"]})).json()["results"]
+        assert [len(one["hits"]) for one in many] == [3, 3]
+        fourth = (await found(top_k=4))["hits"][3]["id"]
+        for given, is_below in (({}, True), ({"top_k": 4}, False)):
+            told = await served.post("/v1/why", {"question": "key", "document": fourth, **given})
+            assert (told.status_code, "below_top_k" in told.text) == (200, is_below)
+        served.source.next = settings_for(two, mode="vector")
+        assert await served.state.reload()
+        assert (await served.post("/v1/search", {"query": "key"})).status_code == 409  # there are no vectors
+        assert len((await found(mode="keyword"))["hits"]) == 5
+
+
+def test_settings_are_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEMLEX_CONFIG", str(tmp_path / "own.toml"))
+    (tmp_path / "own.toml").write_text('collection = "one"\n')
+    watched = WatchedSettings()
+    assert (watched.settings.collection, watched.has_changed()) == ("one", False)
+    (tmp_path / "own.toml").write_text('collection = "two or"\nwrong = 3\n')
+    assert watched.has_changed()
+    read = watched.reload()
+    assert (read.settings.collection, len(read.problems) > 0, watched.has_changed()) == ("one", True, False)
+    (tmp_path / "own.toml").write_text('collection = "three"\n')
+    assert (watched.has_changed(), watched.reload().problems, watched.settings.collection) == (True, (), "three")

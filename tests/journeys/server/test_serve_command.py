@@ -1,0 +1,107 @@
+"""``semlex serve`` as a user starts, asks and stops it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.shell import Shell
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def serving(shell: Shell, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The process, its address, and the line that shows how to ask it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "semlex", "serve", "--port", "0", *options],
+        cwd=shell.folder,
+        env=shell.environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        lines = [process.stderr.readline() for _ in range(2)]
+        address = re.search(r'http://[^\s,"]+', lines[0])
+        assert address is not None, (lines, process.stderr.read())
+        yield process, address[0], lines[1].removeprefix("ask: ").strip()
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def test_it_is_started_asked_and_stopped(program: Shell) -> None:
+    program("index", "docs")
+    with serving(program) as (process, address, line):
+        assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
+        asked = shlex.split(line)
+        assert asked[0] == "curl"
+        answer = httpx2.post(asked[2], content=asked[-1], headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200
+        assert httpx2.post(f"{address}/v1/documents", json={"documents": [{"content": "x"}]}).status_code == 403
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "stopping" in said
+        assert "Traceback" not in said
+
+
+def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:
+    program("index", "docs")
+    with serving(program, "--log-format", "json") as (process, address, _):
+        assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        lines = [json.loads(line) for line in said.splitlines()]
+        assert {"message", "level", "time"} <= set.intersection(*map(set, lines))
+        assert any("stopping" in line["message"] for line in lines)
+
+
+def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for options, said in (
+            (("--port", port), "choose another port with --port"),
+            (("--host", "192.0.2.1", "--token-file", "t.json"), "another address with --host"),
+            (("--host", "no.such.name.invalid", "--token-file", "t.json"), "no address of this machine"),
+            (("--host", "0.0.0.0"), "semlex serve token add"),  # noqa: S104
+            (("--rights", "root"), "rights must be one of"),
+            (("--origin", "pages"), "is no origin"),
+        ):
+            found = program("serve", *options, code=2)
+            assert said in found.stderr
+            assert "Traceback" not in found.stderr
+
+
+def test_tokens_are_made_listed_and_removed(program: Shell) -> None:
+    program("index", "docs")
+    file = ("--token-file", "tokens.json")
+    secret = program("serve", "token", "add", "ann", "--rights", "read", *file).stdout.strip()
+    assert secret.startswith("semlex_")
+    assert "ann  read  all collections" in program("serve", "token", "list", *file).stdout
+    with serving(program, *file) as (_, address, _line):
+        assert httpx2.get(f"{address}/v1/collections").status_code == 401
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert httpx2.get(f"{address}/v1/collections", headers=headers).status_code == 200
+    program("serve", "token", "remove", "ann", *file)
+    assert json.loads((program.folder / "tokens.json").read_text()) == {"tokens": {}}
+    assert "there is no token" in program("serve", "token", "remove", "ann", *file, code=2).stderr

@@ -1,0 +1,234 @@
+"""Assistants at the server's own ``/mcp``: its tokens, rights and collections, its limits, and its settings."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from mcp.client import Client as Assistant
+from mcp.client.streamable_http import streamable_http_client
+
+from semlex import Client
+from semlex.server.access.tokens import TokenFile
+from semlex.server.app import create_app
+from semlex.server.mcp.table import OFFERS
+from semlex.server.options import ServeOptions
+from tests.support.assistants import STATELESS, Posted
+from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.http_server import Served
+    from tests.support.shell import Shell
+
+MODES = ("legacy", STATELESS)
+HIDDEN = "vault"
+
+
+@pytest.fixture
+async def tenants(database_url: str) -> AsyncIterator[Client]:
+    """A client with two collections."""
+    async with Client(database_url, "none") as client:
+        for name in (COLLECTION, HIDDEN):
+            await client.collection(name).add_texts([f"The key of the {name} is rotated."], ids=[f"{name}-id"])
+        yield client
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokenFile:
+    return TokenFile(tmp_path / "tokens.json")
+
+
+@asynccontextmanager
+async def assistant(address: str, token: str | None, mode: str) -> AsyncIterator[Assistant]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        Assistant(streamable_http_client(address, http_client=http), mode=mode) as opened,
+    ):
+        yield opened
+
+
+def place(served: Served) -> str:
+    host, port = served.address
+    return f"http://{host}:{port}/mcp"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_token_reaches_its_rights_and_collections(tenants: Client, tokens: TokenFile, mode: str) -> None:
+    reader = tokens.add("reader", "read", (COLLECTION,))
+    admin = tokens.add("admin", "admin")
+    async with on_a_port(tenants, token_file=tokens.path) as served:
+        async with assistant(place(served), reader, mode) as opened:
+            names = {tool.name for tool in (await opened.list_tools()).tools}
+            assert names == {offer.name for offer in OFFERS if offer.reads_only}
+            told: list[Any] = [
+                await opened.call_tool("search", {"query": "key"}),
+                await opened.call_tool("list_collections", {}),
+                await opened.call_tool("search", {"query": "key", "collection": "nowhere"}),
+                await opened.call_tool("job_status", {}),
+                await opened.call_tool("optimize_search", {}),
+            ]
+            assert [one.is_error for one in told] == [False, False, True, False, True]
+            (hit,) = told[0].structured_content["hits"]
+            assert hit["chunk_id"] == f"{COLLECTION}-id"
+            told.append(await opened.read_resource(hit["uri"]))
+            assert "rotated" in told[-1].contents[0].text
+            for uri in (f"chunk://{HIDDEN}/{HIDDEN}-id", f"chunk://nowhere/{HIDDEN}-id"):
+                with pytest.raises(Exception, match="there is no collection") as refused:
+                    await opened.read_resource(uri)
+                assert "rotated" not in str(refused.value)
+            for collection in (HIDDEN, "nowhere"):
+                found = await opened.call_tool("search", {"query": "key", "collection": collection})
+                assert found.is_error
+                told.append(found.content[0].text.replace(collection, "…"))
+            assert told[-1] == told[-2]  # whether there is one out of reach is not said
+            assert HIDDEN not in "".join(map(str, told))
+        async with assistant(place(served), admin, mode) as opened:
+            assert {tool.name for tool in (await opened.list_tools()).tools} == {offer.name for offer in OFFERS}
+            assert not (await opened.call_tool("search", {"query": "key", "collection": HIDDEN})).is_error
+            assert not (await opened.call_tool("optimize_search", {"collection": HIDDEN})).is_error
+        assert served.state.admitted == served.state.lease.users == 0
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens: TokenFile, revision: str) -> None:
+    reader, other = tokens.add("reader", "read"), tokens.add("other", "read")
+    async with on_a_port(tenants, token_file=tokens.path) as served, httpx2.AsyncClient() as http:
+        begun = Posted(http, place(served), revision)
+        begun.headers["Authorization"] = f"Bearer {reader}"
+        await begun.begin()
+        assert (await begun.ask(1, "tools/list"))["result"]["tools"]
+        for given in (None, "Bearer wrong", f"Basic {reader}", "Bearer", f"Bearer {reader}x"):
+            asked = Posted(http, place(served), revision)
+            asked.headers |= begun.headers
+            del asked.headers["Authorization"]
+            refused = await asked.post(b"{}", **({} if given is None else {"Authorization": given}))
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="semlex"')
+            for method in ("GET", "DELETE"):
+                assert (await http.request(method, place(served))).status_code == 401
+        if revision != STATELESS:  # a session is for whoever has begun it
+            asked.headers["Authorization"] = f"Bearer {other}"
+            assert (await asked.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})).status_code == 404
+        tokens.remove("reader")
+        assert (await begun.post(b"{}")).status_code == 401
+        assert served.state.metrics.requests["POST", "/mcp", 200] >= 1
+
+
+async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> None:
+    page = "https://pages.example.org"
+    async with on_a_port(tenants, origins=(page,)) as served, httpx2.AsyncClient() as http:
+        asked = Posted(http, place(served), STATELESS)
+        await asked.begin()
+        frame = b'{"jsonrpc": "2.0", "method": "notifications/none"}'
+        more = {"MCP-Protocol-Version": STATELESS}
+        for headers, status in (
+            ({}, 202), ({"Origin": page}, 202),
+            ({"Origin": "https://evil.example"}, 403), ({"Host": "evil.example"}, 421),
+        ):  # fmt: skip
+            assert (await asked.post(frame, **more, **headers)).status_code == status
+        preflight = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        preflight["Access-Control-Request-Headers"] = "mcp-session-id,mcp-protocol-version,mcp-method,mcp-name"
+        assert (await http.options(place(served), headers=preflight)).status_code == 200
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_streams_have_no_time_and_take_no_place(tenants: Client, tmp_path: Path, mode: str) -> None:
+    """An assistant stays longer than a request may take, beside others, and a body still has its bound."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(30):
+        (folder / f"{number}.md").write_text(f"# {number}\n\nSome text.\n", encoding="utf-8")
+    told: list[str | None] = []
+
+    async def tell(_progress: float, _total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    options: dict[str, Any] = {"rights": "admin", "allow": (str(folder),), "concurrency": 1, "seconds": 0.05}
+    async with on_a_port(tenants, **options) as served:
+        async with assistant(place(served), None, mode) as one, assistant(place(served), None, mode) as other:
+            for opened in (one, other):
+                call = {"folder": ".", "collection": COLLECTION}
+                found = await opened.call_tool("index_folder", call, progress_callback=tell)
+                assert found.structured_content["added"] + found.structured_content["unchanged"] == 30
+        assert told
+        too_long = await served.http.post("/mcp", content=b"x" * (served.state.options.body_bytes + 1))
+        assert too_long.status_code == 413
+        assert served.state.admitted == served.state.lease.users == 0
+
+
+async def test_changed_settings_reach_assistants(tenants: Client, database_url: str, empty_database_url: str) -> None:
+    del tenants  # has made the collections
+    async with on_a_port(url=database_url) as served, assistant(place(served), None, "legacy") as opened:
+        before = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
+        assert not before.is_error
+        old = served.state.lease
+        served.source.next = settings_for(empty_database_url)
+        assert await served.state.reload()
+        assert served.state.lease is not old
+        after = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
+        assert after.is_error
+        assert "there are no collections yet" in after.content[0].text
+        assert old.users == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["mcp", "serve"])
+async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, command: str) -> None:
+    """It begins with the tokens of a file, sees changes of the file, and ends though an assistant listens."""
+    shell("index", "docs", "-c", COLLECTION, "--model", "none")
+    shell("index", "docs", "-c", HIDDEN, "--model", "none")
+    reader = tokens.add("reader", "read", (COLLECTION,))
+    words = ["mcp", "--http"] if command == "mcp" else ["serve", "--model", "none"]
+    with subprocess.Popen(  # noqa: ASYNC220 - it is short
+        [sys.executable, "-m", "semlex", *words, "--port", "0", "--token-file", str(tokens.path)],
+        env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            found = re.search(r"http://127.0.0.1:\d+", line)
+            assert found, line
+            assert "to callers with a token" in line
+            address = f"{found[0]}/mcp"
+            async with httpx2.AsyncClient() as http:
+                stranger = await http.post(address, json={})
+                assert stranger.status_code == 401
+                assert stranger.headers["www-authenticate"].startswith("Bearer")
+            async with assistant(address, reader, "legacy") as opened:
+                listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
+                assert [one["name"] for one in listed] == [COLLECTION]
+                tokens.add("late", "read")
+                if command == "mcp":  # it looks at each question
+                    tokens.remove("reader")
+                    with pytest.raises(Exception, match="error response"):
+                        await opened.call_tool("list_collections", {})
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == (143 if command == "mcp" else -signal.SIGTERM)
+        finally:
+            process.kill()
+
+
+def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:
+    refused = shell("mcp", "--http", "--host", "0.0.0.0", code=2).stderr  # noqa: S104
+    assert "--token-file" in refused
+    assert "--http" in shell("mcp", "--token-file", str(tokens.path), code=2).stderr
+
+
+def test_where_lines_of_the_log_go_is_left_alone() -> None:
+    handlers = logging.root.handlers[:]
+    logging.root.handlers.clear()
+    try:
+        create_app(ServeOptions(), FixedSettings(settings_for()))
+        assert not logging.root.handlers
+    finally:
+        logging.root.handlers[:] = handlers

@@ -1,0 +1,212 @@
+"""The models over HTTP: other programs' shapes, and the numbers of the model itself."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import Client
+from semlex.embedding.base import EmbedderIdentity, normalise
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.errors import ModelServerError
+from semlex.reranking.cohere import CohereReranker
+from semlex.reranking.term_overlap import TermOverlapReranker
+from semlex.server.access.tokens import TokenFile
+from semlex.server.routes.models import _written
+from semlex.testing import HashEmbedder
+from tests.support.http_server import Served, in_process, on_a_port
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+TEXTS = ["A key is rotated every 90 days.", "über alles 東京", "x" * 3000, "banana"]
+
+
+class TwoSidedEmbedder(HashEmbedder):
+    """Embeds queries otherwise than documents, can be cut, and reads eight words."""
+
+    least_dimensions = 16
+    max_tokens = 8
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return EmbedderIdentity("/srv/models/two-sided", "1", self.dimensions, "ask", "mean", normalised=True)
+
+    def embed_query(self, text: str) -> Any:
+        return self.embed_documents([f"query {text}"])[0]
+
+
+@asynccontextmanager
+async def served(url: str, embedder: Any = None, reranker: Any = None, **options: Any) -> AsyncIterator[Served]:
+    models = {"embedding_model": embedder or HashEmbedder(), "reranker_model": reranker}
+    use = {"use_reranking": reranker is not None}
+    async with Client(url, **models, **use) as client, on_a_port(client, **options) as running:
+        yield running
+
+
+def address(running: Served) -> str:
+    host, port = running.address
+    return f"http://{host}:{port}/v1"
+
+
+async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url: str, tmp_path: Path) -> None:
+    token_file = tmp_path / "tokens.json"
+    secret = TokenFile(token_file).add("reader", "read")
+    local, judge = HashEmbedder(), TermOverlapReranker()
+    query = "which key is rotated"
+    async with served(database_url, local, judge, token_file=token_file) as running:
+        remote = OpenAIEmbedder("semlex.testing/hash", address(running), api_key=secret, batch_size=2)
+        reranker = CohereReranker("term-overlap/1", address(running), api_key=secret, batch_size=3)
+        try:
+            vectors = await asyncio.to_thread(remote.embed_documents, TEXTS)
+            one = await asyncio.to_thread(remote.embed_query, query)
+            scores = await asyncio.to_thread(reranker.score, query, TEXTS)
+        finally:
+            remote.close()
+            reranker.close()
+    # Both sides normalise: what was of norm 1 may change in its last bit.
+    assert vectors == pytest.approx(normalise(local.embed_documents(TEXTS)), abs=1e-7)
+    assert one == pytest.approx(local.embed_query(query), abs=1e-7)
+    assert scores.tolist() == judge.score(query, TEXTS).tolist()
+    assert scores.max() > scores.min()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_both_encodings_are_the_vector_bit_by_bit(numbers: list[float]) -> None:
+    vector = np.array(numbers, dtype=np.float32)
+    packed, plain = _written(vector, "base64"), _written(vector, "float")
+    assert np.frombuffer(base64.b64decode(packed), dtype="<f4").tobytes() == vector.tobytes()
+    assert np.array(json.loads(json.dumps(plain)), dtype=np.float32).tobytes() == vector.tobytes()
+
+
+async def test_shapes_are_those_that_clients_read(database_url: str) -> None:
+    local = HashEmbedder()
+    async with served(database_url, local, TermOverlapReranker()) as running:
+        body = {"model": "semlex.testing/hash", "input": TEXTS[0], "encoding_format": "float", "user": "u"}
+        single = (await running.post("/v1/embeddings", body)).json()
+        many = (await running.post("/v1/embeddings", {"input": TEXTS, "encoding_format": "base64"})).json()
+        query = {"model": "term-overlap/1", "query": "rotated key", "documents": [*TEXTS, {"text": "key"}], "top_n": 2}
+        judged = (await running.post("/v1/rerank", query | {"return_documents": True})).json()
+        again = (await running.post("/v2/rerank", query)).json()
+    vector = local.embed_documents([TEXTS[0]])[0]
+    tokens = int(local.count_tokens([TEXTS[0]])[0])
+    assert single == {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": vector.tolist()}],
+        "model": "semlex.testing/hash",
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    assert [one["index"] for one in many["data"]] == [0, 1, 2, 3]
+    found = np.stack([np.frombuffer(base64.b64decode(one["embedding"]), dtype="<f4") for one in many["data"]])
+    assert found.tobytes() == local.embed_documents(TEXTS).tobytes()
+    assert [sorted(one) for one in judged["results"]] == [["document", "index", "relevance_score"]] * 2
+    assert judged["results"][0]["relevance_score"] >= judged["results"][1]["relevance_score"]
+    assert {one["index"]: one["document"]["text"] for one in judged["results"]}[0] == TEXTS[0]
+    assert again["results"] == [{k: v for k, v in one.items() if k != "document"} for one in judged["results"]]
+
+
+async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None:
+    local = TwoSidedEmbedder()
+    async with served(database_url, local) as running:
+
+        async def embedded(**body: Any) -> Any:
+            answer = await running.post("/v1/embeddings", {"input": "short key", **body})
+            assert answer.status_code == 200, answer.text
+            return np.array(answer.json()["data"][0]["embedding"], dtype=np.float32)
+
+        assert (await embedded(model="two-sided") == local.embed_documents(["short key"])[0]).all()
+        assert (await embedded(input_type="query") == local.embed_query("short key")).all()
+        whole = local.embed_documents(["short key"])
+        assert (await embedded(dimensions=16) == normalise(whole, 16)[0]).all()
+        assert (await embedded(dimensions=64) == whole[0]).all()
+        for dimensions in (15, 65):
+            answer = await running.post("/v1/embeddings", {"input": "short key", "dimensions": dimensions})
+            assert (answer.status_code, "16 to 64" in answer.json()["detail"]) == (409, True)
+        texts = ["one two", "secretword " * 9]
+        answer = await running.post("/v1/embeddings", {"input": texts})
+        assert answer.status_code == 413
+        assert "row 1 has 9 tokens, and the model reads 8" in answer.json()["detail"]
+        assert "secretword" not in answer.text
+        remote = OpenAIEmbedder("two-sided", address(running))
+        try:
+            with pytest.raises(ModelServerError, match="refuses the text of row 1"):
+                await asyncio.to_thread(remote.embed_documents, texts)
+        finally:
+            remote.close()
+
+
+async def test_other_models_are_unknown_and_the_known_one_is_named(database_url: str) -> None:
+    async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
+        for path, body, name in (
+            ("/v1/embeddings", {"model": "text-embedding-3-small", "input": "x"}, "two-sided"),
+            ("/v1/embeddings", {"model": "/srv/models/two-sided", "input": "x"}, "two-sided"),
+            ("/v1/rerank", {"model": "rerank-v3.5", "query": "x", "documents": ["x"]}, "term-overlap/1"),
+        ):
+            answer = await running.post(path, body)
+            assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:unknown-model")
+            assert answer.json()["detail"].endswith(f"known: {name}")
+    async with served(database_url, "none") as running:
+        for path, body in (("/v1/embeddings", {"input": "x"}), ("/v1/rerank", {"query": "x", "documents": ["x"]})):
+            answer = await running.post(path, body)
+            assert (answer.status_code, answer.json()["type"]) == (404, "urn:semlex:problem:no-model")
+
+
+HOSTILE_INPUTS: list[Any] = [
+    None, [], "", "\0", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
+    "x" * 200_000, [["x"]],
+]  # fmt: skip
+
+
+async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url: str) -> None:
+    async with (
+        Client(
+            database_url, embedding_model=HashEmbedder(), reranker_model=TermOverlapReranker(), use_reranking=True
+        ) as client,
+        in_process(client) as running,
+    ):
+        for value in HOSTILE_INPUTS:
+            bodies = [
+                ("/v1/embeddings", {"input": value}),
+                ("/v1/rerank", {"query": "key", "documents": value}),
+                ("/v1/rerank", {"query": value, "documents": ["key"]}),
+            ]
+            for path, body in bodies:
+                answer = await running.http.post(path, content=json.dumps(body))
+                assert answer.status_code == 422, (path, body if len(str(body)) < 100 else "long", answer.text)
+                assert answer.headers["content-type"] == "application/problem+json"
+        for extra in ({"dimensions": 0}, {"encoding_format": "int8"}, {"input_type": "x"}, {"truncate": True}):
+            assert (await running.post("/v1/embeddings", {"input": "x", **extra})).status_code == 422
+        for extra in ({"top_n": 0}, {"top_n": 1001}, {"max_tokens_per_doc": 5}, {"return_documents": 1}):
+            assert (await running.post("/v1/rerank", {"query": "x", "documents": ["x"], **extra})).status_code == 422
+        assert (await running.post("/v1/embeddings", {"input": ["fine", "too"]})).status_code == 200
+        assert (await running.post("/v1/rerank", {"query": "fine", "documents": ["fine"]})).status_code == 200
+
+
+async def test_the_models_are_listed_by_the_names_that_routes_take(database_url: str) -> None:
+    async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
+        listed = (await running.http.get("/v1/models")).json()
+        assert listed["object"] == "list"
+        assert [(one["object"], one["type"], one["created"]) for one in listed["data"]] == [
+            ("model", "embedding", 0),
+            ("model", "rerank", 0),
+        ]
+        embedder, reranker = (one["id"] for one in listed["data"])
+        assert embedder == "two-sided"
+        answer = await running.post("/v1/embeddings", {"model": embedder, "input": "key"})
+        assert (answer.status_code, answer.json()["model"]) == (200, embedder)
+        body = {"model": reranker, "query": "key", "documents": ["key"]}
+        assert (await running.post("/v1/rerank", body)).json()["model"] == reranker
+    async with (
+        Client(database_url, embedding_model="none", use_reranking=False) as client,
+        in_process(client) as without,
+    ):
+        assert (await without.http.get("/v1/models")).json() == {"object": "list", "data": []}

@@ -1,0 +1,201 @@
+"""What the server does beside its requests: it looks for changes and does jobs, and no error ends either unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import Client
+from semlex.errors import ConfigurationError
+from semlex.reranking.term_overlap import TermOverlapReranker
+from semlex.server.access.tokens import TokenFile
+from semlex.server.options import ServeOptions
+from semlex.settings.reload import file_stamp
+from semlex.testing import HashEmbedder
+from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.http_server import Served
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("semlex.server.state.JOBS_PAUSE_SECONDS", 0.5)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - of the server
+            await asyncio.sleep(0.01)
+
+
+async def checks(served: Served) -> dict[str, str]:
+    found: dict[str, str] = (await served.http.get("/readyz")).json()["checks"]
+    return found
+
+
+def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no folder"):
+        ServeOptions(allow=[tmp_path, tmp_path / "nowhere"])
+    assert ServeOptions(jobs=256, allow=[tmp_path]).jobs == 256
+    with pytest.raises(ConfigurationError, match="jobs"):
+        ServeOptions(jobs=257)  # no worker does more
+
+
+async def test_models_are_opened_before_anybody_asks(filled: Client, database_url: str) -> None:
+    async with Client(database_url, HashEmbedder(), TermOverlapReranker()) as client:
+        assert client._resources.open_reranker is None
+        async with in_process(client) as served:
+            assert served.state.lease.readiness == "ok"
+            assert client._resources.open_reranker is not None
+
+
+async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
+    filled: Client, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        in_process(filled, rights="admin", jobs=1) as served,
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
+    ):
+        assert (await checks(served))["jobs"] == "ok"
+        job = (await served.post("/v1/jobs", {"kind": "optimize", "collection": COLLECTION})).json()["id"]
+        await connection.execute("ALTER TABLE semlex.job RENAME TO away")
+        await until(lambda: "no jobs are done" in caplog.text)
+        assert "begun again" in (await checks(served))["jobs"]
+        await connection.execute("ALTER TABLE semlex.away RENAME TO job")
+        again = (await served.post("/v1/jobs", {"kind": "optimize", "collection": COLLECTION})).json()["id"]
+        async with asyncio.timeout(30):
+            for one in (job, again):
+                while (await served.http.get(f"/v1/jobs/{one}")).json()["state"] != "done":  # noqa: ASYNC110 - a row
+                    await asyncio.sleep(0.02)
+        await until(lambda: served.state.jobs_readiness == "ok")
+
+
+async def test_no_jobs_are_spoken_of_where_none_are_done(filled: Client) -> None:
+    async with in_process(filled) as served:
+        assert "jobs" not in await checks(served)
+
+
+async def test_a_removed_token_does_not_wait_for_models(
+    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    file.add("ann", "read")
+    loading, go_on = threading.Event(), threading.Event()
+    whole = FixedSettings.reload
+
+    def slow(source: FixedSettings) -> Any:
+        loading.set()
+        go_on.wait(20)
+        return whole(source)
+
+    monkeypatch.setattr(FixedSettings, "reload", slow)
+    async with in_process(filled, token_file=file.path) as served:
+        try:
+            served.source.next = settings_for(collection=COLLECTION)
+            await until(loading.is_set)
+            file.remove("ann")
+            assert served.state.tokens == ()
+            assert not go_on.is_set()
+        finally:
+            go_on.set()
+
+
+async def test_an_error_does_not_end_the_looking(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, failed = FixedSettings.has_changed, []
+
+    def once(source: FixedSettings) -> bool:
+        if not failed:
+            failed.append(1)
+            raise RuntimeError("a disk that is gone")
+        return whole(source)
+
+    monkeypatch.setattr(FixedSettings, "has_changed", once)
+    async with in_process(filled) as served:
+        await until(lambda: "could not be looked at" in caplog.text)
+        served.source.problems = ("top_k must be a whole number",)
+        await until(lambda: served.state.problems)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a driver's"), asyncio.CancelledError()])
+async def test_a_client_that_could_not_be_opened_is_closed(
+    filled: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    del filled
+    closed: list[Client] = []
+    whole = Client.close
+
+    async def close(client: Client) -> None:
+        closed.append(client)
+        await whole(client)
+
+    async def broken(_: Any) -> None:
+        raise error
+
+    async with in_process(url=database_url) as served:
+        old = served.state.lease
+        monkeypatch.setattr(Client, "close", close)
+        monkeypatch.setattr("semlex.server.state.Lease.warm", broken)
+        served.source.next = settings_for(database_url, collection="another")
+        await until(lambda: closed)
+        assert served.state.lease is old
+        assert old.client not in closed
+        if isinstance(error, RuntimeError):
+            await until(lambda: served.state.problems)
+            assert "old ones serve" in (await checks(served))["settings"]
+
+
+async def test_tokens_that_could_not_be_read_once_are_read_again(
+    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, logger="semlex.server")
+    file = TokenFile(tmp_path / "tokens.json")
+    file.add("ann", "read")
+    whole, failures = Path.read_bytes, [1] * 5
+
+    def failing(path: Path) -> bytes:
+        if path == file.path and failures:
+            failures.pop()
+            raise PermissionError(13, "Permission denied")
+        return whole(path)
+
+    async with in_process(filled, token_file=file.path) as served:
+        file.remove("ann")
+        monkeypatch.setattr(Path, "read_bytes", failing)
+        await until(lambda: served.state.tokens == ())
+        assert not failures
+        assert caplog.text.count("the changed tokens are not used") == served.state.metrics.reloads["refused"] == 1
+
+
+def test_other_rights_of_a_file_are_a_change(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    before = file_stamp(tmp_path / "file")
+    (tmp_path / "file").chmod(0o640)
+    assert file_stamp(tmp_path / "file") != before
+
+
+def test_a_file_of_tokens_keeps_its_owner_and_rights(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    file.add("ann", "read")
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    file.path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(file.path, 12_345, 12_346)
+    before = file.path.stat()
+    file.add("bob", "read")
+    file.remove("ann")
+    after = file.path.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]

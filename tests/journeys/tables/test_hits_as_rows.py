@@ -1,0 +1,271 @@
+"""Hits as a relation: a statement that holds them, and a temporary table of a transaction of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+
+from semlex import Document, SearchResult, SearchResults, SyncRetriever
+from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
+from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.store.tables.hits import BATCH_ROWS, COLUMNS, INCLUDED, Relation, fill_table_sync, statement
+from semlex.testing import HashEmbedder
+from semlex.types.display.texts import UNSAFE
+from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.shell import Shell
+
+pytestmark = pytest.mark.pg16
+
+ALL = ("excerpt", "content", "metadata")
+HOSTILE = (
+    *("'", "''", "\\", "\\'", "%s", "%(a)s", "$$", "$1", ":name", ":'name'", "E'", "--", "/*", '"', "{}"),
+    *("\n", "\t", "\x1b[2J", "\u202e"),
+)
+texts = st.one_of(
+    st.lists(st.sampled_from(HOSTILE), max_size=5).map("".join),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20),
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(-1e6, 1e6) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+scores = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+ranks = st.none() | st.integers(1, 2**31 - 1)
+hits = st.lists(
+    st.builds(
+        SearchResult,
+        texts,
+        st.dictionaries(texts, values, max_size=3),
+        texts,
+        source=texts,
+        source_document=texts,
+        line=ranks,
+        page=ranks,
+        rank=st.integers(0, 2**31 - 1),
+        vector_rank=ranks,
+        keyword_rank=ranks,
+        vector_score=scores,
+        fused_score=scores,
+        boost=scores,
+        rerank_score=scores,
+        coverage=scores,
+        excerpt=texts,
+    ),
+    max_size=4,
+)
+
+
+@pytest.fixture(scope="module")
+def connection(server_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(server_url) as opened:
+        yield opened
+
+
+def expected(listed: list[SearchResult], *include: str) -> list[dict[str, Any]]:
+    names = [name for name in (*COLUMNS, *include) if name not in ("document_id", "document_rank")]
+    return [{name: getattr(hit, name) for name in names} for hit in listed]
+
+
+def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in row if name not in ("document_id", "document_rank")} for row in rows]
+
+
+@given(listed=hits, quoted_by=st.sampled_from(["on", "off"]), run_by=st.sampled_from(["on", "off"]))
+def test_the_statement_gives_the_hits(
+    connection: psycopg.Connection[Any], listed: list[SearchResult], quoted_by: str, run_by: str
+) -> None:
+    connection.rollback()
+    relation = Relation(SearchResults(listed), ALL)
+    connection.execute(f"SET standard_conforming_strings = {quoted_by}")
+    text = statement(connection, relation)  # type: ignore[arg-type]
+    assert UNSAFE.search(text) is None
+    assert len(text.split("\n")) == (len(listed) + 2 if listed else 1)
+    connection.execute(f"SET standard_conforming_strings = {run_by}")
+    connection.execute("SET escape_string_warning = off")
+    cursor = connection.cursor(row_factory=dict_row)
+    assert told(cursor.execute(text.encode()).fetchall()) == expected(listed, *ALL)
+    kinds = [connection.adapters.types[column.type_code].name for column in cursor.description or ()]
+    assert kinds == [*COLUMNS.values(), *INCLUDED.values()]
+    inside = cursor.execute(b"WITH hits AS (%b) SELECT count(*) AS n FROM hits" % text.encode()).fetchone()
+    assert inside == {"n": len(listed)}
+
+
+@given(listed=hits, table=texts.filter(lambda name: name.strip() and len(name.encode()) <= 63))
+def test_the_table_holds_the_hits(connection: psycopg.Connection[Any], listed: list[SearchResult], table: str) -> None:
+    connection.rollback()
+    assert fill_table_sync(connection, Relation(listed, ALL), table) == len(listed)
+    query = psycopg.sql.SQL("SELECT * FROM {}").format(psycopg.sql.Identifier(table))
+    cursor = connection.cursor(row_factory=dict_row)
+    assert told(cursor.execute(query).fetchall()) == expected(listed, *ALL)
+    with pytest.raises(ConfigurationError, match="already"):
+        fill_table_sync(connection, Relation(listed, ()), table)
+    assert connection.info.transaction_status == TransactionStatus.INTRANS
+
+
+def test_many_hits_of_any_session(database_url: str) -> None:
+    """Settings, row factories and placeholders of the user's connection make no difference, and stay."""
+    many = [
+        SearchResult(f"ü {number}", {"n": number}, f"é{number}", rank=number) for number in range(2 * BATCH_ROWS + 1)
+    ]
+    with psycopg.connect(database_url, client_encoding="LATIN1", row_factory=dict_row) as connection:
+        connection.cursor_factory = psycopg.RawCursor
+        connection.execute("SET LOCAL search_path = pg_temp; SET LOCAL standard_conforming_strings = off")
+        assert fill_table_sync(connection, Relation(many, ALL), "hits") == len(many)
+        rows = connection.execute("SELECT id, content, metadata FROM hits ORDER BY rank").fetchall()
+        assert rows == [{"id": one.id, "content": one.content, "metadata": one.metadata} for one in many]
+        assert connection.execute("SHOW standard_conforming_strings").fetchone() == {
+            "standard_conforming_strings": "off"
+        }
+
+
+def test_what_is_no_hit_is_refused(connection: psycopg.Connection[Any]) -> None:
+    connection.rollback()
+    for wrong in ("hits", [1], None, [SearchResult("a"), Document("b")]):
+        with pytest.raises(ConfigurationError, match="results"):
+            Relation(wrong, ())  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="excerpt, content, metadata"):
+        Relation([], ["vectors"])  # type: ignore[list-item]
+    for name, hit in {
+        "id": SearchResult("text", id="a\0b"),
+        "content": SearchResult("\ud800"),
+        "metadata": SearchResult("text", {"when": {1, 2}}),
+    }.items():
+        with pytest.raises(ValidationError, match=f"row 1: {name}"):
+            Relation([SearchResult("text"), hit], ALL)
+    for table in ("", " ", "x" * 64, "a\0b", None, 3):
+        with pytest.raises(ConfigurationError, match="table"):
+            fill_table_sync(connection, Relation([], ()), table)  # type: ignore[arg-type]
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def retriever_of(url: str) -> PostgreSQLRetriever:
+    return PostgreSQLRetriever(url, HashEmbedder(16), use_reranking=False, collection="words")
+
+
+async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as mine:
+        await retriever.add_documents([Document(f"yellow fruit {name}", id=name) for name in "abc"])
+        found = await retriever.search("yellow fruit")
+        await mine.execute("CREATE TABLE price (id text, euro int); INSERT INTO price VALUES ('a', 1), ('c', 3)")
+        await mine.commit()
+        assert await retriever.hits_into(mine, found, "hits", include=["content"]) == 3
+        cursor = await mine.execute(
+            "SELECT id, fused_score, content, euro, chunk_text FROM hits JOIN price USING (id) "
+            "JOIN semlex.words_chunk AS c ON (c.document_id, c.chunk_id) = (hits.document_id, hits.id) ORDER BY rank"
+        )
+        prices = {"a": 1, "c": 3}
+        assert await cursor.fetchall() == [
+            (hit.id, hit.fused_score, hit.content, prices[hit.id], hit.content) for hit in found if hit.id in prices
+        ]
+        await mine.commit()
+        assert await (await mine.execute("SELECT to_regclass('hits')")).fetchone() == (None,)
+        text = await retriever.hits_as_sql(found)
+        joined = b"SELECT id FROM (%b) AS found JOIN price USING (id) ORDER BY rank" % text.encode()
+        cursor = await mine.execute(joined)
+        assert await cursor.fetchall() == [(hit.id,) for hit in found if hit.id in prices]
+
+
+async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url: str) -> None:
+    async with retriever_of(database_url) as retriever:
+        await retriever.add_documents([Document("yellow fruit", id="a")])
+        found = await retriever.search("yellow fruit")
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as mine:
+            with pytest.raises(ConfigurationError, match="async with connection"):
+                await retriever.hits_into(mine, found, "hits")
+            async with mine.transaction():
+                await mine.execute("SET TRANSACTION READ ONLY")
+                with pytest.raises(ReadOnlyError, match="read-only"):
+                    await retriever.hits_into(mine, found, "hits")
+                assert mine.info.transaction_status == TransactionStatus.INTRANS
+            async with mine.transaction(force_rollback=True):
+                with pytest.raises(psycopg.errors.UndefinedTable):
+                    await mine.execute("SELECT FROM nowhere")
+                with pytest.raises(ConfigurationError, match="roll it back"):
+                    await retriever.hits_into(mine, found, "hits")
+            async with mine.transaction():
+                assert await retriever.hits_into(mine, found, "hits") == 1
+                with pytest.raises(ConfigurationError, match="already"):
+                    await retriever.hits_into(mine, found, "hits")
+                assert await (await mine.execute("SELECT count(*) FROM hits")).fetchone() == (1,)
+            with (
+                psycopg.connect(database_url) as synchronous,
+                pytest.raises(ConfigurationError, match="AsyncConnection"),
+            ):
+                await retriever.hits_into(synchronous, found, "hits")  # type: ignore[arg-type]
+        with pytest.raises(ConnectionFailedError, match="closed"):
+            await retriever.hits_into(mine, found, "hits")
+
+
+def test_without_an_event_loop(database_url: str) -> None:
+    with SyncRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+        retriever.add_documents([Document("yellow fruit", id="a")])
+        found = retriever.search("yellow fruit")
+        with psycopg.connect(database_url) as mine:
+            assert retriever.hits_into(mine, found, "hits") == 1
+            assert mine.execute("SELECT id FROM hits").fetchall() == [("a",)]
+            mine.rollback()
+            assert mine.execute(retriever.hits_as_sql(found).encode()).rowcount == 1
+            assert mine.execute(retriever.hits_as_sql([]).encode()).fetchall() == []
+        with psycopg.connect(database_url, autocommit=True) as mine:
+            with pytest.raises(ConfigurationError, match="inside 'with connection"):
+                retriever.hits_into(mine, found, "hits")
+            with pytest.raises(ConfigurationError, match="connection must be psycopg"):
+                retriever.hits_into("postgresql://", found, "hits")  # type: ignore[arg-type]
+
+
+async def test_behind_a_transaction_pooler(database_url: str) -> None:
+    """Two clients in turn on two sessions: each has its table as long as its transaction, and leaves nothing."""
+    async with TransactionPooler(database_url, size=2) as pooler, retriever_of(pooler.address) as retriever:
+        await retriever.add_documents([Document("yellow fruit", id="a")])
+        found = await retriever.search("yellow fruit")
+
+        async def client(number: int) -> None:
+            mine = await psycopg.AsyncConnection.connect(pooler.address, autocommit=True)
+            async with mine:
+                for _ in range(8):  # the driver prepares by itself what it sends six times
+                    async with mine.transaction():
+                        own = [replace(found[0], rank=number)]
+                        assert await retriever.hits_into(mine, own, "hits") == 1
+                        cursor = await mine.execute("SELECT rank FROM hits", prepare=False)
+                        assert await cursor.fetchone() == (number,)
+
+        await asyncio.gather(client(1), client(2))
+
+
+def test_the_command_line_prints_a_statement(shell: Shell) -> None:
+    shell("index", "docs", "--model", "none")
+    done = shell("search", "keys", "--sql", "--include", "excerpt", "--include", "metadata")
+    with psycopg.connect(shell.environment["DATABASE_URL"], row_factory=dict_row) as connection:
+        rows = connection.execute(done.stdout.encode()).fetchall()
+        hits = [one for one in shell.objects("search", "keys") if one["type"] == "hit"]
+        names = set(COLUMNS) - {"document_id", "document_rank"} | {"excerpt", "metadata"}
+        assert [{name: row[name] for name in names} for row in rows] == [
+            {name: hit[name] for name in names} for hit in hits
+        ]
+        assert rows[0].keys() - names == {"document_id", "document_rank"}
+        grouped = connection.execute(shell("search", "keys banana", "--sql", "--group", "1").stdout.encode()).fetchall()
+        assert [row["document_rank"] for row in grouped] == [1, 2]
+        page = shell("search", "keys banana", "--sql", "--max-results", "10", "-k", "1")
+        assert len(connection.execute(page.stdout.encode()).fetchall()) == 1
+        cursor = page.stderr.split("--after ")[1].strip()
+        second = connection.execute(shell("search", "--after", cursor, "--sql").stdout.encode()).fetchall()
+        assert [row["rank"] for row in second] == [2]
+        assert connection.execute(shell("search", "zebra", "--sql").stdout.encode()).fetchall() == []
+    for wrong in (["--json"], ["--explain"]):
+        assert "--sql" in shell("search", "keys", "--sql", *wrong, code=2).stderr
+    assert "--sql" in shell("search", "--queries", "docs/fruit.txt", "--sql", code=2).stderr
+    assert "--sql" in shell("search", "keys", "--include", "excerpt", code=2).stderr
+    assert "include" in shell("search", "keys", "--sql", "--include", "vectors", code=2).stderr

@@ -1,0 +1,360 @@
+"""`import_table`: what other libraries' tables hold is kept, bit for bit; what cannot be is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from semlex import BulkIngestConfig, SyncClient, SyncRetriever
+from semlex.errors import DuplicateError, ModelMismatchError
+from semlex.store.tables import copy_out
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
+from tests.support.foreign_tables import COLLECTION, KINDS, Kind, Row, ids, stored_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex import Progress
+
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+keys = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=6,
+)
+names = keys.filter(lambda key: key not in ("title", "headings"))
+rows_of_all_kinds = st.lists(
+    st.tuples(
+        texts,
+        st.dictionaries(names, values, max_size=4),
+        # Halves are numbers of float32, too, and none of these is so small that a cosine could not be computed.
+        st.lists(st.floats(-1000, 1000, width=16).filter(lambda x: x == 0 or abs(x) > 0.001), min_size=3, max_size=3),
+        st.lists(st.floats(2.0**-20, 2.0**20, width=32), min_size=3, max_size=3),
+    ).filter(lambda row: any(row[2])),
+    max_size=12,
+)
+
+
+def retriever(url: str, **options: Any) -> SyncRetriever:
+    return SyncRetriever(url, "none", None, use_reranking=False, **{"collection": "moved", "bulk": SMALL} | options)
+
+
+@pytest.fixture
+def source(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def moved(database_url: str) -> Iterator[SyncRetriever]:
+    with retriever(database_url) as opened:
+        yield opened
+
+
+def plain(count: int, first: int = 0) -> list[Row]:
+    return [
+        Row(f"r{number}", f"apple number{number}", f"[{number + 1},1,0.1]", {"n": number})
+        for number in range(first, first + count)
+    ]
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("vector_type", ["vector(3)", "halfvec(3)"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=rows_of_all_kinds)
+def test_texts_ids_metadata_and_bits_are_equal(
+    database_url: str, kind: Kind, vector_type: Any, rows: list[tuple[str, dict[str, Any], list[float], list[float]]]
+) -> None:
+    storage = vector_type.removesuffix("(3)")
+    with psycopg.connect(database_url, autocommit=True) as source:
+        source.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS semlex CASCADE")
+        source.execute("CREATE EXTENSION vector")
+        kind.make(source, vector_type)
+        numbers = 2 if storage == "halfvec" else 3
+        made = [Row(f"é {n}", row[0], str(row[numbers]), row[1]) for n, row in enumerate(rows)]
+        kind.fill(source, made)
+        expected = kind.rows(source)
+    with retriever(database_url, vector_storage=storage) as moved:
+        report = moved.import_table(kind.name)
+    assert (report.layout, report.vector_type, report.problems) == (kind.layout, storage, [])
+    assert (report.rows, report.taken, report.written, report.skipped) == (len(rows), len(rows), len(rows), 0)
+    assert report.metadata_keys == sorted({key for row in rows for key in row[1]})
+    if rows:
+        assert stored_rows(database_url, "moved") == expected
+
+
+@kinds
+def test_halves_become_whole_numbers_without_a_change(
+    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
+) -> None:
+    kind.make(source, "halfvec(3)")
+    kind.fill(source, [Row("a", "apple", "[0.1,-0.33325,65504]", {}), Row("b", "pear", "[6e-8,1,-0.0]", None)])
+    moved.import_table(kind.name)
+    query = sql.SQL("SELECT {}, vector_send({}::vector) FROM {}").format(
+        sql.Identifier(kind.columns[0]), sql.Identifier(kind.columns[2]), sql.Identifier(kind.table)
+    )
+    expected = dict(source.execute(query).fetchall())
+    assert {name: row[2] for name, row in stored_rows(database_url, "moved").items()} == expected
+
+
+def test_vectors_that_a_collection_rounds_are_told(database_url: str, source: psycopg.Connection[Any]) -> None:
+    kind = KINDS["haystack"]
+    kind.make(source)
+    kind.fill(source, [*plain(2), Row("big", "apple", "[1e6,1,1]", {})])
+    with retriever(database_url, vector_storage="halfvec") as moved:
+        report = moved.import_table(kind.name)
+    assert any("rounded" in warning for warning in report.warnings)
+    assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
+
+
+def test_a_node_of_llama_index_is_part_of_its_document(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    kind = KINDS["llama-index"]
+    kind.make(source)
+    old = '{"year": 2001, "ref_doc_id": "None"}'  # as old versions stored it
+    kind.fill(source, [*plain(1), Row("old", "apple", "[1,2,3]", old)])
+    moved.import_table("li_docs", layout="llama-index")
+    [first, second] = sorted(moved.search("apple", mode="keyword"), key=lambda hit: hit.id)
+    assert (first.id, first.parent_id, first.metadata) == ("old", None, {"year": 2001, "ref_doc_id": "None"})
+    assert (second.parent_id, second.metadata) == ("d", {"n": 0})
+
+
+def test_columns_of_langchain_are_metadata(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    source.execute(
+        "CREATE TABLE lc (langchain_id uuid PRIMARY KEY, content text NOT NULL, embedding vector(2) NOT NULL, "
+        "content_tsv tsvector NOT NULL, year int, price numeric, ratio float8, at timestamptz, tags text[], extra json,"
+        " raw bytea, langchain_metadata json);"
+        "INSERT INTO lc VALUES ('00000000-0000-0000-0000-00000000000a', 'apple', '[1,2]', '', 2020, 1.25, 0.1, "
+        "'2024-01-02 03:04:05+02', '{a,b}', '{\"k\": null}', '\\x00', '{\"n\": null, \"year\": 7}'), "
+        "('00000000-0000-0000-0000-00000000000b', 'pear', '[1,2]', '', NULL, NULL, NULL, NULL, NULL, "
+        "'null', NULL, NULL)"
+    )
+    report = moved.import_table("lc")
+    assert report.left_out == {"raw": 1}
+    [apple] = moved.search("apple", mode="keyword")
+    assert apple.id == "00000000-0000-0000-0000-00000000000a"
+    assert apple.metadata == {
+        "n": None, "year": 2020, "price": 1.25, "ratio": 0.1, "at": "2024-01-02T01:04:05+00:00",
+        "tags": ["a", "b"], "extra": {"k": None},
+    }  # fmt: skip
+    assert [hit.metadata for hit in moved.search("pear", mode="keyword")] == [{}]
+    moved.import_table("lc", metadata_fields=["year"])
+    assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
+
+
+def test_any_table_with_vectors_when_its_columns_are_named(
+    source: psycopg.Connection[Any], moved: SyncRetriever
+) -> None:
+    source.execute(
+        'CREATE TABLE "My Items" (nr int, body text, "Vec" halfvec(2), kind text); '
+        "INSERT INTO \"My Items\" VALUES (7, 'apple', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
+    )
+    named: dict[str, Any] = {"id_field": "nr", "text_field": "body", "vector_field": "Vec"}
+    report = moved.import_table("My Items", layout="pgvector", **named)
+    assert (report.written, report.reasons) == (1, {"nr: missing": 1})
+    [hit] = moved.search("apple", mode="keyword")
+    assert (hit.id, hit.metadata) == ("7", {"kind": "fruit"})
+
+
+def test_questions_find_what_was_moved(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    kind = KINDS["haystack"]
+    kind.make(source)
+    kind.fill(source, plain(9))
+    moved.import_table(kind.name)
+    nearest = [row[0] for row in source.execute("SELECT id FROM haystack_docs ORDER BY embedding <=> '[5,1,0.1]'")]
+    assert [hit.id for hit in moved.search(vector=np.array([5, 1, 0.1]), mode="vector", top_k=9)] == nearest
+    assert moved.search("number4", mode="keyword")[0].id == "r4"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+LONG = "x" * (MAX_ID_BYTES + 1)
+WRONG: dict[str, dict[str, Row]] = {
+    "langchain-postgres": {
+        "content: too_short": Row("w", "", "[1,2,3]", {}),
+        "content: too_long": Row("w", "x" * (MAX_CHUNK_BYTES + 1), "[1,2,3]", {}),
+        "langchain_id: too_long": Row(LONG, "pear", "[1,2,3]", {}),
+        "langchain_id: missing": Row("", "pear", "[1,2,3]", {}),
+        "embedding: all_zero": Row("w", "pear", "[0,0,0]", {}),
+        "langchain_metadata: nul": Row("w", "pear", "[1,2,3]", '{"a": "\\u0000"}'),
+        "langchain_metadata: lone_surrogate": Row("w", "pear", "[1,2,3]", '{"a": "\\ud800"}'),
+        "langchain_metadata: wrong_type": Row("w", "pear", "[1,2,3]", "[1]"),
+        "langchain_metadata: too_deep": Row("w", "pear", "[1,2,3]", '{"a": ' + "[" * 99 + "]" * 99 + "}"),
+        "langchain_metadata: not_finite": Row("w", "pear", "[1,2,3]", '{"a": 1e999}'),
+    },
+    "langchain-pgvector": {
+        "document: missing": Row("w", None, "[1,2,3]", {}),
+        "embedding: missing": Row("w", "pear", None, {}),
+        "embedding: wrong_dimension": Row("w", "pear", "[1,2]", {}),
+        "id: too_long": Row(LONG, "pear", "[1,2,3]", {}),
+    },
+    "llama-index": {
+        "node_id: missing": Row(None, "pear", "[1,2,3]", {}),
+        "embedding: missing": Row("w", "pear", None, {}),
+    },
+    "haystack": {
+        "content: missing": Row("w", None, "[1,2,3]", {}),
+        "embedding: missing": Row("w", "pear", None, {}),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"), [(layout, reason) for layout, reasons in WRONG.items() for reason in reasons]
+)
+def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(
+    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, layout: str, reason: str
+) -> None:
+    kind, wrong = KINDS[layout], WRONG[layout][reason]
+    kind.make(source, "vector" if reason.endswith("dimension") else "vector(3)")
+    kind.fill(source, [*plain(5), wrong, *plain(5, 5)])
+    dry = moved.import_table(kind.name, dry_run=True)
+    assert stored_rows_of_chunks(database_url) == 0
+    report = moved.import_table(kind.name)
+    for one in (dry, report):
+        assert (one.rows, one.taken, one.skipped, one.reasons) == (11, 10, 1, {reason: 1})
+        [problem] = one.problems
+        assert problem.row == 5
+        assert problem.id == ("id 6" if wrong.id is None else (wrong.id or "")[:80] or None)
+        for secret in (wrong.text, wrong.vector):
+            assert not secret or secret not in str(problem)
+    assert report.written == 10
+    assert sorted(stored_rows(database_url, "moved")) == sorted(row.id or "" for row in plain(10))
+
+
+def stored_rows_of_chunks(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        [count] = connection.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() or [0]
+    return int(count)
+
+
+def test_a_table_of_wrong_rows_names_a_hundred(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    kind = KINDS["haystack"]
+    kind.make(source)
+    kind.fill(source, [Row(f"w{number}", None, None, {}) for number in range(150)])
+    report = moved.import_table(kind.name)
+    assert (report.rows, report.skipped, report.written, len(report.problems)) == (150, 150, 0, 100)
+    assert report.reasons == {"content: missing": 150, "embedding: missing": 150}
+    assert report.dimensions is None
+
+
+def test_vectors_of_another_length_than_the_collections_are_refused(
+    source: psycopg.Connection[Any], moved: SyncRetriever
+) -> None:
+    KINDS["haystack"].make(source)
+    KINDS["haystack"].fill(source, plain(3))
+    moved.load_vectors({"id": ["mine"], "text": ["apple"], "vector": [[1.0, 2.0]]})
+    with pytest.raises(ModelMismatchError, match="dimension"):
+        moved.import_table("haystack_docs")
+    assert ids(moved, "apple") == ["mine"]
+
+
+def test_blobs_are_told(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    KINDS["haystack"].make(source)
+    KINDS["haystack"].fill(source, plain(3))
+    source.execute("UPDATE haystack_docs SET blob_data = 'x', blob_mime_type = 'a/b' WHERE id <> 'r0'")
+    report = moved.import_table("haystack_docs")
+    assert (report.written, report.left_out) == (3, {"blob_data": 2, "blob_mime_type": 2})
+
+
+# --- again ------------------------------------------------------------------------------------------------------------
+
+
+@kinds
+def test_a_second_run_updates_and_never_doubles(
+    database_url: str, source: psycopg.Connection[Any], moved: SyncRetriever, kind: Kind
+) -> None:
+    kind.make(source)
+    kind.fill(source, plain(9))
+    for _ in range(2):
+        assert moved.import_table(kind.name).written == 9
+        assert stored_rows(database_url, "moved") == kind.rows(source)
+    query = sql.SQL("UPDATE {} SET {} = 'plum', {} = '[7,8,9]' WHERE {} = 'r3'").format(
+        sql.Identifier(kind.table), *(sql.Identifier(kind.columns[number]) for number in (1, 2, 0))
+    )
+    source.execute(query)
+    kind.fill(source, plain(3, 20))
+    assert moved.import_table(kind.name, on_duplicate="skip").written == 3
+    assert ids(moved, "plum") == []
+    with pytest.raises(DuplicateError):
+        moved.import_table(kind.name, on_duplicate="fail")
+    moved.import_table(kind.name)
+    assert stored_rows(database_url, "moved") == kind.rows(source)
+    assert ids(moved, "plum") == ["r3"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(added=st.lists(st.sampled_from("abcde"), max_size=15))
+def test_of_a_node_that_was_added_again_the_latest_counts(database_url: str, added: list[str]) -> None:
+    """LlamaIndex adds a second row of the same node."""
+    kind = KINDS["llama-index"]
+    with psycopg.connect(database_url, autocommit=True) as source:
+        source.execute("DROP TABLE IF EXISTS data_li_docs; DROP SCHEMA IF EXISTS semlex CASCADE")
+        kind.make(source)
+        rows = [Row(name, f"apple {n}", f"[{n + 1},1,1]", {"n": n}) for n, name in enumerate(added)]
+        kind.fill(source, rows)
+        source.execute("UPDATE data_li_docs SET text = text WHERE id % 2 = 1")  # another order on disk
+    with retriever(database_url) as moved:
+        report = moved.import_table("li_docs")
+        latest = {row.id: row.metadata["n"] for row in rows}
+        assert (report.written, report.repeated) == (len(latest), len(rows) - len(latest))
+        assert {hit.id: hit.metadata["n"] for hit in moved.search("apple", mode="keyword", top_k=99)} == latest
+
+
+def test_it_is_one_snapshot(
+    monkeypatch: pytest.MonkeyPatch, source: psycopg.Connection[Any], moved: SyncRetriever
+) -> None:
+    """What others add, change and delete meanwhile is not seen."""
+    monkeypatch.setattr(copy_out, "PART_BYTES", 100)
+    kind = KINDS["haystack"]
+    kind.make(source)
+    kind.fill(source, plain(50))
+    told: list[Progress] = []
+
+    def interfere(progress: Progress) -> None:
+        if not told:
+            kind.fill(source, plain(5, 100))
+            source.execute("DELETE FROM haystack_docs WHERE id = 'r40'; UPDATE haystack_docs SET content = 'plum'")
+        told.append(progress)
+
+    report = moved.import_table("haystack_docs", progress=interfere)
+    assert (report.rows, report.written) == (50, 50)
+    assert len(told) > 5
+    assert [(one.stage, one.total, one.unit) for one in told[:-1]] == [("write", 50, "rows")] * (len(told) - 1)
+    assert len(ids(moved, "apple")) == 50
+
+
+def test_only_the_rows_of_the_named_collection(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
+    kind = KINDS["langchain-pgvector"]
+    kind.make(source)
+    kind.fill(source, plain(4))
+    source.execute(
+        "INSERT INTO langchain_pg_embedding SELECT id || '!', (SELECT uuid FROM langchain_pg_collection WHERE "
+        "name = 'other'), embedding, document, cmetadata FROM langchain_pg_embedding WHERE id <> 'r0'"
+    )
+    assert moved.import_table(COLLECTION).written == 4
+    assert moved.import_table("other", layout="langchain-postgres").written == 3
+    assert len(ids(moved, "apple")) == 7
+
+
+def test_several_collections_of_one_client(database_url: str, source: psycopg.Connection[Any]) -> None:
+    KINDS["haystack"].make(source)
+    KINDS["haystack"].fill(source, plain(4))
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        report = client.collection("not_there").import_table("haystack_docs", dry_run=True)
+        assert (report.rows, report.taken, report.written) == (4, 4, 0)
+        assert client.collections() == []
+        assert client.collection("there").import_table("haystack_docs").written == 4

@@ -1,0 +1,1 @@
+"""What a program with OpenTelemetry sees."""

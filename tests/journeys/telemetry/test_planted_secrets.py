@@ -1,0 +1,217 @@
+"""Secrets planted in every place, over a matrix of failures: none in a log line, a problem, a figure or a span."""
+
+from __future__ import annotations
+
+import io
+import logging
+import uuid
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex import Client, Document
+from semlex.chat.openai import OpenAIChatModel
+from semlex.embedding.openai import OpenAIEmbedder
+from semlex.errors import SemlexError
+from semlex.reranking.cohere import CohereReranker
+from semlex.server.access.tokens import TokenFile
+from semlex.server.log_lines import JsonLines, TextLines
+from tests.support.chat_servers import answer_text, chat_server
+from tests.support.http_server import COLLECTION, Served, in_process
+from tests.support.model_servers import ModelServerDouble, cut, echo, openai_embeddings, raw
+from tests.support.spans import Spans, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+PASSWORD, KEY = f"planted-password-{uuid.uuid4().hex}", f"planted-key-{uuid.uuid4().hex}"
+# Words, so that they are found and scored like others.
+TEXT, QUESTION = f"plantedtext{uuid.uuid4().hex}", f"plantedquestion{uuid.uuid4().hex}"
+MODEL_FAULTS = [echo(400), echo(401), echo(500), cut, raw(QUESTION.encode()), raw(f'{{"error": "{TEXT}"}}'.encode())]
+
+
+# Those that a server's process has; the client of a test logs what it asks.
+LOGGERS = ("semlex", "uvicorn", "psycopg", "asyncio", "opentelemetry")
+
+
+@contextmanager
+def logged() -> Iterator[io.StringIO]:
+    """Every line, as the server writes them in both forms."""
+    written = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in LOGGERS:
+            logger = logging.getLogger(name)
+            handlers = []
+            for formatter in (JsonLines(), TextLines()):
+                handlers.append(logging.StreamHandler(written))
+                handlers[-1].setFormatter(formatter)
+            patch.setattr(logger, "handlers", handlers)
+            patch.setattr(logger, "level", logging.DEBUG)
+            logger.manager._clear_cache()  # type: ignore[attr-defined]  # of which levels are on
+        yield written
+    logging.getLogger().manager._clear_cache()  # type: ignore[attr-defined]
+
+
+class Place:
+    """A server with secrets in all places, and what it has said."""
+
+    def __init__(self, served: Served, secret: str, models: ModelServerDouble, chat: ModelServerDouble) -> None:
+        self.served, self.models, self.chat = served, models, chat
+        self.secrets = (PASSWORD, KEY, secret)
+        self.headers = {"Authorization": f"Bearer {secret}"}
+        self.problems: list[int] = []
+        self._said = ""
+
+    async def ask_all(self) -> None:
+        """Requests of every kind, with and without the token."""
+        found = {"query": QUESTION}
+        asked: list[tuple[str, Any]] = [
+            ("/v1/search", found | {"mode": "vector"}),
+            ("/v1/search", found),
+            ("/v1/search/many", {"queries": [QUESTION, "key"]}),
+            ("/v1/facets", {"fields": ["@source"], "query": QUESTION}),
+            ("/v1/context", {"question": QUESTION}),
+            ("/v1/answer", {"question": TEXT}),
+            ("/v1/why", {"document": "d0", "question": QUESTION}),
+            ("/v1/documents", {"documents": [{"content": f"{TEXT} more", "id": "new"}]}),
+            ("/v1/embeddings", {"input": [TEXT, QUESTION]}),
+            ("/v1/embeddings", {"input": TEXT, "model": QUESTION}),
+            ("/v1/rerank", {"query": QUESTION, "documents": [TEXT]}),
+            ("/v1/search", found | {"filters": f"{TEXT} ="}),
+            ("/v1/search", found | {"collection": "elsewhere"}),
+            (f"/v1/{QUESTION}", {}),
+        ]
+        for path, body in asked:
+            await self._ask(path, body, self.headers)
+        await self._ask("/v1/search", found, {"Authorization": f"Bearer {TEXT}"})
+        await self._ask("/v1/search", found, {})
+        figures = await self.served.http.get("/metrics", headers=self.headers)
+        ready = await self.served.http.get("/readyz")
+        self._said += figures.text + ready.text
+
+    async def _ask(self, path: str, body: Any, headers: dict[str, str]) -> None:
+        answer = await self.served.post(path, body, headers=headers)
+        if answer.status_code >= 400:
+            self.problems.append(answer.status_code)
+            self._said += answer.text
+        for secret in self.secrets:
+            assert secret not in answer.text, path
+            assert secret not in str(answer.headers), path
+
+    def check(self, lines: str, spans: Spans) -> None:
+        for where, text in (("bodies", self._said), ("log", lines), ("spans", spans.text())):
+            assert text, where
+            for secret in (*self.secrets, TEXT, QUESTION):
+                assert secret not in text, (where, text[max(0, text.find(secret) - 200) : text.find(secret)])
+
+
+@asynccontextmanager
+async def place(url: str, folder: Path) -> AsyncIterator[Place]:
+    tokens = TokenFile(folder / "tokens.json")
+    secret = tokens.add("planted", "admin")
+    say = answer_text([("It is so.", [(1, TEXT)])])
+    with ModelServerDouble(openai_embeddings()) as models, chat_server(lambda _request: say) as chat:
+        embedder = OpenAIEmbedder("planted", models.url, api_key=KEY, timeout=5)
+        reranker = CohereReranker("planted", models.url, api_key=KEY, attempts=1, timeout=5)
+        chatting = OpenAIChatModel("planted", chat.url, api_key=KEY, attempts=1, timeout=5)
+        async with AsyncExitStack() as closing:
+            for model in (embedder, reranker, chatting):
+                closing.callback(model.close)
+            client = Client(
+                make_conninfo(url, password=PASSWORD),
+                embedding_model=embedder,
+                reranker_model=reranker,
+                use_reranking=True,
+                chat_model=chatting,
+                timeout=3,
+            )
+            await closing.enter_async_context(client)
+            await client.collection(COLLECTION).add_documents([Document(f"A key of {TEXT}.", id="d0")])
+            async with in_process(client, token_file=tokens.path, rate=0) as served:
+                yield Place(served, secret, models, chat)
+
+
+def nothing(_place: Place, _url: str) -> None:
+    """Only what the requests themselves have wrong."""
+
+
+def models_fail(where: Place, _url: str) -> None:
+    where.models.then(*MODEL_FAULTS * 40)
+    where.chat.then(*MODEL_FAULTS * 10)
+
+
+def the_server_refuses_rows(_place: Place, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        table = sql.Identifier("semlex", f"{COLLECTION}_chunk")
+        check = sql.SQL("ALTER TABLE {} ADD CHECK (chunk_id IS NULL) NOT VALID").format(table)
+        connection.execute(check)
+
+
+def tables_are_gone(_place: Place, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier("semlex", f"{COLLECTION}_chunk")))
+
+
+def the_database_is_gone(_place: Place, url: str) -> None:
+    name = conninfo_to_dict(url)["dbname"]
+    with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as connection:
+        connection.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(str(name))))
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+
+
+def all_is_broken(_place: Place, _url: str) -> None:
+    """What nobody expects: an error that quotes everything."""
+
+    async def broken(*_: object, **__: object) -> None:
+        try:
+            raise ValueError(PASSWORD, KEY)  # noqa: TRY301
+        except ValueError as error:
+            raise RuntimeError(TEXT, QUESTION) from error
+
+    patch = pytest.MonkeyPatch()
+    for name in ("search", "search_many", "context", "answer", "facets", "why", "add_documents"):
+        patch.setattr(f"semlex.retriever.collection.Collection.{name}", broken)
+    _patches.append(patch)
+
+
+_patches: list[pytest.MonkeyPatch] = []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fail", "seen"),
+    [
+        (nothing, {401, 404, 422}),
+        (models_fail, {502}),
+        (the_server_refuses_rows, {503}),
+        (tables_are_gone, {404}),
+        (the_database_is_gone, {503}),
+        (all_is_broken, {500}),
+    ],
+)
+async def test_planted_secrets_are_nowhere(
+    database_url: str, tmp_path: Path, fail: Callable[[Place, str], None], seen: set[int]
+) -> None:
+    try:
+        with logged() as lines, recorded() as spans:
+            async with place(database_url, tmp_path) as where:
+                fail(where, database_url)
+                await where.ask_all()
+                assert seen <= set(where.problems), sorted(set(where.problems))
+                where.check(lines.getvalue(), spans)
+    finally:
+        while _patches:
+            _patches.pop().undo()
+
+
+async def test_a_server_that_cannot_be_reached_hears_no_password_repeated() -> None:
+    with logged() as lines, recorded() as spans:
+        client = Client(f"postgresql://ann:{PASSWORD}@127.0.0.1:1/handbook", embedding_model="none", timeout=2)
+        with pytest.raises(SemlexError) as refused:
+            await client.initialize()
+    assert PASSWORD not in f"{refused.value!r}{refused.value}{client!r}{lines.getvalue()}{spans.text()}"

@@ -1,0 +1,284 @@
+"""Spans: which there are, what they hold and what not, and that they nest across threads and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
+
+import semlex.telemetry.spans
+from semlex import Client, Document, SyncClient
+from semlex.chat.openai import OpenAIChatModel
+from semlex.errors import SemlexError, StoreError
+from semlex.reranking.term_overlap import TermOverlapReranker
+from semlex.store.postgres.database import Database
+from semlex.telemetry.names import CONTENT_VARIABLE, Work
+from semlex.telemetry.spans import Span, span
+from semlex.testing import HashEmbedder
+from tests.support.chat_servers import answer_text, chat_server
+from tests.support.http_server import in_process
+from tests.support.model_servers import status
+from tests.support.spans import Spans, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    import psycopg
+
+TEXTS = ["A key is rotated every 90 days.", "Keys lie in the vault.", "A banana is a fruit."]
+QUESTION = "secretquestion rotated key"
+
+
+class TracedEmbedder(HashEmbedder):
+    """A model with a span of its own, as instrumented clients of model servers have."""
+
+    def embed_query(self, text: str) -> Any:
+        with trace.get_tracer_provider().get_tracer("model").start_as_current_span("inside the model"):
+            return super().embed_query(text)
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    with recorded() as kept:
+        yield kept
+
+
+@pytest.fixture
+async def client(database_url: str) -> AsyncIterator[Client]:
+    reranker = TermOverlapReranker()
+    async with Client(
+        database_url, embedding_model=TracedEmbedder(), reranker_model=reranker, use_reranking=True
+    ) as opened:
+        documents = [Document(text, id=f"d{n}") for n, text in enumerate(TEXTS)]
+        await opened.collection("handbook").add_documents(documents)
+        yield opened
+
+
+async def test_a_search_is_one_tree_of_spans(client: Client, spans: Spans) -> None:
+    spans.forget()
+    with spans.tracer.start_as_current_span("request"):
+        await client.collection("handbook").search(QUESTION, 2)
+    paths = {tuple(spans.path(one)) for one in spans.all()}
+    top = ("request", "retrieval handbook")
+    embeddings = (*top, "embeddings semlex.testing/hash")
+    assert {
+        ("request",), top, embeddings, (*embeddings, "inside the model"), (*top, "search postgresql"),
+        (*top, "rerank term-overlap/1"),
+    } <= paths  # fmt: skip
+    [retrieval] = spans.named("retrieval")
+    assert dict(retrieval.attributes or {}) == {
+        "gen_ai.operation.name": "retrieval",
+        "gen_ai.data_source.id": "handbook",
+        "gen_ai.retrieval.top_k": 2,
+        "semlex.searches": 1,
+        "semlex.mode": "hybrid",
+        "semlex.hits": 2,
+    }
+    [embedding] = spans.named("embeddings")
+    assert embedding.attributes["gen_ai.embeddings.dimension.count"] == 64  # type: ignore[index]
+    [reading] = spans.named("search postgresql")
+    assert reading.attributes["db.system.name"] == "postgresql"  # type: ignore[index]
+    assert reading.attributes["db.operation.name"] == "search"  # type: ignore[index]
+    assert reading.attributes["db.namespace"]  # type: ignore[index]
+    assert reading.kind is SpanKind.CLIENT
+    assert all(one.status.status_code is StatusCode.UNSET for one in spans.all())
+
+
+async def test_searches_at_the_same_time_do_not_mix(client: Client, spans: Spans) -> None:
+    async def request(number: int) -> None:
+        with spans.tracer.start_as_current_span(f"request {number}"):
+            await client.collection("handbook").search(f"key {number}", 1)
+
+    await client.collection("handbook").search("warm", 1)
+    spans.forget()
+    await asyncio.gather(*(request(number) for number in range(8)))
+    for kind in ("retrieval", "embeddings", "search postgresql", "rerank", "inside the model"):
+        assert sorted(spans.path(one)[0] for one in spans.named(kind)) == [f"request {n}" for n in range(8)], kind
+    assert len({one.context.trace_id for one in spans.all()}) == 8
+
+
+def test_spans_of_a_program_without_an_event_loop_nest_too(database_url: str, spans: Spans) -> None:
+    with SyncClient(database_url, embedding_model=TracedEmbedder(), use_reranking=False) as client:
+        client.collection("handbook").add_documents([Document(TEXTS[0], id="d")])
+        spans.forget()
+        with spans.tracer.start_as_current_span("request"):
+            client.collection("handbook").search(QUESTION, 1)
+    assert {spans.path(one)[0] for one in spans.all()} == {"request"}
+    assert spans.path(spans.named("inside")[0])[1:3] == ["retrieval handbook", "embeddings semlex.testing/hash"]
+
+
+async def test_texts_stand_in_no_span_and_the_question_by_choice(
+    client: Client, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = client.collection("handbook")
+    for value in ("", "false", "no_content", "event_only"):
+        monkeypatch.setenv(CONTENT_VARIABLE, value)
+        await collection.search(QUESTION, 2)
+        assert "secretquestion" not in spans.text()
+        assert "gen_ai.retrieval.documents" not in spans.text()
+    monkeypatch.setenv(CONTENT_VARIABLE, "true")
+    spans.forget()
+    found = await collection.search(QUESTION, 2)
+    [retrieval] = spans.named("retrieval")
+    assert retrieval.attributes["gen_ai.retrieval.query.text"] == QUESTION  # type: ignore[index]
+    listed = retrieval.attributes["gen_ai.retrieval.documents"]  # type: ignore[index]
+    assert [one["id"] for one in json.loads(listed)] == [hit.id for hit in found]  # type: ignore[arg-type]
+    assert not any(text in spans.text() for text in TEXTS)
+
+
+async def test_a_database_error_is_its_sqlstate_and_no_message(database_url: str, spans: Spans) -> None:
+    async with Database(database_url) as database:
+
+        async def fail(connection: psycopg.AsyncConnection[Any]) -> None:
+            await connection.execute("SELECT 'secretvalue'::int")
+
+        with pytest.raises(StoreError):
+            await database.read("look at it", fail)
+    [one] = spans.named("look at it")
+    assert one.attributes["db.response.status_code"] == "22P02"  # type: ignore[index]
+    assert one.attributes["error.type"] == "StoreError"  # type: ignore[index]
+    assert (one.status.status_code, one.status.description) == (StatusCode.ERROR, None)
+    assert one.events == ()
+    assert "secretvalue" not in spans.text()
+
+
+async def test_another_try_is_an_event(database_url: str, spans: Spans) -> None:
+    tries = []
+    async with Database(database_url) as database:
+
+        async def once_more(connection: psycopg.AsyncConnection[Any]) -> None:
+            tries.append(connection)
+            if len(tries) == 1:
+                await connection.execute("DO $$BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40001'; END$$")
+
+        await database.read("look at it", once_more)
+    [one] = spans.named("look at it")
+    assert [(event.name, event.attributes["db.response.status_code"]) for event in one.events] == [  # type: ignore[index]
+        ("retry", "40001")
+    ]
+    assert one.status.status_code is StatusCode.UNSET
+
+
+async def test_a_leg_that_fails_is_told(client: Client, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = client.collection("handbook")
+    await collection.search("warm", 1)
+
+    def broken(_self: object, text: str) -> None:
+        raise ValueError(text)
+
+    monkeypatch.setattr(TracedEmbedder, "embed_query", broken)
+    spans.forget()
+    await collection.search(QUESTION, 1)
+    [retrieval], [embedding] = spans.named("retrieval"), spans.named("embeddings")
+    assert retrieval.attributes["semlex.failed_legs"] == ("vector",)  # type: ignore[index]
+    assert embedding.attributes["error.type"] == "ValueError"  # type: ignore[index]
+    assert "secretquestion" not in spans.text()
+
+
+@pytest.mark.parametrize("way", ["complete", "stream", "closed", "refused"])
+async def test_a_chat_is_one_span_as_long_as_it_is_read(spans: Spans, way: str) -> None:
+    say = answer_text([("secretanswer", [(1, "q")])])
+    with chat_server(lambda _request: say, [status(500)] * 9 if way == "refused" else []) as server:
+        model = OpenAIChatModel("tiny", server.url, attempts=1)
+        try:
+            with spans.tracer.start_as_current_span("request"):
+                if way == "complete":
+                    model.complete([{"role": "user", "content": "secretquestion"}])
+                elif way == "refused":
+                    with pytest.raises(SemlexError):
+                        list(model.stream([{"role": "user", "content": "secretquestion"}]))
+                else:
+                    pieces = model.stream([{"role": "user", "content": "secretquestion"}])
+                    next(pieces)
+                    # Whoever reads has the span that he had.
+                    assert trace.get_current_span().name == "request"  # type: ignore[attr-defined]
+                    assert spans.named("chat") == []
+                    _ = pieces.close() if way == "closed" else list(pieces)  # type: ignore[attr-defined]
+        finally:
+            model.close()
+    [chat] = spans.named("chat")
+    assert spans.path(chat) == ["request", "chat tiny"]
+    assert chat.kind is SpanKind.CLIENT
+    counted = (chat.attributes.get("gen_ai.usage.input_tokens"), chat.attributes.get("gen_ai.usage.output_tokens"))  # type: ignore[union-attr]
+    assert counted == ((11, 7) if way in ("complete", "stream") else (None, None))
+    assert chat.attributes.get("error.type") == ("ModelServerError" if way == "refused" else None)  # type: ignore[union-attr]
+    assert "secret" not in spans.text()
+
+
+async def test_without_a_provider_a_search_does_few_calls_more(client: Client) -> None:
+    """Counted, not timed: how often a function of the package that makes spans is entered."""
+    collection = client.collection("handbook")
+    await collection.search("warm", 1)
+    calls = 0
+
+    def count(frame: Any, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == semlex.telemetry.spans.__file__
+
+    assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    sys.setprofile(count)
+    try:
+        await collection.search(QUESTION, 2)
+    finally:
+        sys.setprofile(None)
+    assert 0 < calls <= 20
+
+
+async def test_nothing_is_imported_and_all_works_where_it_is_not_installed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    asked: list[str] = []
+
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            asked.extend([name] if name.startswith("opentelemetry") else [])
+
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    # The model of this fixture has spans of its own; the words do without.
+    assert await client.collection("handbook").search(QUESTION, 2, mode="keyword")
+    assert asked == []
+    assert span(Work.CHAT, "tiny").is_recorded is False
+
+
+def test_a_span_that_is_not_recorded_can_do_what_a_recorded_one_can() -> None:
+    recorded_kind = semlex.telemetry.spans._RecordedSpan
+    names = [name for name, _ in inspect.getmembers(recorded_kind, callable) if not name.startswith("_")]
+    for name in names:
+        assert inspect.signature(getattr(Span, name)) == inspect.signature(getattr(recorded_kind, name))
+
+
+async def test_a_request_is_a_span_below_that_of_its_sender(client: Client, spans: Spans) -> None:
+    sender = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with in_process(client) as served:
+        spans.forget()
+        await served.http.post("/v1/search", json={"query": QUESTION}, headers={"traceparent": sender})
+        await served.http.get("/v1/documents/secretpath?x=secretvalue")
+        await served.http.get("/v1/chunks?filters=secretfilter")
+    [search] = spans.named("POST /v1/search")
+    assert (search.context.trace_id, search.parent.span_id) == (  # type: ignore[union-attr]
+        0x0AF7651916CD43DD8448EB211C80319C,
+        0xB7AD6B7169203331,
+    )
+    assert search.kind is SpanKind.SERVER
+    assert {name: value for name, value in search.attributes.items() if name != "semlex.request_id"} == {  # type: ignore[union-attr]
+        "url.scheme": "http",
+        "http.request.method": "POST",
+        "http.route": "/v1/search",
+        "http.response.status_code": 200,
+    }
+    [retrieval] = spans.named("retrieval")
+    assert spans.path(retrieval)[0] == "POST /v1/search"
+    assert {one.name for one in spans.all() if one.kind is SpanKind.SERVER} == {
+        "POST /v1/search",
+        "GET",
+        "GET /v1/chunks",
+    }
+    assert "secret" not in spans.text()

@@ -1,0 +1,175 @@
+"""Assistants for tests: frames as they are written by hand, over pipes and over HTTP, and a server that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from semlex.server.mcp.http import PATH, listening_socket, web_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    import httpx2
+    from starlette.applications import Starlette
+
+HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS = "2026-07-28"
+CLIENT = {"name": "by-hand", "version": "1"}
+# What each request of the stateless revision brings along.
+META = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": CLIENT,
+}
+NAMED = {"tools/call": "name", "resources/read": "uri"}
+
+
+def initialize(revision: str) -> dict[str, Any]:
+    return {"protocolVersion": revision, "capabilities": {}, "clientInfo": CLIENT}
+
+
+def request(number: int, method: str, params: Mapping[str, Any] | None = None, *, revision: str) -> dict[str, Any]:
+    """A frame; of the stateless revision with its envelope."""
+    given = dict(params or {})
+    if revision == STATELESS:
+        given["_meta"] = {**given.get("_meta", {}), **META}
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+
+
+class Piped:
+    """``semlex mcp`` as a process, spoken to in frames.
+
+    Args:
+        environment: Of the process.
+        folder: Where it runs.
+        arguments: Behind ``mcp``.
+    """
+
+    def __init__(self, environment: dict[str, str], folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "semlex", "mcp", *arguments],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.said: list[bytes] = []
+
+    def write(self, frame: dict[str, Any] | bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((frame if isinstance(frame, bytes) else json.dumps(frame).encode()) + b"\n")
+        self.process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        """The next frame; every byte of stdout belongs to one."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read().decode()
+        self.said.append(line)
+        frame: dict[str, Any] = json.loads(line)
+        assert frame["jsonrpc"] == "2.0"
+        return frame
+
+    def answer(self, number: int) -> dict[str, Any]:
+        """The answer to a request; notifications before it are passed by."""
+        while (frame := self.read()).get("id") != number:
+            assert "id" not in frame, frame
+        return frame
+
+    def begin(self, revision: str) -> dict[str, Any]:
+        """The handshake, or what the stateless revision has in its place."""
+        method = "server/discover" if revision == STATELESS else "initialize"
+        params = None if revision == STATELESS else initialize(revision)
+        self.write(request(0, method, params, revision=revision))
+        answer = self.answer(0)
+        if revision != STATELESS:
+            self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return answer
+
+    def end(self, *, closing: bool = True) -> tuple[int, bytes, str]:
+        """Waits for the end: exit code, what was still on stdout, stderr."""
+        assert self.process.stdin is not None
+        if closing:
+            self.process.stdin.close()
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        code = self.process.wait(60)
+        rest, errors = self.process.stdout.read(), self.process.stderr.read().decode()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code, rest, errors
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.end()
+
+
+@asynccontextmanager
+async def served(app: Starlette) -> AsyncIterator[str]:
+    """An application on a port of loopback, and its address."""
+    listening = listening_socket("127.0.0.1", 0, has_tokens=False)
+    server = web_server(app)
+    serving = asyncio.create_task(server.serve([listening]))
+    try:
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
+    finally:
+        server.should_exit = True
+        await serving
+        listening.close()
+
+
+class Posted:
+    """Frames over HTTP.
+
+    Args:
+        http: Client that stays the caller's.
+        address: Of the server.
+        revision: Of the protocol.
+    """
+
+    def __init__(self, http: httpx2.AsyncClient, address: str, revision: str) -> None:
+        self._http, self._address, self.revision = http, address, revision
+        self.headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+    async def begin(self) -> dict[str, Any]:
+        if self.revision == STATELESS:
+            return await self.ask(0, "server/discover")
+        answer = await self.post(request(0, "initialize", initialize(self.revision), revision=self.revision))
+        self.headers |= {"Mcp-Session-Id": answer.headers["mcp-session-id"], "MCP-Protocol-Version": self.revision}
+        done = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert done.status_code == 202
+        return self.frame(answer, 0)
+
+    async def ask(self, number: int, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.frame(await self.post(request(number, method, params, revision=self.revision)), number)
+
+    async def post(self, frame: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
+        routing = {}
+        if self.revision == STATELESS and isinstance(frame, dict):
+            routing = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": frame["method"]}
+            if frame["method"] in NAMED:
+                routing["Mcp-Name"] = frame["params"][NAMED[frame["method"]]]
+        content = frame if isinstance(frame, bytes) else json.dumps(frame).encode()
+        return await self._http.post(self._address, content=content, headers=self.headers | routing | headers)
+
+    @staticmethod
+    def frame(response: httpx2.Response, number: int) -> dict[str, Any]:
+        """The answer to a request, from a body of JSON or a stream of events."""
+        if response.headers["content-type"].startswith("application/json"):
+            found: dict[str, Any] = response.json()
+            return found
+        lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
+        frames = [json.loads(line) for line in lines if line.strip()]
+        return next(frame for frame in frames if frame.get("id") == number)

@@ -1,0 +1,232 @@
+"""A headless Chromium for tests, driven by the DevTools protocol over two pipes: nothing to install but the browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import queue
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMES = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
+REQUIRED = "SEMLEX_REQUIRE_BROWSER"
+WITHOUT = f"there is no Chromium here ({', '.join(NAMES)}); {REQUIRED}=1 makes that a failure"
+FLAGS = (
+    "--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-default-apps", "--disable-extensions", "--disable-sync",
+    "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb", "--lang=en-GB", "--mute-audio",
+)  # fmt: skip
+SECONDS = 30.0
+# What a shell makes of a browser that reads from 3 and writes to 4.
+WITH_PIPES = 'reads=$1; writes=$2; shift 2; exec "$@" 3<"/dev/fd/$reads" 4>"/dev/fd/$writes"'
+KEYS = {
+    "Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "Delete": ("Delete", 46, ""), "Escape": ("Escape", 27, ""),
+    "ArrowRight": ("ArrowRight", 39, ""), "ArrowLeft": ("ArrowLeft", 37, ""), "End": ("End", 35, ""),
+    "Home": ("Home", 36, ""), " ": ("Space", 32, " "),
+}  # fmt: skip
+
+
+def executable() -> str | None:
+    """The browser of this machine."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def required_executable() -> str:
+    """The browser; where there is none the test is left out, or fails where one is required."""
+    found = executable()
+    if found is None:
+        (pytest.fail if os.environ.get(REQUIRED) == "1" else pytest.skip)(WITHOUT)
+    return found
+
+
+class BrowserError(AssertionError):
+    """The browser refused, or what was waited for did not come."""
+
+
+class Browser:
+    """A process of a browser."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        to_browser, from_us = os.pipe()
+        from_browser, to_us = os.pipe()
+        sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
+        command = [program, *FLAGS, *sandbox, f"--user-data-dir={folder}", "about:blank"]
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", WITH_PIPES, "sh", str(to_browser), str(to_us), *command],
+            pass_fds=(to_browser, to_us),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(to_us)
+        self._writing, self._reading = from_us, from_browser
+        self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
+        self._last, self._lock = 0, threading.Lock()
+        self.pages: dict[str, Page] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        rest = b""
+        while part := os.read(self._reading, 1 << 20):
+            *messages, rest = (rest + part).split(b"\0")
+            for message in map(json.loads, messages):
+                if "id" in message:
+                    self._answers[message["id"]].put(message)
+                elif (page := self.pages.get(message.get("sessionId", ""))) is not None:
+                    page.heard(message["method"], message["params"])
+
+    def ask(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        """The answer to a command of the protocol."""
+        with self._lock:
+            self._last += 1
+            number, answers = self._last, queue.Queue[dict[str, Any]]()
+            self._answers[number] = answers
+            message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
+            os.write(self._writing, json.dumps(message).encode() + b"\0")
+        try:
+            answer = answers.get(timeout=SECONDS)
+        except queue.Empty:
+            raise BrowserError(f"{method}: no answer within {SECONDS:g} s") from None
+        del self._answers[number]
+        if "error" in answer:
+            raise BrowserError(f"{method}: {answer['error']['message']}")
+        return answer.get("result", {})
+
+    @contextmanager
+    def page(
+        self, width: int = 1100, height: int = 900, *, scheme: str = "light", reduced: bool = True
+    ) -> Iterator[Page]:
+        """A page with a store of its own."""
+        context = self.ask("Target.createBrowserContext")["browserContextId"]
+        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        made = self.pages[session] = Page(self, session)
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "DOM"):
+            made.ask(f"{domain}.enable")
+        made.resize(width, height)
+        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce" if reduced else "no-preference"}
+        made.ask("Emulation.setEmulatedMedia", features=[{"name": name, "value": features[name]} for name in features])
+        try:
+            yield made
+        finally:
+            self.ask("Target.disposeBrowserContext", browserContextId=context)
+            del self.pages[session]
+
+    def close(self) -> None:
+        """Ends the process."""
+        try:
+            self.ask("Browser.close")
+            self._process.wait(10)
+        except (BrowserError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        os.close(self._writing)
+        self._reader.join(10)
+        os.close(self._reading)
+
+
+class Page:
+    """A page of a browser."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser, self._session = browser, session
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+
+    def heard(self, method: str, params: dict[str, Any]) -> None:
+        """Notes what the page says."""
+        if method == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.errors.append(details.get("exception", {}).get("description", details["text"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.errors.append(str([one.get("value", one.get("description")) for one in params["args"]]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The answer to a command of the protocol, for this page."""
+        return self._browser.ask(method, self._session, **params)
+
+    def resize(self, width: int, height: int) -> None:
+        """Gives the page another size."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def open(self, url: str) -> None:
+        """Goes to an address."""
+        answer = self.ask("Page.navigate", url=url)
+        if "errorText" in answer:
+            raise BrowserError(answer["errorText"])
+
+    def value(self, expression: str) -> Any:
+        """What an expression of JavaScript is."""
+        options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
+        answer = self.ask("Runtime.evaluate", expression=expression, **options)
+        if "exceptionDetails" in answer:
+            raise BrowserError(str(answer["exceptionDetails"].get("exception", {}).get("description")))
+        return answer["result"].get("value")
+
+    def wait(self, expression: str) -> Any:
+        """What an expression is as soon as it is true."""
+        end = time.monotonic() + SECONDS
+        while not (found := self.value(expression)):
+            if time.monotonic() > end:
+                shown = self.value("document.body.innerText.slice(0, 2000)")
+                raise BrowserError(f"{expression} did not come true; errors: {self.errors}; the page says: {shown}")
+            time.sleep(0.02)
+        return found
+
+    def press(self, key: str) -> None:
+        """Presses a key."""
+        name, code, text = KEYS.get(key, (f"Key{key.upper()}", ord(key[0].upper()), key))
+        shared = {"key": key, "code": name, "windowsVirtualKeyCode": code}
+        self.ask("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": text} if text else {}))
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def write(self, text: str) -> None:
+        """Puts a text where the focus is."""
+        self.ask("Input.insertText", text=text)
+
+    def tree(self) -> list[dict[str, Any]]:
+        """What programs for the blind see: role and name of everything that is not hidden."""
+        nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
+        return [
+            {
+                "role": node.get("role", {}).get("value", ""),
+                "name": node.get("name", {}).get("value", ""),
+                **{one["name"]: one["value"].get("value") for one in node.get("properties", ())},
+            }
+            for node in nodes
+            if not node.get("ignored")
+        ]
+
+    def picture(self, *, whole: bool = False) -> bytes:
+        """The page as PNG."""
+        options: dict[str, Any] = {"captureBeyondViewport": True} if whole else {}
+        return base64.b64decode(self.ask("Page.captureScreenshot", format="png", **options)["data"])
+
+
+@contextmanager
+def browser_of(program: str) -> Iterator[Browser]:
+    """A browser that is ended afterwards."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        made = Browser(program, Path(folder))
+        try:
+            yield made
+        finally:
+            made.close()

@@ -1,0 +1,47 @@
+"""The commands of the command line, as they are registered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from semlex.cli.app import app
+
+
+def tree(group: Any, name: str = "") -> dict[str, Any]:
+    """Every command and every group by its words."""
+    found = {name: group} if name else {}
+    for word, below in getattr(group, "commands", {}).items():
+        found |= tree(below, f"{name} {word}".strip())
+    return found
+
+
+def is_group(command: Any) -> bool:
+    """Whether further words name commands below it."""
+    return hasattr(command, "commands")
+
+
+MAIN: Any = typer.main.get_command(app)
+TREE = tree(MAIN)
+RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one) or one.invoke_without_command}
+
+
+def options_of(command: Any) -> set[str]:
+    """The options of a command under all their names."""
+    return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+
+
+def parted(words: list[str]) -> tuple[str, list[str]]:
+    """The command that words begin with, and the rest of them.
+
+    Args:
+        words: What stands after ``semlex``.
+
+    Returns:
+        The command's name, empty where there is none of the first word; what follows.
+    """
+    depth = max((count for count in (1, 2, 3) if " ".join(words[:count]) in TREE), default=0)
+    name, rest = " ".join(words[:depth]), words[depth:]
+    # `semlex eval DIR` is `semlex eval run DIR`.
+    return ("eval run", rest) if name == "eval" and rest else (name, rest)

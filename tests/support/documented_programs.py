@@ -1,0 +1,55 @@
+"""The programs in README and docs, and the rule where each runs.
+
+One that imports the integration of a framework runs in its environment, by the tests of `tests/frameworks/NAME`;
+all others run with the other tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# The frameworks that the other tests' environment has not.
+FRAMEWORKS = ("llama_index", "haystack")
+
+
+def framework_of(program: str) -> str | None:
+    """The framework whose integration a program imports; None of those that run with the other tests."""
+    named = re.findall(r"^from semlex\.integrations\.(\w+)", program, re.MULTILINE)
+    return next((name for name in named if name in FRAMEWORKS), None)
+
+
+def documented_programs(framework: str | None = None) -> list[pytest.ParameterSet]:
+    """The programs that run beside a framework, or without one."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        found += [
+            pytest.param(block, id=f"{page.name}-{number}")
+            for number, block in enumerate(blocks)
+            if framework_of(block) == framework
+        ]
+    return found
+
+
+def run_documented(program: str, folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
+    """Runs a program as a process of its own, with an embedded server in a folder; warnings are errors."""
+    make_server_folder(folder / "postgres")
+    environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder)}
+    environment.pop("DATABASE_URL", None)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

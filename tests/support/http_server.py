@@ -1,0 +1,148 @@
+"""The HTTP server for tests: the application in this process, or behind uvicorn on a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from semlex import Client
+from semlex.server.access.addresses import bound_socket
+from semlex.server.app import create_app
+from semlex.server.options import ServeOptions
+from semlex.server.run import Server, config_of
+from semlex.settings.load import Settings
+from semlex.settings.reload import Reload
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from fastapi import FastAPI
+
+    from semlex.server.state import ServerState
+
+COLLECTION = "handbook"
+
+
+class FixedSettings:
+    """Settings that change when a test says so."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.next: Settings | None = None
+        self.problems: tuple[str, ...] = ()
+
+    def has_changed(self) -> bool:
+        return self.next is not None or bool(self.problems)
+
+    def reload(self) -> Reload:
+        if self.problems:
+            problems, self.problems = self.problems, ()
+            return Reload(self.settings, problems, ())
+        if self.next is not None:
+            self.settings, self.next = self.next, None
+        return Reload(self.settings, (), ())
+
+
+@dataclass
+class Served:
+    """A server that answers."""
+
+    app: FastAPI
+    state: ServerState
+    http: httpx2.AsyncClient
+    source: FixedSettings
+    address: tuple[str, int] = ("127.0.0.1", 0)
+    connections: Any = ()  # the protocols of those that are open, behind uvicorn
+
+    async def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
+        return await self.http.post(path, json=body, **options)
+
+
+def settings_for(url: str | None = None, **given: Any) -> Settings:
+    values: dict[str, Any] = {"database_url": url, "collection": COLLECTION, "embedding_model": "none", **given}
+    return Settings(**values, origins=dict.fromkeys(values, "argument"))
+
+
+@asynccontextmanager
+async def in_process(client: Client | None = None, url: str | None = None, **options: Any) -> AsyncIterator[Served]:
+    """The application without a socket."""
+    source = FixedSettings(settings_for(url))
+    app = create_app(ServeOptions(**options), source, client)
+    state = app.state.server
+    await state.start()
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    try:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            yield Served(app, state, http, source)
+    finally:
+        await state.stop()
+
+
+@asynccontextmanager
+async def on_a_port(client: Client | None = None, url: str | None = None, **options: Any) -> AsyncIterator[Served]:
+    """The application behind uvicorn."""
+    source = FixedSettings(settings_for(url))
+    made = ServeOptions(port=0, **options)
+    app = create_app(made, source, client)
+    state = app.state.server
+    listening = bound_socket(made.host, 0)
+    await state.start()
+    config = config_of(app, made)
+    config.load()
+    server = Server(config, app, lambda _line: None)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup([listening])
+    await server.on_tick(0)
+    host, port = listening.getsockname()[:2]
+    try:
+        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as http:
+            yield Served(app, state, http, source, (host, port), server.server_state.connections)
+    finally:
+        await server.shutdown([listening])
+        await state.stop()
+
+
+@contextmanager
+def in_a_thread(url: str, **options: Any) -> Iterator[tuple[str, int]]:
+    """The address of a server that runs in a thread, for clients without an event loop."""
+    begun, address = threading.Event(), [("", 0)]
+    loop, end = asyncio.new_event_loop(), asyncio.Event()
+
+    async def run() -> None:
+        made = Client(url, embedding_model=HashEmbedder(), use_reranking=False)
+        async with made as client, on_a_port(client, **options) as served:
+            address[0] = served.address
+            begun.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    try:
+        if not begun.wait(60):
+            raise TimeoutError("the server did not begin within 60 s")
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+async def raw(address: tuple[str, int], *parts: bytes, pause: float = 0.0) -> bytes:
+    """What the server answers to bytes, until it closes the connection."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(pause)
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()

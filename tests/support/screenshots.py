@@ -1,0 +1,98 @@
+"""Pictures of the page for the documentation: ``python -m tests.support.screenshots [FOLDER]``."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from tests.support.browser import browser_of, required_executable
+from tests.support.folders import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = ROOT / "docs" / "images"
+MAX_BYTES = 150_000
+COLLECTION = "handbook"
+QUESTION = "move a collection to another server"
+OPEN_SCORE = "document.querySelector('.score summary').click()"
+ASK_WHY = "document.getElementById('missing').value = 'filters.md'; document.querySelector('.why button').click()"
+HITS = "document.querySelectorAll('.hits > li').length > 0"
+# Name of the file -> width, height, scheme, view, what the address says, what is done, and what is waited for.
+SHOTS: dict[str, tuple[int, int, str, str, dict[str, str], str, str]] = {
+    "page": (960, 880, "light", "search", {"q": QUESTION, "w": "0.5"}, OPEN_SCORE, HITS),
+    "page-dark": (960, 760, "dark", "search", {"q": QUESTION, "w": "0.8"}, "", HITS),
+    "page-narrow": (360, 780, "light", "search", {"q": QUESTION, "w": "0.5"}, "", HITS),
+    "page-why": (960, 420, "light", "search", {"q": QUESTION}, ASK_WHY, "document.querySelector('.reasons') !== null"),
+    "page-document": (
+        1080,
+        640,
+        "light",
+        "documents",
+        {"document": "why.md"},
+        "",
+        "document.querySelector('.chunk') !== null",
+    ),
+}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of `semlex ui` on the project's documentation."""
+    environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder / "data"), "SEMLEX_KEEP_ALIVE": "0"}
+    command = [sys.executable, "-m", "semlex"]
+    done: dict[str, Any] = {"env": environment, "cwd": folder, "stdout": subprocess.DEVNULL}
+    subprocess.run([*command, "index", str(ROOT / "docs"), "--no-recursive", "-c", COLLECTION], check=True, **done)
+    with subprocess.Popen(
+        [*command, "ui", "-c", COLLECTION, "--judgements", "judged"],
+        env=environment, cwd=folder, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        try:
+            found = re.search(r"http://[^/\s]+", process.stderr.readline())
+            assert found is not None, process.stderr.read()
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+
+
+def take(folder: Path) -> None:
+    """Makes every picture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        Path(work).chmod(0o711)  # as root the embedded server runs under another account
+        _take(Path(work), folder)
+
+
+def _take(work: Path, folder: Path) -> None:
+    with serving(work) as address, browser_of(required_executable()) as browser:
+        for name, (width, height, scheme, view, place, does, until) in SHOTS.items():
+            with browser.page(width, height, scheme=scheme) as page:
+                page.open(f"{address}/#{view}?{urlencode({'collection': COLLECTION, **place})}")
+                page.wait(HITS if view == "search" else until)
+                if does:
+                    page.value(does)
+                page.wait(until)
+                if "why" in name:
+                    page.value("document.querySelector('.why').scrollIntoView()")
+                page.value("document.getElementById('status').remove()")
+                time.sleep(0.3)
+                picture = page.picture()
+                assert page.errors == [], page.errors
+            assert len(picture) < MAX_BYTES, (name, len(picture))
+            (folder / f"{name}.png").write_bytes(picture)
+            print(f"{folder / name}.png: {len(picture):,} bytes")  # noqa: T201
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

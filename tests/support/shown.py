@@ -1,0 +1,90 @@
+"""The page in a browser, with what tests do on it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.browser import Browser, Page
+
+ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)"
+HAS_HITS = "document.querySelectorAll('.hits > li').length > 0"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A server's page."""
+
+    browser: Browser
+    address: str
+    collection: str
+
+    @contextmanager
+    def at(self, view: str = "search", *, told: bool = True, **place: Any) -> Iterator[Page]:
+        """The page at a place; afterwards it has said nothing wrong, and asked nobody but its server.
+
+        Args:
+            view: Name of the view.
+            told: Whether what the browser says of refused requests is wrong, too.
+            place: What the address says; `width`, `height`, `scheme` and `reduced` are those of the window.
+        """
+        window = {name: place.pop(name) for name in ("width", "height", "scheme", "reduced") if name in place}
+        with self.browser.page(**window) as page:
+            page.open(f"{self.address}/#{view}?{urlencode({'collection': self.collection, **place})}")
+            page.wait("document.querySelector('main section') !== null")
+            yield page
+            page.value("new Promise((done) => setTimeout(done, 50))")
+            errors = page.errors if told else [one for one in page.errors if "Failed to load resource" not in one]
+            assert errors == []
+            assert {one for one in page.requests if not one.startswith((f"{self.address}/", "blob:"))} == set()
+
+    @contextmanager
+    def asking(self, question: str, **place: Any) -> Iterator[Page]:
+        """The page with the hits of a question."""
+        with self.at(q=question, **place) as page:
+            page.wait(HAS_HITS)
+            yield page
+
+
+def slide(page: Page, weight: float) -> None:
+    """Moves the slider."""
+    page.value(f"document.getElementById('weight').value = '{weight}'")
+    page.value("document.getElementById('weight').dispatchEvent(new Event('input'))")
+
+
+def order(page: Page) -> list[str]:
+    """Ids of the hits, from above."""
+    found: list[str] = page.value(ORDER)
+    return found
+
+
+def show_all(page: Page) -> None:
+    """Shows every candidate."""
+    while page.value("!document.querySelector('.results > button').hidden"):
+        click(page, ".results > button")
+
+
+def click(page: Page, selector: str, text: str = "") -> None:
+    """Clicks the first of the elements whose text begins so."""
+    found = page.value(
+        f"(() => {{ const all = [...document.querySelectorAll({json.dumps(selector)})];"
+        f" const one = all.find((one) => one.textContent.startsWith({json.dumps(text)})); one?.click();"
+        " return one !== undefined; })()"
+    )
+    assert found, (selector, text)
+
+
+def candidates(page: Page, question: str) -> dict[str, Any]:
+    """What the server answers to the page's own request."""
+    body = json.dumps(json.dumps({"query": question, "depth": 50}))
+    found: dict[str, Any] = page.value(
+        "(async () => (await fetch('/v1/candidates', { method: 'POST', headers: {'Content-Type': 'application/json'},"
+        f" body: {body} }})).json())()"
+    )
+    return found

@@ -1,0 +1,58 @@
+"""Spans that the SDK of OpenTelemetry keeps in memory."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+class Spans:
+    """What was recorded, and a tracer for spans of a test's own."""
+
+    def __init__(self) -> None:
+        self._kept = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
+        self.tracer = self.provider.get_tracer("test")
+
+    def all(self) -> list[ReadableSpan]:
+        return list(self._kept.get_finished_spans())
+
+    def named(self, beginning: str) -> list[ReadableSpan]:
+        return [one for one in self.all() if one.name.startswith(beginning)]
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def text(self) -> str:
+        """All that an exporter would send."""
+        return json.dumps([json.loads(one.to_json()) for one in self.all()])
+
+    def path(self, one: ReadableSpan) -> list[str]:
+        """Names from the outermost span to this one."""
+        by_id = {span.context.span_id: span for span in self.all()}
+        names = [one.name]
+        while one.parent is not None and one.parent.span_id in by_id:
+            one = by_id[one.parent.span_id]
+            names.insert(0, one.name)
+        return names
+
+
+@contextmanager
+def recorded() -> Iterator[Spans]:
+    """A program that has set OpenTelemetry up, for a while: its own way sets it for the whole process."""
+    spans = Spans()
+    with mock.patch.object(trace, "get_tracer_provider", return_value=spans.provider):
+        yield spans

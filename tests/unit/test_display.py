@@ -1,0 +1,221 @@
+"""What notebooks and the interactive interpreter show: all text escaped, bounded, and a line a hit."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import (
+    Answer,
+    AnswerSentence,
+    ChunkMetadata,
+    Citation,
+    Context,
+    ContextSource,
+    Document,
+    DocumentHits,
+    Explanation,
+    Facet,
+    Facets,
+    FacetValue,
+    KnowledgeHit,
+    KnowledgeResults,
+    Reason,
+    SearchResult,
+    SearchResults,
+    StoredChunk,
+)
+from semlex.types.display.elements import MAX_ROWS, marked
+from semlex.types.display.texts import UNSAFE, marked_parts, shortened
+from semlex.types.reports.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOSTILE = (
+    *(
+        "<script>alert(1)</script>",
+        "<img src=x onerror=y>",
+        "</td></table>",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+        "&lt;",
+        "&#60;",
+    ),
+    *("' onclick='x", '" style="x', "<", ">", "&", "**", "***", " … ", "\n", "\x1b[2J", "\u202e", "\0", "$x$", "\\("),
+)
+texts = st.one_of(st.lists(st.sampled_from(HOSTILE), max_size=6).map("".join), st.text(max_size=300))
+OURS = {
+    ("table", ()),
+    ("thead", ()),
+    ("tbody", ()),
+    ("tr", ()),
+    ("mark", ()),
+    ("b", ()),
+    ("br", ()),
+    ("p", ()),
+    ("th", (("style", "text-align: left"),)),
+    *((tag, (("style", "text-align: left; white-space: pre-wrap"),)) for tag in ("td", "p", "pre")),
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page, which must be ours and closed in their order, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert (tag, tuple(attrs)) in OURS
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        pytest.fail(f"a comment: {data}")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+def hits_of(words: list[str]) -> list[SearchResult]:
+    a, b, c, d = words
+    return [
+        SearchResult(a, id=b, rank=1, source_document=c, line=3, vector_score=0.25, excerpt=d, heading_path=(a, d)),
+        SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
+    ]
+
+
+def sample(words: list[str]) -> list[Any]:
+    """One of each kind of value that is shown, full of the words."""
+    a, b, c, d = words
+    found = SearchResults(hits_of(words), warnings=[c], fusion="completed")
+    known = KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
+    sources = (ContextSource(1, a, b, c, (d,)), ContextSource(2, d, "", b, (a,), line=3))
+    context = Context(a, sources, 12, (found[0],), found, (b,))
+    cited = (Citation(1, a, b, "exact", line=4), Citation(2, d, c, "not found"))
+    missed = AskedHeading(a, (b,), c, None, "below_top_k", (d,))
+    share = Share(1, 2, 0.5, (0.1, 0.9))
+    return [
+        found,
+        found[0],
+        DocumentHits(1, a, b, c, hits_of(words)),
+        KnowledgeResults([known], skipped={a: b}, searched={c: found}),
+        known,
+        context,
+        sources[0],
+        Answer(a, (AnswerSentence(b, cited),), context, 0.5, warnings=(d,)),
+        Answer(a, (), context, refused=d),
+        Facets({a: Facet(a, [FacetValue(b, 1), FacetValue([c], 2)], 3)}, warnings=[d], exact=False),
+        Explanation(a, b, (Reason("not_stored", c, d),), notes=(a,)),
+        Checkup(
+            "words", "hybrid", b, 5, 2, 9, LeftOut(), share, share, {1: 0.5}, {},
+            (DocumentCheckup(a, b, 3, (missed,)),),
+            (), None, 0, 0.1, 7, (c,),
+        ),
+    ]  # fmt: skip
+
+
+@given(st.lists(texts, min_size=4, max_size=4))
+def test_documents_bring_no_elements_into_a_notebook(words: list[str]) -> None:
+    for value in sample(words):
+        if hasattr(value, "_repr_html_"):
+            page = value._repr_html_()
+            assert UNSAFE.search(page) is None
+            Elements(page)
+
+
+def test_a_table_of_hits_has_their_scores_places_and_marks() -> None:
+    found = SearchResults(
+        [
+            SearchResult(
+                "Rotate a key.", id="a", rank=1, source_document="keys.md", line=7, match_line=9,
+                heading_path=("Keys",), vector_score=-0.00001, fused_score=0.91234, excerpt="Rotate a **key**.",
+            )
+        ],
+        warnings=["late"],
+    )  # fmt: skip
+    page = Elements(found._repr_html_())
+    assert page.text == "placevectorfusedexcerpt1keys.md:9Keys0.0000.912Rotate a key.note: late"
+    assert "<mark>key</mark>" in found._repr_html_()
+    assert Elements(SearchResults(warnings=["late"])._repr_html_()).text == "nothing foundnote: late"
+    many = SearchResults([SearchResult("text", id=str(number)) for number in range(MAX_ROWS + 5)])
+    assert Elements(many._repr_html_()).text.endswith("… and 5 more")
+
+
+@given(st.lists(texts, min_size=4, max_size=4))
+def test_what_is_printed_is_short_and_steers_nothing(words: list[str]) -> None:
+    long = [word * 200 for word in words]
+    for value in [*sample(long), *sample(words), Document(long[0], id=words[1]), StoredChunk(long[0], id=long[1])]:
+        shown = repr(value)
+        if isinstance(value, Explanation):  # a value of names and figures: all of it is told
+            continue
+        assert len(shown) < 2_000
+        assert UNSAFE.search(shown) is None
+        assert len(shown.split("\n")) <= 12
+
+
+def test_a_search_is_printed_a_line_a_hit() -> None:
+    hits = [
+        SearchResult(
+            "Rotate a key every\nninety days.", id=str(number), rank=number, fused_score=1 / number, vector_score=0.5,
+            source_document="keys.md", line=number, excerpt="Rotate a **key** every\nninety days.",
+        )
+        for number in range(1, 13)
+    ]  # fmt: skip
+    shown = repr(SearchResults(hits, fusion="completed")).split("\n")
+    assert shown[:2] == [
+        "SearchResults, hybrid, fused by completed: 12 hits",
+        "  1. keys.md:1  fused 1.000  Rotate a key every ninety days.",
+    ]
+    assert shown[-1] == "  … and 2 more"
+    assert len(shown) == 12
+    assert repr(SearchResults()) == "SearchResults, hybrid: 0 hits"
+    assert repr(SearchResults(hits[:1])).startswith("SearchResults, hybrid: 1 hit\n")
+    chunk = ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
+    assert repr(chunk).startswith("ChunkMetadata(chunk_id='a', source_document='keys.md', 'word word")
+    assert len(repr(chunk)) < 200
+
+
+@given(texts, st.integers(1, 100))
+def test_a_shortened_text_is_one_line(text: str, most: int) -> None:
+    short = shortened(text, most)
+    assert len(short) <= most
+    assert UNSAFE.search(short) is None
+    assert "\n" not in short
+
+
+@given(texts, st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9)), max_size=3))
+def test_marks_are_those_of_the_excerpt(content: str, places: list[tuple[int, int]]) -> None:
+    """Words of a text without stars of its own, put between marks, come back as they were marked."""
+    plain = content.replace("*", "").replace(" … ", "")
+    cuts = sorted({min(begin, len(plain)) for begin, _ in places} | {min(sum(one), len(plain)) for one in places})
+    cuts = cuts[: len(cuts) // 2 * 2]
+    edges = [0, *cuts, len(plain)]
+    wanted = [(plain[a:b], n % 2 == 1) for n, (a, b) in enumerate(pairwise(edges)) if a < b]
+    excerpt = "".join(f"**{piece}**" if is_marked else piece for piece, is_marked in wanted)
+    assert "".join(piece for piece, _ in marked_parts(excerpt, plain)) == plain
+    assert [one for one in marked_parts(excerpt, plain) if one[1]] == [one for one in wanted if one[1]]
+    assert Elements(f"<p>{marked(excerpt, plain)}</p>").open == []
+
+
+@pytest.mark.parametrize("show", [repr, lambda value: value._repr_html_()])
+def test_empty_values_are_shown(show: Callable[[Any], str]) -> None:
+    context = Context("", (), 0, (), SearchResults())
+    for value in (SearchResults(), KnowledgeResults(), context, Answer("?", (), context), Facets()):
+        assert show(value)

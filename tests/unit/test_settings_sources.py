@@ -1,0 +1,390 @@
+"""Every form of the same settings is read as the same; of several sources the first counts; a mistake has its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from semlex.errors import ConfigurationError
+from semlex.settings import files, foreign, trust
+from semlex.settings.load import load_settings, read_settings
+from semlex.settings.table import NAMED, SETTINGS
+from semlex.settings.template import as_toml
+from semlex.settings.values import Settings
+from tests.support.settings_forms import (
+    NAMES,
+    SETTINGS_DRAWN,
+    TEXTS,
+    VALUES,
+    as_json,
+    flat,
+    in_sections,
+    variables,
+    world,
+)
+
+SECRET = "hunter2"  # noqa: S105 - a text
+# As the documentation of such files has it.
+RAG = {
+    "embeddingModel": "text-embedding-3-small",
+    "collectionName": "papers",
+    "chunkSize": 500,
+    "chunkOverlap": 50,
+    "topK": 5,
+    "hybridSearchEnabled": True,
+    "hybridSearchWeight": 0.7,
+    "rerankingEnabled": True,
+    "rerankerProvider": "auto",
+    "rerankerModel": "google/gemini-2.5-flash",
+    "contextualEnrichmentEnabled": False,
+    "contextualEnrichmentModel": "google/gemini-2.5-flash",
+    "adaptiveRoutingEnabled": False,
+    "adaptiveRoutingModel": "google/gemini-2.5-flash",
+    "qa": {"model": "anthropic/claude-3-5-sonnet", "temperature": 0.1},
+}
+# Each example makes folders and files.
+BOUNDED = settings(max_examples=min(1000, settings().max_examples))
+OTHERS = [(setting.name, variable) for setting in SETTINGS for variable in setting.others]
+
+
+def read(**given: Any) -> Settings:
+    with world(**given):
+        return load_settings()
+
+
+@pytest.mark.slow
+@BOUNDED
+@given(values=SETTINGS_DRAWN, key=st.integers(0, 2))
+@example(values={"collection": 'a\x7f"\\é😀'}, key=0)
+def test_every_form_is_read_as_the_same(values: dict[str, Any], key: int) -> None:
+    expected = Settings().values() | values
+    assert read(own=flat(values)).values() == expected
+    assert read(own=in_sections(values, key)).values() == expected
+    assert read(own=as_json(values), name="settings.json").values() == expected
+    assert read(environment=variables(values)).values() == expected
+    assert read(own=as_toml(values)).values() == expected
+    with world():
+        assert load_settings(**values).values() == expected
+    for name, content in (
+        ("semlex.toml", in_sections(values, key)),
+        ("pyproject.toml", "[tool.other]\nx = 1\n" + in_sections(values, key, "tool.semlex.")),
+    ):
+        with world(files={name: content}) as folder:
+            trust.trust(folder)
+            assert load_settings().values() == expected
+
+
+@BOUNDED
+@given(values=st.sampled_from(OTHERS).flatmap(lambda pair: st.tuples(st.just(pair), VALUES.get(pair[0], TEXTS))))
+def test_variables_of_others_are_read_as_our_own(values: tuple[tuple[str, str], Any]) -> None:
+    (name, variable), value = values
+    [text] = variables({name: value}).values()
+    found = read(environment={variable: text})
+    assert (found.value(NAMED[name]), found.origins) == (value, {name: variable})
+
+
+SOURCES = ("argument", "SEMLEX", "RAG", "semlex.toml", "pyproject.toml", "own")
+ONE_SETTING = st.sampled_from([name for name in NAMES if name != "database_url"]).flatmap(
+    lambda name: st.tuples(
+        st.just(name), st.dictionaries(st.sampled_from(SOURCES), VALUES.get(name, TEXTS), min_size=1)
+    )
+)
+
+
+@BOUNDED
+@given(drawn=ONE_SETTING)
+def test_the_first_source_counts_and_the_others_are_told(drawn: tuple[str, dict[str, Any]]) -> None:
+    """The twin is the list of sources itself."""
+    name, said = drawn
+    foreign = [variable for one, variable in OTHERS if one == name]
+    if not foreign:
+        said.pop("RAG", None)
+    environment = variables({name: said["SEMLEX"]}) if "SEMLEX" in said else {}
+    if "RAG" in said:
+        [text] = variables({name: said["RAG"]}).values()
+        environment[foreign[0]] = text
+    project = "[tool.semlex]\n" + flat({name: said["pyproject.toml"]}) if "pyproject.toml" in said else ""
+    folder_files = {"pyproject.toml": project}
+    folder_files |= {"semlex.toml": flat({name: said["semlex.toml"]})} if "semlex.toml" in said else {}
+    own = flat({name: said["own"]}) if "own" in said else ""
+    with world(environment, own, folder_files) as folder:
+        if project or "semlex.toml" in said:
+            trust.trust(folder)
+        arguments = {name: said["argument"]} if "argument" in said else {}
+        found = load_settings(**arguments)
+        where = {
+            "argument": "argument",
+            "SEMLEX": NAMED[name].variables[0],
+            "RAG": foreign[0] if foreign else "",
+            "semlex.toml": str(folder / "semlex.toml"),
+            "pyproject.toml": str(folder / "pyproject.toml"),
+            "own": str(files.own_file()),
+        }
+    expected = [source for source in SOURCES if source in said]
+    if not expected:
+        assert found == Settings()
+        return
+    assert found.value(NAMED[name]) == said[expected[0]]
+    assert found.origins == {name: where[expected[0]]}
+    told = [one.origin for one in found.overridden.get(name, ())]
+    assert told == [where[source] for source in expected[1:]]
+
+
+def test_a_settings_json_as_it_is_documented() -> None:
+    with world() as folder:
+        file = folder / "settings.json"
+        file.write_text(json.dumps({"rag": RAG, "ui": {"theme": "dark"}}), encoding="utf-8")
+        found = load_settings(file)
+    said = {name: value for name, value in found.values().items() if found.is_set(name)}
+    assert said == {
+        "embedding_model": "openai:text-embedding-3-small",
+        "collection": "papers",
+        "chunk_tokens": 500,
+        "overlap_tokens": 50,
+        "top_k": 5,
+        "hybrid_weight": 0.7,
+        "use_reranking": True,
+        "reranker_model": "auto:openrouter:google/gemini-2.5-flash",
+        "chat_model": "openrouter:anthropic/claude-3-5-sonnet",
+    }
+    assert [note.partition("rag.")[2].partition(" ")[0] for note in found.notes] == [
+        "contextualEnrichmentModel",
+        "qa.temperature",
+        "adaptiveRoutingModel",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"hybridSearchEnabled": False}, {"mode": "vector"}),
+        ({"contextualEnrichmentModel": "openai:x"}, {"enrichment_model": "openai:x"}),
+        ({"adaptiveRoutingEnabled": True}, {"route": "rules"}),
+        (
+            {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "a/b"}},
+            {"route": "chat", "chat_model": "openrouter:a/b"},
+        ),
+        ({"rerankerProvider": "none"}, {"reranker_model": "none"}),
+        ({"rerankerProvider": "cohere"}, {"reranker_model": "cohere"}),
+        ({"rerankerProvider": "cohere", "rerankerModel": "rerank-v4"}, {"reranker_model": "cohere:rerank-v4"}),
+        ({"rerankerProvider": "llm", "rerankerModel": "a/b"}, {"reranker_model": "llm:openrouter:a/b"}),
+        ({"rerankerProvider": "local", "rerankerModel": "a/b"}, {"reranker_model": "a/b"}),
+        ({"embeddingModel": "models/gemini-embedding-001"}, {"embedding_model": "gemini:gemini-embedding-001"}),
+        ({"embeddingModel": None, "topK": None}, {}),
+    ],
+)
+def test_what_keys_of_a_settings_json_say_together(section: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = read(own=json.dumps({"rag": section}), name="settings.json")
+    assert {name: found.value(NAMED[name]) for name in found.origins} == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"topk": 3}, "rag.topk is no setting; did you mean topK?"),
+        ({"top_k": 3}, "rag.top_k is no setting; did you mean topK?"),
+        ({"qa": {"modle": "x"}}, "rag.qa.modle is no setting; did you mean qa.model?"),
+        ({"apiKey": SECRET}, "rag.apiKey is no setting; keys come from the environment only"),
+        ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens says what rag.chunkSize says already"),
+        ({"topK": "many"}, "rag.topK must be a whole number; got 'many'"),
+        ({"rerankerProvider": "magic"}, "rag.rerankerProvider must be auto, none"),
+        ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
+        (
+            {"adaptiveRoutingEnabled": True, "adaptiveRoutingModel": "a/b", "qa": {"model": "c/d"}},
+            "rag.adaptiveRoutingModel must be that of qa.model",
+        ),
+        ({"qa": 3}, "rag.qa must be an object"),
+        ({"rerankerProvider": "cohere", "rerankerModel": {}}, "rag.rerankerModel must be a text"),
+    ],
+)
+def test_mistakes_in_a_settings_json(section: dict[str, Any], words: str) -> None:
+    with world(own=json.dumps({"rag": section}), name="settings.json"):
+        _, problems = read_settings()
+        assert words in " ".join(problems)
+        assert str(files.own_file()) in problems[0]
+        assert SECRET not in " ".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK stands twice in one object"),
+        (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
+        ('{"rga": {}}', 'there is no section "rag"'),
+        ("[1]", 'there is no section "rag"'),
+        ('{"rag": 3}', 'there is no section "rag"'),
+    ],
+)
+def test_files_that_are_no_settings_json(content: str, words: str) -> None:
+    with world(own=content, name="settings.json"):
+        _, problems = read_settings()
+    assert words in problems[0]
+    assert SECRET not in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[search]\ntop_k = 3\ntopk = 4\n", ":3: [search] topk is no setting; did you mean top_k?"),
+        ("[serach]\ntop_k = 1\n", ":1: serach is no setting; did you mean search?"),
+        ("[chunking]\n\ntop_k = 3\n", ":3: [chunking] top_k is no setting of this section; it stands in [search]"),
+        ("enabled = true\n", ":1: enabled is no setting outside a section; write [reranking]"),
+        ("search = 3\n", ":1: search is a section: write [search]"),
+        ("[[search]]\ntop_k = 3\n", ":1: search is a section: write [search]"),
+        ("top_k = 1\n[search]\ntop_k = 2\n", ":3: [search] top_k says what top_k says already"),
+        (
+            '[search]\nmode = "vector"\nsearch_type = "vector"\n',
+            ":3: [search] search_type says what [search] mode says",
+        ),
+        (f'[database]\npassword = "{SECRET}"\n', "a password stands in the database's address, in PGPASSWORD"),
+        (f'[embeddings]\napi_key = "{SECRET}"\n', "keys come from the environment only"),
+        ('language = """\ntop_k = 5\n"""\ntop_k = true\n', ":4: top_k must be a whole number; got True"),
+        (f'[search]\ntop_k = {{a = "{SECRET}"}}\n', ":2: [search] top_k must be a whole number; got a table"),
+        ("search.top_k = 1001\n", ":1: [search] top_k must be between 1 and 1,000; got 1001"),
+        ("[search]\nmin_similarity = 2\n", ":2: [search] min_similarity must be a number, between -1 and 1; got 2"),
+        ("[search]\nhybrid_weight = nan\n", ":2: [search] hybrid_weight must be a number, between 0 and 1; got nan"),
+        ("[search]\nrrf_k = inf\n", ":2: [search] rrf_k must be"),
+        ('[search]\nfusion = "max"\n', ":2: [search] fusion must be completed, rrf or linear; got 'max'"),
+        ("[embeddings]\nmodels = 3\n", ":2: [embeddings] models must be a list of names"),
+    ],
+)
+def test_mistakes_in_sections_have_their_line(content: str, words: str) -> None:
+    with world(own=content):
+        _, problems = read_settings()
+        [problem] = problems
+        assert problem.startswith(str(files.own_file()))
+        assert words in problem
+        assert SECRET not in problem
+    if content.startswith("[") and not content.startswith("[["):
+        above = "[tool.semlex." + content[1:].replace("\n[", "\n[tool.semlex.")
+        with world(files={"pyproject.toml": above}):
+            _, problems = read_settings()
+            assert words in problems[0], problems
+
+
+def test_a_folders_sections_say_nothing_about_places_until_it_is_trusted() -> None:
+    content = '[database]\nurl = "postgresql://elsewhere/x"\n[search]\ntop_k = 3\n'
+    for line in ('route = "chat"', 'query_log = "hash"', 'fallback_folder = "kb"', "embedding_model = './x'"):
+        with world(files={"semlex.toml": f"[{'embeddings' if 'model' in line else 'search'}]\n{line}\n"}):
+            [problem] = read_settings()[1]
+            assert "decides where texts or data go" in problem
+    with world(files={"semlex.toml": f"route = 'rules'\nembedding_model = '{'a' * 5000}'\n"}):
+        assert read_settings()[1] == []  # too long for a folder, so a name
+    project = "[tool.semlex.database]\nurl = 'postgresql://elsewhere/x'\n[tool.semlex]\ntop_k = 3\n[tool.x]\n"
+    for name, text in (("semlex.toml", content), ("pyproject.toml", project)):
+        with world(files={name: text}) as folder:
+            found, problems = read_settings()
+            assert (found.top_k, found.database_url) == (3, None)
+            assert [f"semlex config trust {folder}" in problem for problem in problems] == [True]
+            trust.trust(folder)
+            assert load_settings().database_url == "postgresql://elsewhere/x"
+            # Of a pyproject.toml only semlex's table was trusted; the rest may change.
+            (folder / name).write_text(text + "\n# more\n", encoding="utf-8")
+            assert [("has changed" in problem) for problem in read_settings()[1]] == [True] * (name == "semlex.toml")
+            (folder / name).write_text(text.replace("elsewhere", "other"), encoding="utf-8")
+            assert ["has changed" in problem for problem in read_settings()[1]] == [True]
+            assert trust.untrust(folder)
+            assert ["is not trusted" in problem for problem in read_settings()[1]] == [True]
+
+
+def test_a_pyproject_of_others_is_not_judged() -> None:
+    with world(files={"pyproject.toml": "not = = TOML", "settings.json": '{"rag": {"topK": 9}}'}):
+        assert load_settings() == Settings()
+        with pytest.raises(ConfigurationError, match="with a table"):
+            trust.trust(Path())
+    with world(files={"pyproject.toml": "[tool]\nsemlex = 3\n"}):
+        assert "must be a table" in read_settings()[1][0]
+
+
+def test_names_that_look_like_ours_are_told_and_no_error() -> None:
+    environment = {"RAG_TOPK": "3", "RAG_EMBEDING_MODEL": "x", "RAG_TENANT": "7", "RAG_TOP_K": ""}
+    with world(environment):
+        found, problems = read_settings()
+    assert problems == []
+    assert found.origins == {}
+    assert found.notes == (
+        "RAG_EMBEDING_MODEL is not read; RAG_EMBEDDING_MODEL is",
+        "RAG_TOPK is not read; RAG_TOP_K is",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"PGHOST": "/run/it's"}, ("PGHOST", "host='/run/it\\'s'")),
+        ({"PGSERVICE": "books", "PGHOST": "x"}, ("PGSERVICE", "service='books'")),
+        ({"PGHOSTADDR": "10.0.0.1"}, ("PGHOSTADDR", "hostaddr='10.0.0.1'")),
+        ({"PGUSER": "x", "PGPORT": "1", "PGDATABASE": "x", "PGPASSFILE": "/x"}, None),
+        ({"PGHOST": "x", "SEMLEX_DATA_DIR": "/srv"}, None),
+        ({"PGHOST": "x", "RAG_DB_URL": "postgresql://y"}, ("RAG_DB_URL", "postgresql://y")),
+        ({"RAG_DB_URL": "postgresql://y", "DATABASE_URL": "postgresql://z"}, ("RAG_DB_URL", "postgresql://y")),
+    ],
+)
+def test_the_server_of_libpqs_own_variables(environment: dict[str, str], expected: tuple[str, str] | None) -> None:
+    found = read(environment=environment)
+    assert (found.origins.get("database_url"), found.database_url) == (expected or (None, None))
+    nearer = expected[1] if expected and "PG" not in expected[0] else "postgresql://own"
+    own = None if "SEMLEX_DATA_DIR" in environment else nearer  # the folder is said nearer than the file's server
+    assert read(environment=environment, own='database_url = "postgresql://own"').database_url == own
+
+
+@BOUNDED
+@given(values=SETTINGS_DRAWN)
+def test_what_is_written_with_a_mark_in_front_says_nothing(values: dict[str, Any]) -> None:
+    found = read(own=as_toml(values))
+    assert found.origins.keys() == values.keys()
+    assert read(own=as_toml({})) == Settings()
+
+
+def test_the_marks_of_a_written_file_can_be_removed() -> None:
+    lines = as_toml({}).splitlines()
+    uncommented = "\n".join(line.removeprefix("# ") if " = " in line else line for line in lines)
+    found = read(own=uncommented)
+    assert set(found.origins) == set(NAMES)
+    for setting in SETTINGS:
+        built_in = Settings().value(setting)
+        assert found.value(setting) == (setting.read(setting.example) if built_in in (None, ()) else built_in)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a" * 5000, "auto", "llm"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+RAG_NAMES = st.sampled_from([*foreign.RAG_KEYS, "model", "temperature"]) | st.text(max_size=5)
+
+
+@BOUNDED
+@given(section=st.dictionaries(RAG_NAMES, ANYTHING, max_size=6) | ANYTHING)
+def test_no_json_breaks_the_reading(section: Any) -> None:
+    with world(own=json.dumps({"rag": section}), name="settings.json"):
+        found, problems = read_settings()
+        assert all(str(files.own_file()) in problem for problem in problems)
+    for setting in SETTINGS:  # what was read is of its own kind, or was not set
+        value = found.value(setting)
+        assert value in (None, ()) or setting.read(value) == value
+
+
+@BOUNDED
+@given(
+    name=st.sampled_from(NAMES),
+    value=ANYTHING,
+    source=st.sampled_from(["argument", "semlex.toml"]),
+)
+def test_no_value_breaks_the_reading(name: str, value: Any, source: str) -> None:
+    with world() as folder:
+        if source == "argument":
+            found, problems = read_settings(**{name: value})
+        else:
+            try:
+                (folder / "semlex.toml").write_text(f"{name} = {json.dumps(value)}\n", encoding="utf-8")
+            except UnicodeEncodeError:
+                return
+            found, problems = read_settings()
+    assert len(problems) <= 1
+    assert problems or value is None or found.is_set(name)
