@@ -122,8 +122,8 @@ def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
     shell: Shell, source: psycopg.Connection[Any]
 ) -> None:
     source.execute(
-        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || n || repeat(' .', 3000), '[1,2,3]'"
-        " FROM generate_series(1, %s) AS n",
+        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || n || repeat(' .', 3000),"
+        " '[1,2,3]' FROM generate_series(1, %s) AS n",
         [MANY],
     )
     arguments = ["import", "haystack_docs", "-c", "moved"]
