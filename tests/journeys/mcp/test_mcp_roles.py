@@ -72,3 +72,15 @@ async def test_a_client_with_a_role_has_it_everywhere(reader: str, database_url:
         assert await wide.collection("handbook").count() == 2
     with pytest.raises(ConfigurationError, match="reserved"):
         Client(database_url, role="none")
+
+
+async def test_of_very_many_collections_the_first_are_listed(
+    database_url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client  # has made two
+    monkeypatch.setattr("semlex.server.mcp.tools.collections.MAX_COLLECTIONS", 1)
+    async with Client(database_url, "none") as wide, Assistant(mcp_server(wide, Access.of())) as assistant:
+        listed = await assistant.call_tool("list_collections", {})
+        assert [one["name"] for one in listed.structured_content["collections"]] == ["handbook"]
+        assert listed.structured_content["complete"] is False
+        assert listed.content[0].text.splitlines()[-1] == "... and 1 more"

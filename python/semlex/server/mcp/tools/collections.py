@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from semlex.types.reports.field_summaries import FieldSummary
     from semlex.types.reports.jobs import JobInfo
 
+MAX_COLLECTIONS = 300
 MAX_FIELDS = 200
 MAX_VALUES = 10
 MAX_VALUE = 100
@@ -60,12 +61,16 @@ class CollectionTools:
                     embedding_model=one.embedding_model,
                     language=one.language,
                 )
-                for one in counted
+                for one in counted[:MAX_COLLECTIONS]
             ],
+            complete=len(counted) <= MAX_COLLECTIONS,
             writes=access.may("write"),
             folders=[str(folder) for folder in access.folders],
         )
-        lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in counted]
+        lines = [
+            f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in result.collections
+        ]
+        lines += [] if result.complete else [f"... and {len(counted) - MAX_COLLECTIONS:,} more"]
         return told(result, "\n".join(lines) or "There are no collections yet.")
 
     async def collection_stats(self, collection: Collection = None) -> Annotated[CallToolResult, CollectionStats]:

@@ -157,6 +157,7 @@ class CollectionsFound(BaseModel):
     """The collections that there are."""
 
     collections: list[CollectionFound]
+    complete: bool = Field(description="Whether these are all; others can be named all the same.")
     writes: bool = Field(description="Whether documents can be added and indexes changed here.")
     folders: list[str] = Field(description="Folders that index_folder may read.")
 
