@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -66,8 +66,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # No deadline: the machine is shared, and a slow example is no defect.
-    settings.register_profile("default", deadline=None, print_blob=True, max_examples=25)
+    # No deadline: the machine is shared, and a slow example is no defect. Nor is it one how many values a strategy
+    # throws away, which chance decides; and fixtures that many examples share are meant.
+    free = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+    settings.register_profile("default", **free, print_blob=True, max_examples=25)
     settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
     settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
     # Another server sees the same properties with few examples: many were tried on the newest one.

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -25,7 +25,7 @@ async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> 
         return [part.decoded()[0] async for part in parts]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=20)
 @given(count=st.integers(0, 300), width=st.sampled_from([0, 10, 20_000]), size=st.sampled_from([1, 500, 100_000]))
 def test_every_row_once_and_in_order(
     database_url: str, monkeypatch: pytest.MonkeyPatch, count: int, width: int, size: int

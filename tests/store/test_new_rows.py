@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
@@ -80,7 +80,7 @@ changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integ
 
 
 @pytest.mark.slow
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
 async def test_two_writers_leave_what_a_dict_holds(
     database_url: str, steps: list[tuple[str, int, dict[str, str]]]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import ModelError
@@ -19,7 +19,7 @@ from tests.support import tiny_qwen3
 from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
-PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+PLAIN = settings(max_examples=20)
 # What torch says on CUDA, MPS and CPUs when memory is used up, and what Python says.
 EXHAUSTED = [
     (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 2.00 GiB."),

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
@@ -29,7 +29,7 @@ from tests.support import tiny_cross_encoder, tiny_qwen3
 
 TEXTS = st.lists(st.text(st.sampled_from("abcdefgz AZ.09é"), max_size=60), min_size=1, max_size=7)
 MIXED = ["the quick fox", "rows rows index", "", "word " * 60, "a", "an index keeps rows again"]
-FEW = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25)
 
 
 @pytest.fixture(scope="module")

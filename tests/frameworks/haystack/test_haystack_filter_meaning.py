@@ -9,7 +9,7 @@ import pytest
 from haystack import Document
 from haystack.utils import Secret
 from haystack.utils.filters import document_matches_filter
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.integrations.haystack import SemlexDocumentStore
@@ -65,7 +65,6 @@ def store(module_database: str) -> Iterator[SemlexDocumentStore]:
         yield made
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(metas, min_size=1, max_size=8), filters=st.lists(trees, min_size=1, max_size=6))
 def test_filters_mean_what_haystack_says(
     store: SemlexDocumentStore, rows: list[dict[str, Any]], filters: list[dict[str, Any]]

@@ -16,7 +16,7 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy
 from haystack.errors import FilterError
 from haystack.utils import Secret
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import connect_sync
@@ -75,7 +75,6 @@ def ids(found: dict[str, list[Document]]) -> list[str]:
     return [one.id for one in found["documents"]]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(documents, max_size=6, unique_by=lambda one: one.id))
 def test_documents_come_back_equal_and_in_order(module_store: SemlexDocumentStore, drawn: list[Document]) -> None:
     module_store.delete_all_documents()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
@@ -119,7 +119,6 @@ def module_client(server_url: str) -> Iterator[SyncClient]:
         yield client
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(metadata, min_size=1, max_size=8), filters=st.lists(trees, min_size=1, max_size=6))
 def test_filters_mean_what_their_twin_says(
     module_client: SyncClient, rows: list[dict[str, Any]], filters: list[MetadataFilters]

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document, MetadataExtraction, PostgreSQLRetriever, SyncRetriever
@@ -51,7 +51,6 @@ def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
     return [chunk.metadata for chunk in retriever.list(filters=f"@uri == '{name}'", limit=100)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(by_hand=MAPPINGS, read=MAPPINGS)
 def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
     for per in ("document", "chunk"):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import SyncRetriever, open_collection
@@ -87,7 +87,6 @@ def check_old(url: str, name: str, *, whole: bool) -> None:
 @pytest.mark.timeout(3600)
 @settings(
     max_examples=min(settings().max_examples, MOST_EXAMPLES),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)
 def test_documents_that_change_meanwhile(

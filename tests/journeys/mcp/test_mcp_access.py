@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.client import Client as Assistant
 
@@ -202,7 +202,6 @@ def test_folders_are_reached_below_the_roots_alone(tmp_path: Path) -> None:
             access.folder(given_path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(st.sampled_from(["..", ".", "inner", "link", "self", "a.md", "/", "~", "none", ""]), max_size=8))
 def test_no_path_leads_out_of_the_roots(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     access, root = outside(tmp_path_factory.mktemp("roots"))

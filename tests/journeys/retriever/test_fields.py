@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever, SyncRetriever
@@ -68,7 +68,7 @@ def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.slow
 @given(found=st.lists(documents, max_size=12))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
     for one in found:
         one.pop("source_document", None)  # a column, not a key

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
@@ -289,7 +289,7 @@ STEPS = ("read", "refused", "add", "delete", "cancelled", "wrong filter", "using
 
 
 @pytest.mark.slow
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4)
 @given(data=st.data())
 async def test_nothing_of_another_in_any_order_of_calls(database_url: str, tmp_path: Path, data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 2), label="connections")

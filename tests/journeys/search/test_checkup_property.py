@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Bm25Options, Document, PostgreSQLRetriever
@@ -70,7 +70,7 @@ def is_rank(rank: int | None, mine: list[float], others: list[float]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(rows=rows, mode=st.sampled_from([None, "vector", "keyword"]))
 async def test_it_agrees_with_documents_that_lack_the_heading(
     database_url: str, rows: list[Row], mode: SearchMode | None

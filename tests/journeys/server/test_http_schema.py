@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from schemathesis.generation.modes import GenerationMode
 
@@ -98,6 +98,6 @@ def filter_case(_context: Any, case: Any) -> bool:
 
 
 @schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_the_schema_is_kept(case: Any, served: str, secret: str) -> None:
     case.call_and_validate(base_url=served, headers={"Authorization": f"Bearer {secret}"})

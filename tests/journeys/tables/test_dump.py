@@ -18,7 +18,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
@@ -139,7 +139,7 @@ NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
 VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None)
 @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
 def test_every_value_comes_back(database_url: str, tmp_path: Path, rows: list[Any]) -> None:
     shutil.rmtree(tmp_path / "dump", ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
@@ -74,7 +74,6 @@ def plain(count: int, first: int = 0) -> list[Row]:
 @pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("vector_type", ["vector(3)", "halfvec(3)"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rows_of_all_kinds)
 def test_texts_ids_metadata_and_bits_are_equal(
     database_url: str, kind: Kind, vector_type: Any, rows: list[tuple[str, dict[str, Any], list[float], list[float]]]
@@ -296,7 +295,6 @@ def test_a_second_run_updates_and_never_doubles(
     assert ids(moved, "plum") == ["r3"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(added=st.lists(st.sampled_from("abcde"), max_size=15))
 def test_of_a_node_that_was_added_again_the_latest_counts(database_url: str, added: list[str]) -> None:
     """LlamaIndex adds a second row of the same node."""

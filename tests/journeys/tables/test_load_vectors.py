@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Document, SyncRetriever
@@ -136,7 +136,7 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
         assert stored(database_url, "loaded") == stored(database_url, "added")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(
     runs=st.lists(
         st.tuples(

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex import Document, PostgreSQLRetriever, _core
@@ -40,7 +40,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None)
 @given(
     batches=st.lists(
         st.dictionaries(st.integers(0, 30).map(str), texts, min_size=1, max_size=8), min_size=1, max_size=5
@@ -74,7 +74,7 @@ writes = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None)
 @given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
 async def test_cached_scores_equal_uncached_scores(empty_database_url: str, steps: list[Any]) -> None:
     """One client searches, again and again, while another one writes."""

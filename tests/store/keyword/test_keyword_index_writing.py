@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
@@ -64,7 +64,7 @@ steps = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
 async def test_the_index_is_that_of_the_texts(
     database_url: str, steps: list[tuple[str, Any]], small: int, embedder: bool
