@@ -241,9 +241,15 @@ class WantedOptions:
             chunk_tokens = DEFAULT_CHUNK_TOKENS
         return self._cut(
             chunk_tokens,
-            self.defaults.get("overlap_tokens", DEFAULT_OVERLAP_TOKENS),
-            self.defaults.get("min_tokens", default_min(chunk_tokens)),
+            self._default("overlap_tokens", DEFAULT_OVERLAP_TOKENS, max_overlap(chunk_tokens)),
+            self._default("min_tokens", default_min(chunk_tokens), max_min(chunk_tokens)),
         )
+
+    def _default(self, name: str, built_in: int, most: int) -> int:
+        """A default that fits in chunks of a size, unless both were set as defaults: then one of them is a mistake."""
+        value: int = self.defaults.get(name, built_in)
+        is_set = name in self.defaults and "chunk_tokens" in self.defaults and "chunk_tokens" not in self.said
+        return value if is_set else min(value, most)
 
     def rechunk_settings(self, stored: ChunkSettings | None) -> ChunkSettings:
         """The same for a collection with these settings, of which others may be wanted now."""
@@ -252,14 +258,16 @@ class WantedOptions:
         chunk_tokens = self.said.get("chunk_tokens", stored.chunk_tokens)
         was_default = stored.min_tokens == default_min(stored.chunk_tokens)
         min_tokens = default_min(chunk_tokens) if was_default else stored.min_tokens
-        return self._cut(chunk_tokens, stored.overlap_tokens, min_tokens)
+        return self._cut(
+            chunk_tokens, min(stored.overlap_tokens, max_overlap(chunk_tokens)), min(min_tokens, max_min(chunk_tokens))
+        )
 
     def _cut(self, chunk_tokens: int, overlap_tokens: int, min_tokens: int) -> ChunkSettings:
-        """Settings with what was said; of the others, as much as chunks of this size leave room for."""
+        """Settings with what was said in place of these."""
         return ChunkSettings(
             chunk_tokens,
-            self.said.get("overlap_tokens", min(overlap_tokens, max_overlap(chunk_tokens))),
-            self.said.get("min_tokens", min(min_tokens, max_min(chunk_tokens))),
+            self.said.get("overlap_tokens", overlap_tokens),
+            self.said.get("min_tokens", min_tokens),
         )
 
     def saying(self, **said: int | None) -> WantedOptions:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.errors import ConfigurationError
 from semlex.parameters import WantedOptions
 from semlex.types.chunk_settings import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, default_min
 
@@ -33,6 +35,13 @@ def test_defaults_fit_what_is_said(said: ChunkSettings, defaults: ChunkSettings,
     assert cut.chunk_tokens == said.chunk_tokens
     assert cut.overlap_tokens <= given_defaults.get("overlap_tokens", 50)
     assert cut.min_tokens <= given_defaults.get("min_tokens", 32)
+
+
+def test_defaults_that_contradict_each_other_are_refused() -> None:
+    both = {"chunk_tokens": 100, "overlap_tokens": 60}
+    with pytest.raises(ConfigurationError, match="overlap_tokens must be between 0 and 49"):
+        WantedOptions.checked({}, both)
+    assert WantedOptions.checked({"chunk_tokens": 100}, both).chunk_settings().overlap_tokens == 49
 
 
 @given(said=SETTINGS)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from semlex.cli.exit_codes import EXIT_CODES, exit_code
+from semlex.cli.exit_codes import EXIT_CODES, OTHER, exit_code
 from semlex.cli.manual.groups import MainGroup
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
 from semlex.errors import ConfigurationError, SemlexError
+
+# Errors of a standard output that takes nothing any more.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 app = typer.Typer(
     name="semlex",
@@ -65,3 +71,10 @@ def main() -> None:
     except SemlexError as error:
         messages.print(f"[red]error:[/red] {escape(str(error))}")
         raise SystemExit(exit_code(error)) from None
+    except OSError as error:
+        # What commands open themselves has a name; files of semlex's own tell their errors.
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
+        messages.print(f"[red]error:[/red] the output cannot be written: {escape(error.strerror or str(error.errno))}")
+        raise SystemExit(OTHER) from None

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from semlex.cli.terminal import UNSAFE, messages, one_line
+from semlex.cli.terminal import UNSAFE, inform, messages, one_line
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,15 +74,20 @@ class Columns:
     as_json: bool
     header: bool
     _shown: int = 0
+    _has_rows: bool = False
     _keys: dict[str, None] = field(default_factory=dict)
     _met: set[str] = field(default_factory=set)
 
     def lines(self, value: dict[str, Any]) -> Iterator[str]:
         """What is printed of an object."""
         self._keys |= dict.fromkeys(value)
+        # How many there were of something is said where there was nothing, too.
+        self._has_rows |= value.get("type") != "summary"
         if any(name not in value and name.partition(".")[0] not in value for name in self.names):
             for warning in value.get("warnings") or ():
                 messages.print(f"note: {one_line(str(warning))}", markup=False)
+            if value.get("next_cursor"):
+                inform(f"next page: semlex search --after {value['next_cursor']}")
             return
         found = {name: value_at(value, name) for name in self.names}
         self._met |= {name for name, one in found.items() if one is not _MISSING}
@@ -109,9 +114,9 @@ class Columns:
         """What is printed at the end.
 
         Raises:
-            ConfigurationError: There were objects, and none had the keys.
+            ConfigurationError: There were objects beside a summary, and none had the keys.
         """
-        if self._keys and not self._shown:
+        if self._has_rows and not self._shown:
             unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
             raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())
         if self._shown and (never := [name for name in self.names if name not in self._met]):

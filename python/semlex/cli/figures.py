@@ -182,8 +182,11 @@ def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
         return
     yield "begun", f"{run.started_at:%Y-%m-%d %H:%M} UTC"
     counts = (("added", "new"), ("changed",) * 2, ("unchanged",) * 2, ("failed",) * 2)
+    if run.finished_at is None:
+        yield "ended", "not: it was interrupted, or is still going on"
+        return
     yield "documents", ", ".join(f"{_count(getattr(run, name))} {word}" for name, word in counts)
-    yield "took", f"{run.seconds:.1f} s" if run.finished_at else "not finished"
+    yield "took", f"{run.seconds:.1f} s"
 
 
 def _segments(number: int | None) -> str:

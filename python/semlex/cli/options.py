@@ -221,8 +221,10 @@ def read_lines(path: Path) -> list[str]:
     try:
         content = read_input() if str(path) == "-" else path.expanduser().read_bytes()
         text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is not text in UTF-8") from None
+    except UnicodeDecodeError as error:
+        where = "standard input" if str(path) == "-" else str(path)
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{where} is not text in UTF-8, in line {line:,}: save it as UTF-8") from None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]

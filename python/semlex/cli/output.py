@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.padding import Padding
+from rich.text import Text
 
 from semlex.cli.columns import chosen_columns, json_text
 from semlex.cli.terminal import counted, inform, marked_text, messages, one_line, output
@@ -195,8 +196,11 @@ def _print_excerpt(result: SearchResult) -> None:
     for line in lines[:EXCERPT_LINES]:
         line.rstrip()
         indented = len(line.plain) - len(line.plain.lstrip())
-        shown = Padding(line[min(margin, indented) :], (0, 0, 0, INDENT), expand=False)
-        output.print(shown, soft_wrap=False, no_wrap=not output.is_terminal, overflow="ignore", crop=False)
+        shown = line[min(margin, indented) :]
+        if output.is_terminal:
+            output.print(Padding(shown, (0, 0, 0, INDENT), expand=False), soft_wrap=False, overflow="fold")
+        else:
+            output.print(Text(" " * INDENT).append_text(shown))
 
 
 def print_note(text: str) -> None:
@@ -213,6 +217,8 @@ def print_report(report: IndexReport, *, as_json: bool) -> None:
         f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
         f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
     )
+    if not (report.added or report.changed or report.unchanged or report.failed or report.vanished):
+        print_note("no file was found there that could be read: see --include and --exclude")
     for source, count in report.vanished.items():
         gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
         remedy = f"semlex delete --source {shlex.quote(source)} --vanished"

@@ -62,7 +62,7 @@ def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> Embedd
     if model.dimensions != dimensions:
         raise ModelMismatchError(
             f"the given vectors have {dimensions} dimensions, {model.model} makes {model.dimensions}; "
-            "pass embedding_model='none' when the vectors come from elsewhere"
+            "where they come from elsewhere, name the model 'none' (embedding_model=, --model)"
         )
     return model
 

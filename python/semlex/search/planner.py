@@ -53,7 +53,10 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
             )
         if not can_embed:
             models.refuse_without_model()
-            raise ModelError("no embedding model is open to embed the query: name one, or pass vector=")
+            raise ModelError(
+                f"no model is open whose vectors those of collection {name!r} are: name the one that made them, give "
+                "the question's vector (vector=), or search by words (mode='keyword')"
+            )
         return ["vector"], []
     warnings = []
     if models.missing is not None and has_vectors and not can_embed and request.mode != "keyword":

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.shell import Shell
 
 MODEL = ("--model", "none")
@@ -99,22 +102,23 @@ def test_no_jobs(shell: Shell) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: int, code: int) -> None:
-    folder = shell.folder / "many"
-    folder.mkdir()
-    for page in range(300):
-        parts = [f"# Part {part}\n\n" + f"word{page} section{part} " * 40 for part in range(60)]
-        (folder / f"{page:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
+    _fill_many(shell)
     (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
     with subprocess.Popen(
         [sys.executable, "-m", "semlex", "worker", "--allow", "many", *MODEL],
         env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        _wait_for(shell, "SELECT count(*) FROM semlex.c_document")
-        os.kill(process.pid, number)
+        with _halted(shell):
+            os.kill(process.pid, number)
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            while "stopping: running jobs" not in told:
+                line = process.stderr.readline()
+                assert line
+                told += line
         _, said = process.communicate(timeout=60)
         assert process.returncode == code, said
-    assert "stopping: running jobs" in said
-    assert "Traceback" not in said
+    assert "Traceback" not in told + said
     (found,) = shell.objects("jobs", "show", job["id"])
     assert (found["state"], found["attempts"]) == ("queued", 0)
     shell("worker", "--drain", "--allow", "many", *MODEL)
@@ -126,16 +130,12 @@ def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: 
 
 @pytest.mark.slow
 def test_a_second_signal_ends_a_worker_at_once_and_its_job_goes_on_elsewhere(shell: Shell) -> None:
-    folder = shell.folder / "many"
-    folder.mkdir()
-    for page in range(300):
-        (folder / f"{page:03}.md").write_text(f"# Page {page}\n\n" + f"word{page} " * 2000, encoding="utf-8")
+    _fill_many(shell)
     (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
     with subprocess.Popen(
         [sys.executable, "-m", "semlex", "worker", "--allow", "many", "--lease", "2", *MODEL],
         env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        _wait_for(shell, "SELECT count(*) FROM semlex.c_document")
+    ) as process, _halted(shell):  # fmt: skip
         os.kill(process.pid, signal.SIGTERM)
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
@@ -159,6 +159,25 @@ def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
     shell("drop", "c", "--yes")
     assert shell.objects("jobs", "show", job["id"])[0]["state"] == "cancelled"
     assert shell.objects("jobs", "show", other["id"])[0]["state"] == "queued"
+
+
+def _fill_many(shell: Shell) -> None:
+    """A folder of many batches."""
+    folder = shell.folder / "many"
+    folder.mkdir()
+    for page in range(300):
+        parts = [f"# Part {part}\n\n" + f"word{page} section{part} " * 40 for part in range(60)]
+        (folder / f"{page:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
+
+
+@contextmanager
+def _halted(shell: Shell) -> Iterator[None]:
+    """Waits until files are written, and lets no more be written meanwhile: the work cannot come to its end."""
+    _wait_for(shell, "SELECT count(*) FROM semlex.c_document")
+    with psycopg.connect(shell.environment["DATABASE_URL"]) as connection:
+        connection.execute("LOCK TABLE semlex.c_document IN SHARE MODE")
+        _wait_for(shell, "SELECT count(*) FROM pg_locks WHERE NOT granted")
+        yield
 
 
 def _wait_for(shell: Shell, statement: str) -> None:

@@ -119,7 +119,7 @@ SENSELESS = {
         *PAGES,
     ),
     "a list of questions": ("--deadline", "--open", "--sql", "--timings", *PAGES),
-    "--sql": ("--explain", "--json", "--open", "--timings"),
+    "--sql": ("--explain", "--fields", "--json", "--open", "--timings"),
 }
 
 
@@ -246,14 +246,17 @@ def search(
 ) -> None:
     """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
-        raise ConfigurationError("give a question, --queries with a file of them, or --after with a page's cursor")
+        raise ConfigurationError(
+            "give a question, --queries with a file of them, or --after with a page's cursor, and only one of these"
+        )
     many = queries is not None or question == ["-"]
     check_together(
         after is not None,
         many,
         {
             "--sql": as_sql,
-            "--json": context.as_json,
+            "--fields": context.columns,
+            "--json": context.as_json and context.columns is None,
             "--open": opened_hit,
             "--explain": explain,
             "--timings": timings,

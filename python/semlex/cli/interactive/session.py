@@ -176,10 +176,10 @@ class Session:
         if self.results is None:
             raise ConfigurationError(":open is about the last answer: ask a question first")
         require_editor()
-        open_hit(self.results, _number(number or "1"))
+        open_hit(self.results, hits_wanted(number or "1", ":open"))
 
     def _top(self, number: str) -> None:
-        self.top_k = _number(number)
+        self.top_k = hits_wanted(number, ":top")
         inform(f"hits: {self.top_k:,}")
 
     def _collection(self, name: str) -> None:
@@ -204,10 +204,19 @@ class Session:
             output.print(escape(f"  {f':{name} {follows}':30} {what}"))
 
 
-def _number(text: str) -> int:
+def hits_wanted(number: str | int, where: str) -> int:
+    """A number of hits, or of one.
+
+    Args:
+        number: As it was typed.
+        where: Command or option that it was typed behind.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
     import typer
 
     try:
-        return whole_number_between(1, MAX_TOP_K)(text)
+        return whole_number_between(1, MAX_TOP_K)(number)
     except typer.BadParameter as error:
-        raise ConfigurationError(error.message) from None
+        raise ConfigurationError(f"{where} {error.message}") from None

@@ -43,11 +43,14 @@ def shell(
     another, without a prompt; the exit code is that of the last error.
     """
     from semlex.cli.interactive.prompt import History, is_interactive
-    from semlex.cli.interactive.session import Session
+    from semlex.cli.interactive.session import MODES, Session, hits_wanted
 
     options: dict[str, Any] = {"mode": mode, "filters": filter_of(filters), "boost": boosts_of(boost), "route": route}
+    if mode is not None and mode not in MODES:
+        raise ConfigurationError(f"--mode takes {', '.join(MODES)}; got {mode!a}")
     settings = context.settings()
-    session = Session(context, settings, options, settings.top_k if top_k is None else top_k, context.as_json)
+    wanted = settings.top_k if top_k is None else hits_wanted(top_k, "--top-k")
+    session = Session(context, settings, options, wanted, context.as_json)
     try:
         session.open(settings)
         if is_interactive():

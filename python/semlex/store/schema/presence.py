@@ -8,6 +8,8 @@ from psycopg import sql
 
 from semlex.errors import CollectionNotFoundError
 
+SHOWN_NAMES = 10
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -69,5 +71,7 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
     """The error of a collection that does not exist."""
-    shown = ", ".join(known[:10]) or "none"
+    shown = ", ".join(known[:SHOWN_NAMES]) or "none"
+    if len(known) > SHOWN_NAMES:
+        shown += f", and {len(known) - SHOWN_NAMES:,} more"
     return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")

@@ -9,6 +9,7 @@ from itertools import pairwise
 # writing, and halves of surrogate pairs: documents and file names must not steer a terminal.
 UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 BETWEEN_PARTS = " … "
+SHOWN_LINES, SHOWN_WIDTH = 10, 118
 
 
 def printable(text: str) -> str:
@@ -26,6 +27,14 @@ def shortened(text: str, most: int) -> str:
     begin = " ".join(text[: 4 * most].split())
     line = one_line(begin)
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"
+
+
+def first_lines(text: str) -> str:
+    """A text of several lines as a prompt shows it: the first lines, each shortened, and how many there are more."""
+    lines = text.split("\n")
+    shown = [shortened(line, SHOWN_WIDTH) for line in lines[:SHOWN_LINES]]
+    more = len(lines) - len(shown)
+    return "\n".join(shown + ([f"... and {more:,} more lines: print() shows all"] if more else []))
 
 
 def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from semlex.types.display.elements import lines as as_lines
+from semlex.types.display.texts import first_lines
 from semlex.types.documents import json_value
 
 WhyCode = Literal[
@@ -109,7 +110,7 @@ class LegFigures:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """Why a document is where it is in the answer to a question, or why it is missing; as text, lines for people.
 
@@ -165,6 +166,10 @@ class Explanation:
         values: dict[str, Any] = json_value(self)
         return {"code": self.code, "found": self.found, **values}
 
+    def __repr__(self) -> str:
+        """The first of its lines."""
+        return first_lines(str(self))
+
     def _repr_html_(self) -> str:
         """The text, with its lines, which notebooks show."""
         return as_lines(self)
@@ -216,7 +221,7 @@ class HitExplanation:
         return f"{self.rank}. {self.place or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchExplanation:
     """What an answer rests on; as text, lines for people.
 
@@ -248,6 +253,10 @@ class SearchExplanation:
     similarity_mean: float | None = None
     similarity_deviation: float | None = None
     greatest_keyword_score: float | None = None
+
+    def __repr__(self) -> str:
+        """The first of its lines."""
+        return first_lines(str(self))
 
     def _repr_html_(self) -> str:
         """The text, with its lines, which notebooks show."""

@@ -132,7 +132,8 @@ class EmbeddedServer:
                         raise
             except OSError as error:
                 raise EmbeddedServerError(
-                    f"the embedded server in {self.folder} cannot be started: {error.strerror} ({error.filename})"
+                    f"the embedded server in {self.folder} cannot be started: {error.strerror} ({error.filename}); "
+                    "choose another folder (--data-dir, SEMLEX_DATA_DIR), or name a server (DATABASE_URL)"
                 ) from error
             self._users = users
             _open.add(self)
