@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -186,12 +187,18 @@ def does(
 
 def answered(value: Any, status: int = 200) -> Response:
     """An answer as JSON."""
-    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
-    return Response(content, status, media_type="application/json")
+    return Response(as_json(value).encode(), status, media_type="application/json")
+
+
+def as_json(value: Any) -> str:
+    """A value as every route writes it."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for, as `json_value` leaves it."""
+    """What JSON has no type for, and a report of the library may hold."""
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, (UUID, PurePath)):
         return str(value)
     if isinstance(value, bytes):

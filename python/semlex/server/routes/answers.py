@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response, StreamingResponse
 
 from semlex.errors import SemlexError
-from semlex.server.asked import Ask, answered, does
+from semlex.server.asked import Ask, answered, as_json, does
 from semlex.server.problems import problem_of
 from semlex.server.routes.schemas import AnswerBody, ContextBody
 from semlex.types.answers import Answer
@@ -75,4 +74,4 @@ def _event(event: AnswerSentence | Answer) -> bytes:
 
 
 def _line(name: str, value: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n".encode()
+    return f"event: {name}\ndata: {as_json(value)}\n\n".encode()

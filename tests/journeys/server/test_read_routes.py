@@ -1,0 +1,62 @@
+"""Every route that is asked with GET answers for a collection that has everything: files, jobs, logged questions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from semlex import Client
+from semlex.server.routes import ROUTERS
+from semlex.testing import HashEmbedder
+from tests.support.http_server import COLLECTION, in_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+# The route -> paths that are asked, where the route's own is not enough.
+ASKED = {
+    "/v1/collections/{name}": ("/v1/collections/handbook", "/v1/collections/handbook?exact=true"),
+    "/v1/collections/{name}/embeddings": ("/v1/collections/handbook/embeddings",),
+    "/v1/collections/{name}/queries": ("/v1/collections/handbook/queries",),
+    "/v1/document": ("/v1/document?document=keys.md",),
+    "/v1/outline": ("/v1/outline?document=keys.md",),
+    "/v1/chunks/{id:path}": ("/v1/chunks/{id}",),
+    "/v1/jobs": ("/v1/jobs", "/v1/jobs?collection=handbook&state=done"),
+    "/v1/jobs/{job_id}": ("/v1/jobs/{job_id}",),
+    "/v1/fields": ("/v1/fields", "/v1/fields?values=true"),
+    "/v1/judgements": ("/v1/judgements?question=key",),
+    "/page/{file}": (),  # its own tests
+}
+
+
+@pytest.fixture
+async def used(database_url: str, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client with a collection into which a folder and a document were read, and that was asked."""
+    (tmp_path / "keys.md").write_text("# Keys\n\nA key is rotated every 90 days.\n", encoding="utf-8")
+    async with Client(database_url, HashEmbedder(), use_reranking=False, query_log="text") as client:
+        collection = client.collection(COLLECTION)
+        await collection.index(tmp_path)
+        await collection.submit("optimize")
+        assert await client.work(drain=True) == 1
+        await collection.search("how often is a key rotated?")
+        await client._resources.query_log.flush()
+        yield client
+
+
+async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_path: Path) -> None:
+    routes = [route.path for router in ROUTERS for route in router.routes if "GET" in route.methods]  # type: ignore[attr-defined]
+    async with in_process(used, rights="admin", judgements=tmp_path / "judgements") as served:
+        known = {
+            "id": (await served.http.get("/v1/chunks")).json()["chunks"][0]["id"],
+            "job_id": (await served.http.get("/v1/jobs")).json()["jobs"][0]["id"],
+        }
+        for route in routes:
+            for path in ASKED.get(route, (route,)):
+                answer = await served.http.get(path.format(**known))
+                assert answer.status_code == 200, (path, answer.text)
+        about = (await served.http.get("/v1/collections/handbook")).json()
+        assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
+        assert (await served.http.get("/v1/collections/handbook/queries")).json()["logged"] == 1
