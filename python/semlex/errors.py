@@ -6,7 +6,8 @@
     ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
     │   ├── CollectionSettingsError           an option differs from what its collection was made with
     │   ├── ModelServesError                  a change to the model that the collection has already
-    │   └── MissingKeyError                   a model server wants a key, and there is none
+    │   ├── MissingKeyError                   a model server wants a key, and there is none
+    │   └── CalibrationFileError              the file of a calibration cannot be read, or holds none
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
     ├── DuplicateError (ValueError)           ids that are stored already, or given twice, where that is to fail
     ├── DumpError (ValueError)                a dump is cut, changed, or of another version
@@ -69,6 +70,10 @@ class ModelServesError(ConfigurationError):
 
 class MissingKeyError(ConfigurationError):
     """A model server wants a key, and there is none; the message names the environment variable."""
+
+
+class CalibrationFileError(ConfigurationError):
+    """The file of a calibration cannot be read, or holds none; the message names it."""
 
 
 class CollectionSettingsError(ConfigurationError):

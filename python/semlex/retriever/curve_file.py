@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError
+from semlex.errors import CalibrationFileError, ConfigurationError
 from semlex.types.confidence import ConfidenceCurve
 
 if TYPE_CHECKING:
@@ -19,17 +19,20 @@ def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
     """The curve of a file.
 
     Raises:
-        ConfigurationError: It cannot be read, or holds none.
+        CalibrationFileError: It cannot be read, or holds none.
     """
     file = Path(path)
     try:
         with file.open("rb") as stream:
             stored = json.loads(stream.read(MAX_BYTES))
     except OSError as error:
-        raise ConfigurationError(f"the calibration {str(file)!a} cannot be read: {error.strerror}") from None
+        raise CalibrationFileError(f"the calibration {str(file)!a} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         stored = None
-    return ConfidenceCurve.from_dict(stored, f"the file {str(file)!a}")
+    try:
+        return ConfidenceCurve.from_dict(stored, f"the file {str(file)!a}")
+    except ConfigurationError as error:
+        raise CalibrationFileError(str(error)) from None
 
 
 def write_curve(path: str | PathLike[str], curve: ConfidenceCurve) -> None:

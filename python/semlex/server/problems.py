@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from semlex.errors import (
+    CalibrationFileError,
     CollectionNotFoundError,
     CollectionSettingsError,
     ConfigurationError,
@@ -57,6 +58,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
     (MissingExtraError, HTTPStatus.SERVICE_UNAVAILABLE, None),
     # What the operator has to do is not for callers.
     (MissingKeyError, HTTPStatus.SERVICE_UNAVAILABLE, "a model cannot be used here; see the server's log"),
+    (CalibrationFileError, HTTPStatus.SERVICE_UNAVAILABLE, "the calibration cannot be used; see the server's log"),
     (EmbeddingsMissingError, HTTPStatus.CONFLICT, None),
     (CollectionSettingsError, HTTPStatus.CONFLICT, None),
     (DuplicateError, HTTPStatus.CONFLICT, None),

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from semlex.errors import CollectionNotFoundError, SemlexError
+from semlex.errors import (
+    CollectionNotFoundError,
+    EmbeddingsMissingError,
+    ModelServerError,
+    SemlexError,
+    StoreError,
+)
 from semlex.retriever.client import Client
 from semlex.retriever.configured.search_defaults import SearchDefaults
-from semlex.retriever.models.served import served_reranker
+from semlex.retriever.curve_file import read_curve
+from semlex.retriever.models.served import open_with_models
 from semlex.server.access.tokens import Token, TokenFile
 from semlex.server.access.watched_tokens import WatchedTokens
 from semlex.server.metrics import Metrics
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 LOOK_SECONDS = 1.0
+# Before settings are opened again that could not be because a server was away.
+REOPEN_SECONDS = 10.0
 # Before jobs are begun again after an error.
 JOBS_PAUSE_SECONDS = 5.0
 # Paths whose work goes on for as long as a language model writes.
@@ -78,6 +89,7 @@ class Lease:
         self.client, self.settings = client, settings
         self.users = 0
         self.readiness = "not asked yet"
+        self.problem: SemlexError | None = None
         self._known: set[str] = set()
         self._retired: asyncio.Event | None = None
 
@@ -95,6 +107,9 @@ class Lease:
             self._known = {listed.name for listed in await self.client.collections()}
             if name not in self._known and not create:
                 raise CollectionNotFoundError(f"there is no collection {name!r}")
+        return self._opened(name, create=create)
+
+    def _opened(self, name: str, *, create: bool = False) -> Collection:
         calibration = self.settings.calibration if name == self.settings.collection else None
         return self.client.collection(name, create=create, calibration=calibration)
 
@@ -103,18 +118,34 @@ class Lease:
         self._known.discard(name)
 
     async def warm(self) -> None:
-        """Opens the collection of the settings, where it is there, with the model that embeds its questions."""
+        """Opens what the settings name: the collection, where it is there, the models, the calibration.
+
+        `problem` says then what cannot be opened.
+        """
         try:
-            collection = await self.collection(self.settings.collection)
+            if self.settings.calibration is not None:
+                await asyncio.to_thread(read_curve, self.settings.calibration)
+            collection = self._opened(self.settings.collection)
+            await open_with_models(collection)
             # It embeds and asks as a search does, and stands in no query log.
             await collection.facets(["@source"], query=WARM_QUESTION, candidates=1, limit=1)
-            await served_reranker(collection)
             self.readiness = "ok"
         except CollectionNotFoundError:
             self.readiness = "no collection to open yet"
         except SemlexError as error:
-            self.readiness = "the collection cannot be searched; see the log"
+            self.readiness = "something that searches or answers use cannot be opened; see the log"
+            # That there are no vectors yet is the collection's state, and no fault of settings.
+            self.problem = None if isinstance(error, EmbeddingsMissingError) else error
             logger.warning("collection %r is not ready: %s", self.settings.collection, error)
+
+    def check_beside(self, serving: Lease) -> None:
+        """Refuses to take over where something cannot be opened, unless that is so with what serves now.
+
+        Raises:
+            SemlexError: It cannot be opened.
+        """
+        if self.problem is not None and str(self.problem) != str(serving.problem):
+            raise self.problem
 
     def release(self) -> None:
         """Ends one use."""
@@ -146,6 +177,7 @@ class ServerState:
         self.metrics = Metrics()
         self._tokens: WatchedTokens | None = None
         self.problems: tuple[str, ...] = ()
+        self._opens_again = math.inf  # when settings are opened that could not be before
         self.is_stopping = False
         # The files of judgements are written by one request at a time. It is held by the thread that writes: a request
         # whose client leaves ends before its thread.
@@ -222,15 +254,21 @@ class ServerState:
         if lease is not None and self._given is None:
             await lease.client.close()
 
-    async def reload(self) -> bool:
-        """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
+    async def reload(self, *, is_again: bool = False) -> bool:
+        """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones.
+
+        Args:
+            is_again: Whether they have not changed since they could not be opened: the same problem is told once.
+        """
         read = await asyncio.to_thread(self._source.reload)
-        problems = read.problems
+        problems, self._opens_again = read.problems, math.inf
         if not problems and self._given is None:
             try:
                 lease = await self._opened(read.settings)
             except SemlexError as error:
                 problems = (str(error),)
+                if isinstance(error, (StoreError, ModelServerError)):
+                    self._opens_again = time.monotonic() + REOPEN_SECONDS
             except Exception:
                 logger.exception("the changed settings cannot be used")
                 problems = ("an error that is none of semlex's own; see above",)
@@ -239,7 +277,10 @@ class ServerState:
                 if old is not None:
                     self._begin(old.retire())
                 self._begin_jobs()
+        is_told = is_again and problems == self.problems
         self.problems = problems
+        if is_told:
+            return False
         self.metrics.reloads["refused" if problems else "ok"] += 1
         for problem in problems:
             logger.error("the changed settings are not used: %s", problem)
@@ -248,21 +289,31 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> Lease:
+        """A client of the settings, which can do no less than the one that serves.
+
+        Raises:
+            SemlexError: The database is not there, or something cannot be opened that does not fail the one that
+                serves in the same way.
+        """
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=SearchDefaults(**settings.search_options))
         try:
             await client.initialize()
             lease = Lease(client, settings)
             await lease.warm()
+            if self._lease is not None:
+                lease.check_beside(self._lease)
         except BaseException:
             await client.close()
             raise
         return lease
 
     async def look_at_settings(self) -> None:
-        """Reads the settings again where a file of theirs has changed."""
+        """Reads the settings again where a file of theirs has changed, or a server was away when they were opened."""
         if await asyncio.to_thread(self._source.has_changed):
             await self.reload()
+        elif time.monotonic() >= self._opens_again:
+            await self.reload(is_again=True)
 
     def _begin_jobs(self) -> None:
         """Does jobs with the client that serves now, where this process does any."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex import Client, Document
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
+from semlex.server.state import Lease
 from semlex.settings.reload import WatchedSettings
 from tests.journeys.server.test_limits import Locked
 from tests.support.http_server import COLLECTION, in_process, settings_for
@@ -70,6 +71,86 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pyte
         served.source.next = settings_for(two)
         assert await served.state.reload()
         assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
+
+
+async def test_settings_that_cannot_be_opened_leave_the_old_ones(
+    two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoilt = tmp_path / "spoilt.json"
+    spoilt.write_text("{}")
+    wrong: list[dict[str, Any]] = [
+        {"reranker_model": str(tmp_path / "none"), "use_reranking": True},
+        {"calibration": tmp_path / "none.json"},
+        {"calibration": spoilt},
+        {"chat_model": "nosuch:model"},
+        {"embedding_model": str(tmp_path / "none")},
+    ]
+    async with in_process(url=two) as served:
+        old = served.state.lease
+        for given in wrong:
+            for collection in (COLLECTION, "nothing_yet"):
+                caplog.clear()
+                served.source.next = settings_for(two, **{**given, "collection": collection})
+                assert not await served.state.reload(), given
+                assert served.state.lease is old
+                assert "the changed settings are not used" in caplog.text
+                assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+                ready = (await served.http.get("/readyz")).json()
+                assert "old ones serve" in ready["checks"]["settings"]
+                assert str(tmp_path) not in str(ready)
+        assert served.state.metrics.reloads == {"refused": 2 * len(wrong)}
+        served.source.next = settings_for(two, top_k=1)
+        assert await served.state.reload()
+
+
+async def test_settings_serve_when_the_server_that_was_away_is_there(
+    two: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, away = Client.initialize, [1] * 3
+
+    async def initialize(client: Client) -> None:
+        if away:
+            away.pop()
+            raise ConnectionFailedError("the server does not answer")
+        await whole(client)
+
+    monkeypatch.setattr("semlex.server.state.REOPEN_SECONDS", 0.05)
+    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.05)
+    async with in_process(url=two) as served:
+        monkeypatch.setattr(Client, "initialize", initialize)
+        served.source.next = settings_for(two, collection="another")
+        async with asyncio.timeout(10):
+            while not served.state.problems:  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+            assert "old ones serve" in (await served.http.get("/readyz")).json()["checks"]["settings"]
+            while served.state.lease.settings.collection != "another":  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+        assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
+        assert caplog.text.count("the changed settings are not used") == 1
+        assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
+
+
+async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: str, tmp_path: Path) -> None:
+    wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
+    async with in_process(url=two) as served:
+        served.state._lease = Lease(served.state.lease.client, settings_for(two, **wrong))
+        served.state._lease.problem = ModelNotFoundError("gone")
+        served.source.next = settings_for(two, **wrong)
+        assert not await served.state.reload()  # it is another problem
+        (told,) = served.state.problems
+        served.state._lease.problem = ModelNotFoundError(told)
+        served.source.next = settings_for(two, **wrong, top_k=2)
+        assert await served.state.reload()
+
+
+async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
+    two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with in_process(url=two) as served:
+        served.state.lease.settings = settings_for(two, calibration=tmp_path / "none.json")
+        answer = await served.post("/v1/search", {"query": "key"})
+    assert (answer.status_code, str(tmp_path) in answer.text) == (503, False)
+    assert str(tmp_path) in caplog.text
 
 
 async def test_a_changed_file_is_seen(two: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -112,6 +112,23 @@ class ServedReranker:
         return await self.executor.query(self.reranker.score, query, texts, model=self.reranker)
 
 
+async def open_with_models(collection: Collection) -> None:
+    """Opens a collection with every model that searches and answers use; the models also where there is none yet.
+
+    Raises:
+        CollectionNotFoundError: There is none; its models can be opened.
+        SemlexError: Something cannot be opened.
+    """
+    resources = await collection._resources.ready()  # noqa: SLF001 - of this package
+    await resources.chat_model()
+    await resources.reranker()
+    try:
+        await collection._ready()  # noqa: SLF001 - of this package
+    except CollectionNotFoundError:
+        await resources.models_of(None)
+        raise
+
+
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
     """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words.
 
