@@ -31,7 +31,10 @@ class Assistants:
     def __init__(self, state: ServerState) -> None:
         folders = tuple(Path(os.path.realpath(folder)) for folder in state.options.allow)
         self._app = mcp_app(
-            state.lent, Access(None, "admin", folders), caller_of=lambda request: request.scope["state"]["caller"]
+            state.lent,
+            Access(None, "admin", folders),
+            caller_of=lambda request: request.scope["state"]["caller"],
+            default=lambda: state.lease.settings.collection,
         )
         (inner,) = self._app.routes
         assert isinstance(inner, Route)  # noqa: S101 - it has one path

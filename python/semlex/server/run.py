@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from semlex.server.access.addresses import bound_socket
+from semlex.server.access.addresses import address_to_ask, bound_socket
 from semlex.server.app import create_app
 from semlex.server.limits.protocol import uvicorn_options
 
@@ -109,8 +109,7 @@ async def _serve(
     # Not by the application's lifespan: what is wrong here is told as an error of ours.
     await state.start()
     try:
-        host, port = listening.getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        address = address_to_ask(listening)
         if ready is None:
             tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
             tell(f"ask: {example(address, needs_token=options.token_file is not None)}")

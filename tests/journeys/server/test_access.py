@@ -14,6 +14,7 @@ from semlex.server.access.rights import OF_JOBS, ORDER, Caller
 from semlex.server.access.tokens import TokenFile, caller_of
 from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
+from semlex.server.mcp.http import known_addresses
 from semlex.server.options import ServeOptions
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 
@@ -191,6 +192,17 @@ def test_hosts_and_origins_are_those_that_were_named() -> None:
     assert not known.knows_host([])
     assert not known.knows_host([b"localhost", b"localhost"])
     assert not known.knows_origin([b"http://localhost"] * 2)
+
+
+@pytest.mark.parametrize(("host", "own"), [("0.0.0.0", None), ("::", None), ("192.0.2.1", "192.0.2.1")])  # noqa: S104
+def test_names_of_loopback_are_always_known(host: str, own: str | None) -> None:
+    known, of_assistants = Addresses(host), known_addresses(host).allowed_hosts
+    for name in ("localhost:8321", "127.0.0.1:8321", "[::1]:8321"):
+        assert known.knows_host([name.encode()])
+        assert name.replace("8321", "*") in of_assistants
+    assert known.knows_host([b"192.0.2.1"]) == ("192.0.2.1" in of_assistants) == (own is not None)
+    assert not known.knows_host([host.encode()]) or own is not None
+    assert not known.knows_host([b"evil.example.org"])
 
 
 async def test_hosts_origins_and_tokens_in_every_combination(filled: Client, tmp_path: Path) -> None:

@@ -74,6 +74,44 @@ def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:
         assert any("stopping" in line["message"] for line in lines)
 
 
+def test_the_address_that_it_shows_is_one_to_ask(program: Shell) -> None:
+    program("index", "docs")
+    file = ("--token-file", "tokens.json")
+    secret = program("serve", "token", "add", "ann", *file).stdout.strip()
+    with serving(program, "--host", "0.0.0.0", *file) as (_, address, line):  # noqa: S104
+        asked = shlex.split(line.replace("TOKEN", secret))
+        assert httpx2.get(f"{address}/healthz").status_code == 200
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        assert headers["Authorization"] in asked[4]
+        assert httpx2.post(asked[2], content=asked[-1], headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("content", [None, '{"tokens": {}}'])
+@pytest.mark.parametrize("command", ["serve", "mcp --http"])
+def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str, content: str | None) -> None:
+    program("index", "docs")
+    if content is not None:
+        (program.folder / "none.json").write_text(content)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "semlex", *command.split(), "--port", "0", "--token-file", "none.json"],
+        cwd=program.folder, env=program.environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        told, line = process.stderr.readline(), process.stderr.readline()
+        assert "the token file none.json " + ("is not there" if content is None else "holds no token") in told
+        address = re.search(r"http://[\d.:]+", line)
+        assert address is not None, line
+        asked = f"{address[0]}/mcp"
+        assert httpx2.post(asked, json={}).status_code == 401
+        words = shlex.split(told.partition("to make one: semlex ")[2])
+        secret = program(*words).stdout.strip()
+        assert httpx2.post(asked, json={}, headers={"Authorization": f"Bearer {secret}"}).status_code != 401
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
 def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

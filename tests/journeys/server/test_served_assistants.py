@@ -100,6 +100,41 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
         assert served.state.admitted == served.state.lease.users == 0
 
 
+async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
+    tenants: Client, tokens: TokenFile, tmp_path: Path
+) -> None:
+    everything, hidden = tokens.add("all", "write"), tokens.add("hidden", "read", (HIDDEN,))
+    both = tokens.add("both", "read", (HIDDEN, "another"))
+    (tmp_path / "docs").mkdir()
+    options: dict[str, Any] = {"token_file": tokens.path, "allow": (str(tmp_path / "docs"),), "rate": 0}
+    async with on_a_port(tenants, **options) as served:
+        for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
+            async with assistant(place(served), token, "legacy") as opened:
+                (hit,) = (await opened.call_tool("search", {"query": "key"})).structured_content["hits"]
+                assert hit["chunk_id"] == f"{meant}-id"
+        served.state.lease.settings = settings_for(collection="fresh")
+        async with assistant(place(served), everything, "legacy") as opened:
+            found = await opened.call_tool("search", {"query": "key"})
+            assert found.is_error
+            assert "say which collection" in found.content[0].text
+            made = await opened.call_tool("index_folder", {"folder": "."})
+            assert made.structured_content["collection"] == "fresh"
+
+
+@pytest.mark.parametrize("with_tokens", [True, False])
+async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(
+    tenants: Client, tokens: TokenFile, *, with_tokens: bool
+) -> None:
+    token = tokens.add("writer", "write") if with_tokens else None
+    options: dict[str, Any] = {"token_file": tokens.path} if with_tokens else {"rights": "write"}
+    async with on_a_port(tenants, **options) as served, assistant(place(served), token, "legacy") as opened:
+        found = await opened.call_tool("optimize_search", {})
+        assert found.is_error
+        assert "--allow-writes" not in found.content[0].text
+        wanted = "semlex serve token add NAME --rights admin" if with_tokens else "can add --rights admin"
+        assert wanted in found.content[0].text
+
+
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 async def test_without_a_valid_token_nobody_is_answered(tenants: Client, tokens: TokenFile, revision: str) -> None:
     reader, other = tokens.add("reader", "read"), tokens.add("other", "read")

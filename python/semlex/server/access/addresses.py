@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
+# What a server listens on and is not asked under -> the same machine's own.
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a key
 # A browser leaves these out of an origin.
 DEFAULT_PORTS = {"http": 80, "https": 443}
 HOST_NAME = re.compile(r"[a-z0-9._:-]+")
@@ -40,6 +42,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def address_to_ask(listening: socket.socket) -> str:
+    """The address under which this machine asks a server: for one that listens on every address, that of loopback.
+
+    Args:
+        listening: Its socket, bound.
+    """
+    host, port = listening.getsockname()[:2]
+    host = EVERY_ADDRESS.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -100,12 +113,11 @@ class Addresses:
     """
 
     def __init__(self, host: str, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
-        names = {_plain(name) for name in hosts}
+        # No stranger's name leads a browser to one of loopback.
+        names = {_plain(name) for name in (*LOCAL, *hosts)}
         own = _plain(host)
-        if own is not None and not _is_any(own):
+        if own is not None and own not in EVERY_ADDRESS:
             names.add(own)
-        if is_loopback(host):
-            names.update(LOCAL)
         self._names = {name for name in names if name is not None}
         self._origins = frozenset(origins)
 
@@ -184,7 +196,3 @@ def _plain(name: str) -> str | None:
         return str(ipaddress.ip_address(name))
     except ValueError:
         return name or None
-
-
-def _is_any(name: str) -> bool:
-    return name in ("0.0.0.0", "::")  # noqa: S104 - what is not a name to be asked under

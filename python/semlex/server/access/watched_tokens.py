@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from typing import TYPE_CHECKING
 
 from semlex.errors import SemlexError
@@ -33,6 +34,12 @@ class WatchedTokens:
         # The stamp first: a file that is written meanwhile is read again.
         self._stamp = self._refused_stamp = file_stamp(file.path)
         self._tokens: tuple[Token, ...] = file.read()
+        if not self._tokens:
+            logger.warning(
+                "the token file %s %s: nobody may ask until there is a token; to make one: "
+                "semlex serve token add NAME --token-file %s",
+                *(file.path, "is not there" if self._stamp is None else "holds no token", shlex.quote(str(file.path))),
+            )
 
     def current(self) -> tuple[Token, ...]:
         """Those that hold: of a file that became unusable those before, until it can be read again."""

@@ -108,10 +108,8 @@ class AssistantServer(MCPServer[Any]):
             ToolError: What went wrong, and what helps.
         """
         if name not in self._reach.offered and name in {offer.name for offer in OFFERS}:
-            raise ToolError(
-                f"{name} changes a collection, which is not allowed here: whoever starts this server can add "
-                "--allow-writes, or give a token with more rights"
-            )
+            offer = next(offer for offer in OFFERS if offer.name == name)
+            raise ToolError(f"{name} changes a collection, which is not allowed here: {self._reach.remedy(offer)}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -169,6 +167,7 @@ def mcp_server(
     caller_of: Callable[[Request], Caller | None] | None = None,
     token_verifier: TokenVerifier | None = None,
     auth: AuthSettings | None = None,
+    default: Callable[[], str] | None = None,
 ) -> AssistantServer:
     """A server for assistants over the collections of a client.
 
@@ -178,8 +177,10 @@ def mcp_server(
         caller_of: As for `AssistantServer`.
         token_verifier: As for `AssistantServer`.
         auth: As for `AssistantServer`.
+        default: Gives the collection that is meant where none is named; None: the only one.
     """
-    return AssistantServer(Reach(client, access), caller_of=caller_of, token_verifier=token_verifier, auth=auth)
+    reach = Reach(client, access, default)
+    return AssistantServer(reach, caller_of=caller_of, token_verifier=token_verifier, auth=auth)
 
 
 def _tool(offer: Offer, work: Any) -> Tool:

@@ -13,7 +13,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 
 from semlex.errors import ConfigurationError
-from semlex.server.access.addresses import LOCAL, bound_socket, is_loopback
+from semlex.server.access.addresses import EVERY_ADDRESS, LOCAL, bound_socket, is_loopback
 from semlex.server.access.rights import Caller
 from semlex.server.limits.protocol import uvicorn_options
 from semlex.server.mcp.assembly import mcp_server
@@ -77,8 +77,8 @@ def known_addresses(host: str, names: Sequence[str] = ()) -> TransportSecuritySe
         host: Address that it listens on.
         names: Other names of it, with a port where that is not its own.
     """
-    own = [*LOCAL] if is_loopback(host) else []
-    if host not in ("0.0.0.0", "::", *own):  # noqa: S104 - what is no name to be asked under
+    own = [*LOCAL]
+    if host not in (*EVERY_ADDRESS, *own):
         own.append(host)
     shown = [f"[{name}]" if ":" in name else name for name in own] + [*names]
     hosts = [form for name in shown for form in (name, f"{name}:*")]
@@ -94,6 +94,7 @@ def mcp_app(
     names: Sequence[str] = (),
     find_caller: Callable[[str], Caller | None] | None = None,
     caller_of: Callable[[Request], Caller | None] | None = None,
+    default: Callable[[], str] | None = None,
 ) -> Starlette:
     """The server as an ASGI application that answers at ``/mcp``.
 
@@ -107,6 +108,7 @@ def mcp_app(
         names: Other names under which it may be asked.
         find_caller: The caller of a token; requests without a known token are refused then.
         caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
+        default: As for `mcp_server`.
     """
     with_tokens: dict[str, Any] = {}
     addresses = known_addresses(host, names)
@@ -117,7 +119,7 @@ def mcp_app(
         auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
         caller_of = verified_caller
         with_tokens = {"token_verifier": CallerVerifier(find_caller), "auth": auth}
-    server = mcp_server(client, access, caller_of=caller_of, **with_tokens)
+    server = mcp_server(client, access, caller_of=caller_of, default=default, **with_tokens)
     return server.streamable_http_app(
         streamable_http_path=PATH,
         transport_security=addresses,

@@ -30,13 +30,20 @@ class Reach:
     Args:
         client: Open as long as tools are called; or what lends, for one request, the client that serves then.
         access: What is within reach, at most.
+        default: Gives the collection that is meant where none is named; None: the only one.
     """
 
-    def __init__(self, client: Client | Callable[[], AbstractContextManager[Client]], access: Access) -> None:
+    def __init__(
+        self,
+        client: Client | Callable[[], AbstractContextManager[Client]],
+        access: Access,
+        default: Callable[[], str] | None = None,
+    ) -> None:
         self._lend = client if callable(client) else lambda: nullcontext(client)
-        self._access = access
+        self._access, self._default = access, default
         self._serving: ContextVar[Client] = ContextVar("serving")
         self._asking: ContextVar[Access] = ContextVar("asking", default=access)
+        self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
         # Names that are known to be there, of one client.
         self._known: set[str] = set()
         self._known_to: Client | None = None
@@ -69,9 +76,11 @@ class Reach:
                 self.forget()
             serving = self._serving.set(client)
             asking = self._asking.set(self._access if caller is None else self._access.narrowed(caller))
+            known_as = self._caller.set(caller)
             try:
                 yield
             finally:
+                self._caller.reset(known_as)
                 self._asking.reset(asking)
                 self._serving.reset(serving)
 
@@ -79,12 +88,24 @@ class Reach:
         """What the library says, in the words of an assistant."""
         return in_tools(visible(message), self.offered)
 
+    def remedy(self, offer: Offer) -> str:
+        """Who can let an assistant call a tool that it may not call, and how."""
+        if not self._access.may(offer.rights):
+            return "whoever starts this server can add --allow-writes"
+        caller = self._caller.get()
+        if caller is None or not caller.name:  # everybody has the same rights
+            return f"whoever starts this server can add --rights {offer.rights}"
+        return (
+            f"it needs a token with the right {offer.rights!r}, and this one has {caller.rights!r}; whoever runs this "
+            f"server can make one: semlex serve token add NAME --rights {offer.rights} (with the server's --token-file)"
+        )
+
     async def names(self) -> list[str]:
         """The collections that there are, by name."""
         return [listed.name for listed in await self.client.collections() if self.access.sees(listed.name)]
 
     async def collection(self, name: str | None, *, create: bool = False) -> Collection:
-        """A collection by its name; the only one where none is given.
+        """A collection by its name; where none is given, the server's own, else the only one.
 
         Args:
             name: As an assistant gives it.
@@ -101,15 +122,28 @@ class Reach:
             return self.client.collection(name, create=False)
         names = await self.names()
         if name is None:
-            if len(names) != 1:
-                raise ConfigurationError(f"say which collection: {_listed(names)}")
-            name = names[0]
+            name = self._meant(names, create=create)
         if name in names:
             self._known.add(name)
             return self.client.collection(name, create=False)
         if not create or not self.access.sees(name):
             raise self.missing(name, names)
         return self.client.collection(name, create=True)
+
+    def _meant(self, names: list[str], *, create: bool) -> str:
+        """The collection of whoever names none.
+
+        Raises:
+            ConfigurationError: It may be any of several, or there is none.
+        """
+        default = None if self._default is None else self._default()
+        if default in names:
+            return default
+        if len(names) == 1:
+            return names[0]
+        if create and default is not None and self.access.sees(default):
+            return default
+        raise ConfigurationError(f"say which collection: {_listed(names)}")
 
     def missing(self, name: str, names: list[str]) -> ConfigurationError:
         """The error of a collection that is not there, or is out of reach."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.operations import OPERATIONS, Rights
+from semlex.server.access.rights import ORDER
 
 if TYPE_CHECKING:
     from semlex.server.mcp.access import Access
@@ -38,7 +39,12 @@ class Offer:
     @property
     def reads_only(self) -> bool:
         """Whether it changes nothing."""
-        return all(RIGHTS[name] == "read" for name in self.operations)
+        return self.rights == "read"
+
+    @property
+    def rights(self) -> Rights:
+        """What whoever calls it needs."""
+        return max((RIGHTS[name] for name in self.operations), key=ORDER.index)
 
 
 OFFERS = (
@@ -141,4 +147,4 @@ OFFERS = (
 
 def offered(access: Access) -> dict[str, Offer]:
     """The tools that there are for whoever may reach so much, by name."""
-    return {offer.name: offer for offer in OFFERS if all(access.may(RIGHTS[name]) for name in offer.operations)}
+    return {offer.name: offer for offer in OFFERS if access.may(offer.rights)}

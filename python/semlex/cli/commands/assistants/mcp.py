@@ -115,6 +115,7 @@ def mcp(
 
     # The protocol has stdout; what is logged is for people.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("semlex").handlers.clear()  # else its lines come twice
     given = context.settings().retriever_options | {"role": role}
     for name in ("collection", "calibration"):  # a client has many
         del given[name]
@@ -151,6 +152,7 @@ async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]
 async def _over_http(given: dict[str, Any], access: Access, place: Place, received: list[int]) -> None:
     """Answers over HTTP until a signal ends it."""
     from semlex.retriever.client import Client
+    from semlex.server.access.addresses import address_to_ask
     from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
 
     find = _finder(place.token_file)
@@ -159,10 +161,8 @@ async def _over_http(given: dict[str, Any], access: Access, place: Place, receiv
             app = mcp_app(client, access, host=place.host, names=place.names, find_caller=find)
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))
-            shown = f"[{place.host}]" if ":" in place.host else place.host
             to = "" if find is None else ", to callers with a token"
-            address = f"http://{escape(shown)}:{listening.getsockname()[1]}{PATH}"
-            inform(f"serving assistants at {address}{to}; Ctrl-C ends it")
+            inform(f"serving assistants at {escape(address_to_ask(listening))}{PATH}{to}; Ctrl-C ends it")
             await server.serve([listening])
 
 

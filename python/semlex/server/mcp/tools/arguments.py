@@ -12,7 +12,8 @@ from semlex.types.queries import MAX_QUERY_BYTES
 MAX_TOP_K = 50
 
 Collection: TypeAlias = Annotated[
-    str | None, Field(description="Name from list_collections; may be left out where there is only one.")
+    str | None,
+    Field(description="Name from list_collections; left out: the server's own, or the only one there is."),
 ]
 Question: TypeAlias = Annotated[
     str,
