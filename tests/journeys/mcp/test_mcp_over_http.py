@@ -84,7 +84,7 @@ async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
             f"evil.example@127.0.0.1:{port}": False,
         }  # fmt: skip
         origins = {
-            None: True, f"http://127.0.0.1:{port}": True, f"http://localhost:{port}": True, "null": False,
+            None: True, "own": True, "null": False, "http://localhost:9": False, f"https://localhost:{port}": False,
             "http://evil.example": False, f"http://127.0.0.1.evil.example:{port}": False, "file://": False,
             f"http://localhost.evil.example:{port}": False, "chrome-extension://abc": False,
         }  # fmt: skip
@@ -93,11 +93,19 @@ async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:
                 posted = Posted(http, address, revision)
                 method = "initialize" if revision != STATELESS else "server/discover"
                 params = initialize(revision) if revision != STATELESS else None
-                headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+                headers = {"Host": host} | (
+                    {} if origin is None else {"Origin": origin.replace("own", f"http://{host}")}
+                )
                 answer = await posted.post(request(1, method, params, revision=revision), **headers)
                 is_answered = answer.status_code == 200
                 assert is_answered == (host_known and origin_known), (host, origin, answer.status_code)
                 assert is_answered or answer.status_code in (400, 403, 421)
+                if answer.status_code in (403, 421):
+                    problem = answer.json()
+                    assert problem["request_id"]
+                    assert ("--allow-host" if answer.status_code == 421 else "Host") in problem["detail"]
+        stranger = {"Sec-Fetch-Site": "same-site"}  # a form of another port, by a browser that names no origin
+        assert (await posted.post(request(1, method, params, revision=revision), **stranger)).status_code == 403
 
 
 async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
@@ -117,6 +125,8 @@ async def test_tokens_say_who_asks_and_what_they_may(client: Client) -> None:
                 answer = await posted.post(frame, **header)
                 assert answer.status_code == 401
                 assert "ninety" not in answer.text
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+                assert "semlex serve token add" in answer.json()["detail"]
             reader = Posted(http, address, revision)
             reader.headers["Authorization"] = "Bearer reader-token"
             await reader.begin()

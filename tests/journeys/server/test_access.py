@@ -14,7 +14,6 @@ from semlex.server.access.rights import OF_JOBS, ORDER, Caller
 from semlex.server.access.tokens import TokenFile, caller_of
 from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
-from semlex.server.mcp.http import known_addresses
 from semlex.server.options import ServeOptions
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 
@@ -176,31 +175,44 @@ HOSTS = {
     "127.1": False, "2130706433": False, "user@localhost": False, "localhost/": False, "localhost, evil": False,
 }  # fmt: skip
 ORIGINS = {
-    None: True, "http://localhost": True, "http://localhost:3000": True, "https://pages.example.org": True,
-    "http://127.0.0.1:8321": True, "http://[::1]:8321": True, "null": False, "http://evil.example.org": False,
+    None: True, "https://pages.example.org": True, "null": False, "http://evil.example.org": False,
+    "http://localhost:3000": False, "http://127.0.0.1:8321": False, "http://[::1]:8321": False,
     "https://pages.example.org.evil.org": False, "http://pages.example.org": False,
     "https://pages.example.org:8443": False,
     "": False, "file://": False, "http://localhost@evil.org": False, "http://localhost/": False,
     "http://localhost.evil.org": False, "chrome-extension://abc": False, "http://l\u043ecalhost": False,
+}  # fmt: skip
+# The pages of this server, by the header Host; TLS is a proxy's, which a further name says.
+OWN = {
+    "localhost": {"http://localhost"}, "LOCALHOST:80": {"http://localhost"},
+    "localhost:8321": {"http://localhost:8321"}, "127.0.0.1:8321": {"http://127.0.0.1:8321"},
+    "[::1]:8321": {"http://[::1]:8321"}, "127.0.0.1:443": {"http://127.0.0.1:443"},
+    "search.example.org": {"http://search.example.org", "https://search.example.org"},
+    "search.example.org:443": {"http://search.example.org:443", "https://search.example.org"},
+    "search.example.org:8443": {"http://search.example.org:8443", "https://search.example.org:8443"},
 }  # fmt: skip
 
 
 def test_hosts_and_origins_are_those_that_were_named() -> None:
     known = Addresses("127.0.0.1", ["search.example.org"], ["https://pages.example.org"])
     assert {host: known.knows_host([host.encode()]) for host in HOSTS} == HOSTS
-    assert {origin: known.knows_origin([] if origin is None else [origin.encode()]) for origin in ORIGINS} == ORIGINS
+    found = {one: known.knows_origin([] if one is None else [one.encode()], [b"localhost:8321"]) for one in ORIGINS}
+    assert found == ORIGINS
+    for host, origins in OWN.items():
+        assert known.knows_host([host.encode()])
+        for one in set().union(*OWN.values()):
+            assert known.knows_origin([one.encode()], [host.encode()]) == (one in origins), (host, one)
     assert not known.knows_host([])
     assert not known.knows_host([b"localhost", b"localhost"])
-    assert not known.knows_origin([b"http://localhost"] * 2)
+    assert not known.knows_origin([b"http://localhost"] * 2, [b"localhost"])
 
 
 @pytest.mark.parametrize(("host", "own"), [("0.0.0.0", None), ("::", None), ("192.0.2.1", "192.0.2.1")])  # noqa: S104
 def test_names_of_loopback_are_always_known(host: str, own: str | None) -> None:
-    known, of_assistants = Addresses(host), known_addresses(host).allowed_hosts
+    known = Addresses(host)
     for name in ("localhost:8321", "127.0.0.1:8321", "[::1]:8321"):
         assert known.knows_host([name.encode()])
-        assert name.replace("8321", "*") in of_assistants
-    assert known.knows_host([b"192.0.2.1"]) == ("192.0.2.1" in of_assistants) == (own is not None)
+    assert known.knows_host([b"192.0.2.1"]) == (own is not None)
     assert not known.knows_host([host.encode()]) or own is not None
     assert not known.knows_host([b"evil.example.org"])
 

@@ -13,7 +13,7 @@ from semlex.errors import ConfigurationError
 from semlex.server.access.addresses import origin_of
 from semlex.server.access.tokens import TokenFile
 from semlex.server.options import ServeOptions
-from tests.support.http_server import in_process
+from tests.support.http_server import COLLECTION, in_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,3 +101,29 @@ async def test_pages_that_were_named_ask_across_sites(filled: Client) -> None:
         assert (await served.post("/v1/search", {"query": "key"}, headers=headers)).status_code == 200
         del headers["Origin"]
         assert (await served.http.get("/v1/count", headers=headers)).status_code == 403
+
+
+NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", "http://[::1]"]
+
+
+async def test_pages_of_other_ports_change_nothing(filled: Client) -> None:
+    job = await filled.collection(COLLECTION).submit("optimize")
+    async with in_process(filled, rights="admin") as served:
+        for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
+            headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})
+            answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=headers)
+            assert answer.status_code == 403, (origin, site)
+        for origin in NEIGHBOURS:  # of a browser that does not say more
+            answer = await served.http.post(f"/v1/jobs/{job.id}/cancel", headers={"Origin": origin})
+            assert (answer.status_code, "--origin" in answer.json()["detail"]) == (403, True)
+        own = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+        assert (await served.http.get(f"/v1/jobs/{job.id}", headers=own)).json()["state"] == "queued"
+        assert (await served.http.post(f"/v1/jobs/{job.id}/cancel", headers=own)).status_code == 200
+
+
+async def test_a_proxy_has_tls_under_the_name_that_was_given(filled: Client) -> None:
+    async with in_process(filled, hosts=["search.example.org"]) as served:
+        headers = {"Host": "search.example.org", "Sec-Fetch-Site": "same-origin"}
+        for origin, status in (("https://search.example.org", 200), ("https://search.example.org:8443", 403)):
+            answer = await served.post("/v1/search", {"query": "key"}, headers=headers | {"Origin": origin})
+            assert answer.status_code == status

@@ -2,7 +2,8 @@
 
 A page of a stranger can make a browser ask a server on the same machine, under a name of the stranger's that leads to
 127.0.0.1. The browser says both: the name as ``Host``, the page's origin as ``Origin``. With images, scripts and frames
-of other sites it sends no origin, and says ``Sec-Fetch-Site``.
+of other sites it sends no origin, and says ``Sec-Fetch-Site``. What listens on another port is another origin, on the
+same machine, too: often a program that anybody has started.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
 from semlex.server.page_files import is_page
+from semlex.server.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,18 +110,47 @@ class Addresses:
 
     Args:
         host: Address that the server listens on.
-        hosts: Further names under which it is asked.
+        hosts: Further names under which it is asked. In front of these there may be a proxy with TLS.
         origins: Of pages that may ask, as `origin_of` writes them.
+        remedy: What helps a page of another origin, for its refusal.
     """
 
-    def __init__(self, host: str, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        host: str,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        remedy: str = "start the server with --origin ORIGIN",
+    ) -> None:
+        self._given = {_host(name.encode()) or _plain(name) for name in hosts} - {None}
         # No stranger's name leads a browser to one of loopback.
-        names = {_plain(name) for name in (*LOCAL, *hosts)}
+        self._names = self._given | {_plain(name) for name in LOCAL}
         own = _plain(host)
         if own is not None and own not in EVERY_ADDRESS:
-            names.add(own)
-        self._names = {name for name in names if name is not None}
+            self._names.add(own)
         self._origins = frozenset(origins)
+        self._remedy = remedy
+
+    def check(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> None:
+        """Refuses what asks under an unknown name, or for a page of a stranger.
+
+        Args:
+            scope: Of the request.
+            headers: Of the request, by their names.
+
+        Raises:
+            Problem: It may not ask.
+        """
+        hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
+        if not self.knows_host(hosts):
+            raise Problem(
+                421,
+                "the server is not known under the name in the header Host; start it with --allow-host NAME",
+                kind="unknown-host",
+            )
+        is_named = self.named_origin(origins) is not None
+        if not self.knows_origin(origins, hosts) or (not is_named and is_foreign(scope, headers)):
+            raise Problem(403, f"pages of this origin may not ask; {self._remedy}", kind="unknown-origin")
 
     def knows_host(self, values: list[bytes]) -> bool:
         """Whether the request names one known host.
@@ -131,23 +162,22 @@ class Addresses:
             return False
         return _host(values[0]) in self._names
 
-    def knows_origin(self, values: list[bytes]) -> bool:
+    def knows_origin(self, values: list[bytes], hosts: list[bytes]) -> bool:
         """Whether a page may ask: one of this server, or of a known origin; what is no page says no origin.
+
+        A page is of this server where its origin has the host and the port that the request names. TLS is a proxy's.
 
         Args:
             values: Of all headers ``Origin``.
+            hosts: Of all headers ``Host``, of which there is one that is known.
         """
-        if not values:
+        if not values or self.named_origin(values) is not None:
             return True
-        if len(values) != 1:
+        if len(values) != 1 or len(hosts) != 1:
             return False
-        try:
-            origin = values[0].decode("ascii").lower()
-            parts = urlsplit(origin)
-            own = parts.scheme in ("http", "https") and parts.path == "" and not parts.query
-            return origin in self._origins or (own and _host(parts.netloc.encode()) in self._names)
-        except (UnicodeDecodeError, ValueError):
-            return False
+        schemes = DEFAULT_PORTS if _host(hosts[0]) in self._given else ("http",)
+        own = {origin_of(f"{scheme}://{hosts[0].decode('latin-1')}") for scheme in schemes}
+        return values[0].decode("latin-1").lower() in own
 
     def named_origin(self, values: list[bytes]) -> bytes | None:
         """The origin of the page that asks, where it is one of those that were named; None for every other.
@@ -159,7 +189,7 @@ class Addresses:
 
 
 def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
-    """Whether a browser asks for a page of another site without saying which, as for an image or a frame.
+    """Whether a browser asks for a page of another site; for an image or a frame it says no origin.
 
     A link to the page of this server is none of that: a person follows it, and sees where it leads.
 
@@ -167,7 +197,7 @@ def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
         scope: Of the request.
         headers: Of the request, by their names.
     """
-    if b"origin" in headers or not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
+    if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False
     doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))
     return not (scope["method"] == "GET" and is_page(scope["path"]) and doing == ([b"navigate"], [b"document"]))

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.ingest.files.absence import sources_alone
-from semlex.server.access.addresses import Addresses, is_foreign
+from semlex.server.access.addresses import Addresses
 from semlex.server.access.rights import Caller
 from semlex.server.access.tokens import caller_of
 from semlex.server.log_lines import FIELDS
@@ -52,7 +52,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), LEFT
-        headers = _by_name(scope)
+        headers = headers_of(scope)
         given = headers.get(b"x-request-id", [b""])[0]
         request_id = given.decode() if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
@@ -117,16 +117,7 @@ class Guard:
         lines = scope["headers"]
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
             raise Problem(431, f"at most {options.header_count} header lines are read, of {MAX_LINES_BYTES:,} bytes")
-        if not self._addresses.knows_host(headers.get(b"host", [])):
-            raise Problem(
-                421,
-                "the server is not known under the name in the header Host; start it with --allow-host NAME",
-                kind="unknown-host",
-            )
-        if not self._addresses.knows_origin(headers.get(b"origin", [])) or is_foreign(scope, headers):
-            raise Problem(
-                403, "pages of this origin may not ask; start the server with --origin ORIGIN", kind="unknown-origin"
-            )
+        self._addresses.check(scope, headers)
         if options.token_file is None:
             return Caller("", options.rights)
         given = headers.get(b"authorization", [])
@@ -135,12 +126,18 @@ class Guard:
         path = scope["path"]
         is_open = path in OPEN_PATHS or is_page(path) or is_preflight
         if caller is None and not is_open:
-            raise Problem(
-                401,
-                "a token is needed, in the header Authorization: Bearer TOKEN",
-                headers={"WWW-Authenticate": 'Bearer realm="semlex"'},
-            )
+            raise needs_token()
         return caller
+
+
+def needs_token() -> Problem:
+    """What is said to somebody without a token that is known."""
+    return Problem(
+        401,
+        "a token is needed, in the header Authorization: Bearer TOKEN; whoever runs the server makes one with 'semlex "
+        "serve token add NAME'",
+        headers={"WWW-Authenticate": 'Bearer realm="semlex"'},
+    )
 
 
 def _readable(origin: bytes) -> list[tuple[bytes, bytes]]:
@@ -152,7 +149,8 @@ def _readable(origin: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _by_name(scope: Scope) -> dict[bytes, list[bytes]]:
+def headers_of(scope: Scope) -> dict[bytes, list[bytes]]:
+    """The headers of a request by their names, in small letters."""
     found: dict[bytes, list[bytes]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name, []).append(value)

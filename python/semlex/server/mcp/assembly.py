@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from mcp.server.auth.provider import TokenVerifier
-    from mcp.server.auth.settings import AuthSettings
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.types import CallToolResult, InputRequiredResult
     from mcp.types import Tool as ListedTool
@@ -54,18 +52,9 @@ class AssistantServer(MCPServer[Any]):
     Args:
         reach: What tools work on.
         caller_of: Who makes a request over HTTP; None: rights are the same for all who reach the server.
-        token_verifier: What tells who may ask, over HTTP; None: whoever can reach it.
-        auth: Settings of the verifier.
     """
 
-    def __init__(
-        self,
-        reach: Reach,
-        *,
-        caller_of: Callable[[Request], Caller | None] | None = None,
-        token_verifier: TokenVerifier | None = None,
-        auth: AuthSettings | None = None,
-    ) -> None:
+    def __init__(self, reach: Reach, *, caller_of: Callable[[Request], Caller | None] | None = None) -> None:
         tools: dict[str, Any] = {}
         for group in (ReadingTools(reach), AnsweringTools(reach), CollectionTools(reach), ChangingTools(reach)):
             tools |= {offer.name: getattr(group, offer.name) for offer in OFFERS if hasattr(group, offer.name)}
@@ -79,8 +68,6 @@ class AssistantServer(MCPServer[Any]):
             tools=[_tool(offer, tools[offer.name]) for offer in OFFERS],
             log_level="WARNING",
             subscriptions=False,  # nothing is ever announced, and each would hold a place for ever
-            token_verifier=token_verifier,
-            auth=auth,
             middleware=[self._narrow],
         )
         logging.root.handlers[:] = handlers  # where lines of a log go is not for a server to say that others mount
@@ -165,8 +152,6 @@ def mcp_server(
     access: Access,
     *,
     caller_of: Callable[[Request], Caller | None] | None = None,
-    token_verifier: TokenVerifier | None = None,
-    auth: AuthSettings | None = None,
     default: Callable[[], str] | None = None,
 ) -> AssistantServer:
     """A server for assistants over the collections of a client.
@@ -175,12 +160,9 @@ def mcp_server(
         client: Open as long as the server is asked; or what lends, for one request, the client that serves then.
         access: What an assistant may reach, at most.
         caller_of: As for `AssistantServer`.
-        token_verifier: As for `AssistantServer`.
-        auth: As for `AssistantServer`.
         default: Gives the collection that is meant where none is named; None: the only one.
     """
-    reach = Reach(client, access, default)
-    return AssistantServer(reach, caller_of=caller_of, token_verifier=token_verifier, auth=auth)
+    return AssistantServer(Reach(client, access, default), caller_of=caller_of)
 
 
 def _tool(offer: Offer, work: Any) -> Tool:

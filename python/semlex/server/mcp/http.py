@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken, TokenVerifier
-from mcp.server.auth.settings import AuthSettings
+from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import AnyHttpUrl
+from starlette.routing import Route
 
 from semlex.errors import ConfigurationError
-from semlex.server.access.addresses import EVERY_ADDRESS, LOCAL, bound_socket, is_loopback
-from semlex.server.access.rights import Caller
+from semlex.server.access.addresses import Addresses, bound_socket, is_loopback
+from semlex.server.access.guard import headers_of, needs_token
 from semlex.server.limits.protocol import uvicorn_options
 from semlex.server.mcp.assembly import mcp_server
 from semlex.server.options import ServeOptions
+from semlex.server.problems import Problem
 
 if TYPE_CHECKING:
     import socket
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
     from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from semlex.retriever.client import Client
+    from semlex.server.access.rights import Caller
     from semlex.server.mcp.access import Access
 
 PATH = "/mcp"
@@ -38,20 +41,41 @@ IDLE_SECONDS = 600.0
 STOP_SECONDS = 5
 
 
-class CallerVerifier(TokenVerifier):
-    """Verifies tokens by whoever knows them.
+class Entrance:
+    """Looks from where a request comes and whose token it has, before it is answered.
 
     Args:
-        find: The caller of a token, or None; comparisons are in constant time there.
+        app: Gets what may ask, with its caller in the state of its scope.
+        addresses: That are known.
+        find_caller: The caller of a token, or None; comparisons are in constant time there. None: there are no tokens.
     """
 
-    def __init__(self, find: Callable[[str], Caller | None]) -> None:
-        self._find = find
+    def __init__(self, app: ASGIApp, addresses: Addresses, find_caller: Callable[[str], Caller | None] | None) -> None:
+        self._app, self._addresses, self._find = app, addresses, find_caller
 
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Whose token it is; None for nobody's."""
-        caller = self._find(token)
-        return None if caller is None else signed_in(caller).access_token
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        try:
+            caller = self._caller(scope)
+        except Problem as problem:
+            await problem.response(secrets.token_hex(8))(scope, receive, send)
+            return
+        scope["state"] = {**scope.get("state", {}), "caller": caller}
+        if caller is not None:  # a session is for whoever has begun it
+            scope["user"] = signed_in(caller)
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        headers = headers_of(scope)
+        self._addresses.check(scope, headers)
+        if self._find is None:
+            return None
+        given = headers.get(b"authorization", [])
+        scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+        caller = self._find(token.strip().decode("latin-1")) if scheme.lower() == b"bearer" else None
+        if caller is None:
+            raise needs_token()
+        return caller
 
 
 def signed_in(caller: Caller) -> AuthenticatedUser:
@@ -63,27 +87,10 @@ def signed_in(caller: Caller) -> AuthenticatedUser:
     )
 
 
-def verified_caller(request: Request) -> Caller | None:
-    """Who makes a request, as `CallerVerifier` has found."""
-    claims: dict[str, Any] = request.user.access_token.claims
-    seen = claims["collections"]
-    return Caller(request.user.username, claims["rights"], None if seen is None else frozenset(seen))
-
-
-def known_addresses(host: str, names: Sequence[str] = ()) -> TransportSecuritySettings:
-    """Under which names the server may be asked, and by pages of which origins: its own, and no others.
-
-    Args:
-        host: Address that it listens on.
-        names: Other names of it, with a port where that is not its own.
-    """
-    own = [*LOCAL]
-    if host not in (*EVERY_ADDRESS, *own):
-        own.append(host)
-    shown = [f"[{name}]" if ":" in name else name for name in own] + [*names]
-    hosts = [form for name in shown for form in (name, f"{name}:*")]
-    origins = [f"{scheme}://{form}" for scheme in ("http", "https") for form in hosts]
-    return TransportSecuritySettings(enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins)
+def found_caller(request: Request) -> Caller | None:
+    """Who makes a request, as `Entrance` has found."""
+    caller: Caller | None = request.scope["state"]["caller"]
+    return caller
 
 
 def mcp_app(
@@ -110,23 +117,20 @@ def mcp_app(
         caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
         default: As for `mcp_server`.
     """
-    with_tokens: dict[str, Any] = {}
-    addresses = known_addresses(host, names)
-    if caller_of is not None:
-        addresses = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    if find_caller is not None:
-        # There is no issuer: tokens are made on this machine. The address is what the settings demand.
-        auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
-        caller_of = verified_caller
-        with_tokens = {"token_verifier": CallerVerifier(find_caller), "auth": auth}
-    server = mcp_server(client, access, caller_of=caller_of, default=default, **with_tokens)
-    return server.streamable_http_app(
+    server = mcp_server(client, access, caller_of=caller_of or found_caller, default=default)
+    app = server.streamable_http_app(
         streamable_http_path=PATH,
-        transport_security=addresses,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # looked at by `Entrance`
         max_request_body_size=MAX_BODY_BYTES,
         max_sessions=MAX_SESSIONS,
         session_idle_timeout=IDLE_SECONDS,
     )
+    if caller_of is None:
+        (inner,) = app.routes
+        assert isinstance(inner, Route)  # noqa: S101 - it has one path
+        addresses = Addresses(host, names, remedy="only those with the host and the port of the header Host may")
+        app.router.routes[:] = [Route(PATH, endpoint=Entrance(inner.app, addresses, find_caller))]
+    return app
 
 
 def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket:
