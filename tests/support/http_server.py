@@ -95,7 +95,7 @@ async def on_a_port(client: Client | None = None, url: str | None = None, **opti
     await state.start()
     config = config_of(app, made)
     config.load()
-    server = Server(config, app, lambda _line: None)
+    server = Server(config, app, made.stop_seconds, lambda _line: None)
     server.lifespan = config.lifespan_class(config)
     await server.startup([listening])
     await server.on_tick(0)

@@ -10,6 +10,7 @@ import uvicorn
 from semlex.server.access.addresses import address_to_ask, bound_socket
 from semlex.server.app import create_app
 from semlex.server.limits.protocol import uvicorn_options
+from semlex.server.limits.stop import StoppingServer
 
 if TYPE_CHECKING:
     import socket
@@ -24,12 +25,13 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
 
 
-class Server(uvicorn.Server):
+class Server(StoppingServer):
     """Uvicorn, which tells the application that it stops as soon as it is told so itself.
 
     Args:
         config: Of uvicorn.
         app: What is served.
+        seconds: Time for requests in progress when it stops.
         tell: Gets the line that says that it stops.
         ready: Called when it listens.
     """
@@ -38,10 +40,11 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         app: FastAPI,
+        seconds: float,
         tell: Callable[[str], None],
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, seconds)
         self._served, self._tell, self._ready = app, tell, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -68,7 +71,6 @@ def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(options.stop_seconds) or 1,
     )
 
 
@@ -114,7 +116,7 @@ async def _serve(
             tell(f"semlex serves on {address}{'' if options.token_file is None else ', to callers with a token'}")
             tell(f"ask: {example(address, needs_token=options.token_file is not None)}")
         listens = (lambda: None) if ready is None else (lambda: ready(address))
-        await Server(config_of(app, options), app, tell, listens).serve([listening])
+        await Server(config_of(app, options), app, options.stop_seconds, tell, listens).serve([listening])
     finally:
         await state.stop()
 

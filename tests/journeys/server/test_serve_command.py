@@ -9,11 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import httpx2
+import psycopg
 import pytest
+from psycopg import sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +64,44 @@ def test_it_is_started_asked_and_stopped(program: Shell) -> None:
         assert process.returncode == 130
         assert "stopping" in said
         assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_what_is_in_progress(program: Shell, number: int) -> None:
+    program("index", "docs", "-c", "handbook")
+    ended: list[Exception] = []
+
+    def ask(address: str) -> None:
+        try:
+            httpx2.post(f"{address}/v1/search", json={"query": "key"}, timeout=60)
+        except httpx2.TransportError as error:
+            ended.append(error)
+
+    with (
+        serving(program, "-c", "handbook") as (process, address, _),
+        psycopg.connect(program.environment["DATABASE_URL"]) as holder,
+        psycopg.connect(program.environment["DATABASE_URL"], autocommit=True) as other,
+    ):
+        assert process.stderr is not None
+        holder.execute(sql.SQL("LOCK TABLE semlex.handbook_chunk IN ACCESS EXCLUSIVE MODE"))
+        asking = threading.Thread(target=ask, args=(address,))
+        asking.start()
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        while other.execute(waits).fetchone() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        said = [process.stderr.readline()]
+        while "stopping" not in said[-1]:
+            said.append(process.stderr.readline())
+        time.sleep(0.5)
+        assert asking.is_alive()  # it has its time
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=10)
+        asking.join(10)
+        assert len(ended) == 1
+        assert other.execute(waits).fetchone() is None
+        assert process.returncode == (130 if number == signal.SIGINT else -number)
+        assert not re.search("ERROR|Traceback|Exception", "".join([*said, rest]))
 
 
 def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:

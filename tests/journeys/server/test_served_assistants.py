@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +203,37 @@ async def test_streams_have_no_time_and_take_no_place(tenants: Client, tmp_path:
         assert served.state.admitted == served.state.lease.users == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_stop_ends_streams_in_order(
+    tenants: Client, tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
+    (tmp_path / "1.md").write_text("# One\n\nSome text.\n", encoding="utf-8")
+    session = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(timeout=30) as http:
+        async with on_a_port(tenants, rights="admin", allow=(str(tmp_path),)) as served:
+            posted = Posted(http, place(served), "2025-11-25" if mode == "legacy" else mode)
+            await posted.begin()
+            session |= posted.headers
+            begun = asyncio.Event()
+
+            async def listen() -> bytes:
+                async with http.stream("GET", place(served), headers=session) as stream:
+                    begun.set()
+                    return await stream.aread()
+
+            listening = asyncio.ensure_future(listen() if mode == "legacy" else asyncio.sleep(0, b""))
+            if mode == "legacy":
+                await begun.wait()
+            call = {"name": "index_folder", "arguments": {"folder": ".", "collection": "fresh"}}
+            asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
+            while not served.state.admitted:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.001)
+        assert (await asking)["result"]["structuredContent"]["added"] == 1
+        await listening
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
 async def test_changed_settings_reach_assistants(tenants: Client, database_url: str, empty_database_url: str) -> None:
     del tenants  # has made the collections
     async with on_a_port(url=database_url) as served, assistant(place(served), None, "legacy") as opened:
@@ -247,8 +280,11 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
                     tokens.remove("reader")
                     with pytest.raises(Exception, match="error response"):
                         await opened.call_tool("list_collections", {})
+                begun = time.monotonic()
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(20) == (143 if command == "mcp" else -signal.SIGTERM)
+                assert time.monotonic() - begun < 4  # the stream on which nothing is said is not waited for
+            assert not re.search("ERROR|Traceback", process.stderr.read())
         finally:
             process.kill()
 

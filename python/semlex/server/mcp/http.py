@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,12 +11,14 @@ import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
+from sse_starlette.sse import AppStatus
 from starlette.routing import Route
 
 from semlex.errors import ConfigurationError
 from semlex.server.access.addresses import Addresses, bound_socket, is_loopback
 from semlex.server.access.guard import headers_of, needs_token
 from semlex.server.limits.protocol import uvicorn_options
+from semlex.server.limits.stop import STOPPING, StoppingServer
 from semlex.server.mcp.assembly import mcp_server
 from semlex.server.options import ServeOptions
 from semlex.server.problems import Problem
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from semlex.retriever.client import Client
     from semlex.server.access.rights import Caller
@@ -78,6 +81,51 @@ class Entrance:
         return caller
 
 
+class Streams:
+    """Ends streams in order: each has an end, and none outlasts the server because nothing is said on it.
+
+    Args:
+        app: What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
+        is_open = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        if stopping is not None:
+            # By itself the package would cut off calls in progress, too, as soon as a signal comes.
+            AppStatus.enable_automatic_graceful_drain = False
+            if scope["method"] == "GET":
+                receive = _until(stopping, receive)
+        await self._app(scope, receive, sending)
+        if is_open:
+            await send({"type": "http.response.body", "body": b""})
+
+
+def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
+    """What says that the client is gone when the server stops."""
+
+    async def receiving() -> Message:
+        waiting = (asyncio.ensure_future(receive()), asyncio.ensure_future(stopping.wait()))
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return waiting[0].result() if waiting[0].done() else {"type": "http.disconnect"}
+        finally:
+            for one in waiting:
+                one.cancel()
+
+    return receiving
+
+
 def signed_in(caller: Caller) -> AuthenticatedUser:
     """Somebody whose token is known, as the SDK ties sessions to them. It learns no token."""
     collections = None if caller.collections is None else sorted(caller.collections)
@@ -125,11 +173,13 @@ def mcp_app(
         max_sessions=MAX_SESSIONS,
         session_idle_timeout=IDLE_SECONDS,
     )
+    (inner,) = app.routes
+    assert isinstance(inner, Route)  # noqa: S101 - it has one path
+    answering: ASGIApp = Streams(inner.app)
     if caller_of is None:
-        (inner,) = app.routes
-        assert isinstance(inner, Route)  # noqa: S101 - it has one path
         addresses = Addresses(host, names, remedy="only those with the host and the port of the header Host may")
-        app.router.routes[:] = [Route(PATH, endpoint=Entrance(inner.app, addresses, find_caller))]
+        answering = Entrance(answering, addresses, find_caller)
+    app.router.routes[:] = [Route(PATH, endpoint=answering)]
     return app
 
 
@@ -149,7 +199,7 @@ def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket
     return made
 
 
-class WebServer(uvicorn.Server):
+class WebServer(StoppingServer):
     """Uvicorn, which leaves signals to the process that it is in."""
 
     @contextmanager
@@ -168,6 +218,6 @@ def web_server(app: Starlette) -> WebServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=STOP_SECONDS,
-        )
+        ),
+        STOP_SECONDS,
     )

@@ -1,0 +1,65 @@
+"""The stop of a process: requests in progress end in order, within their time, or at once when it is told once more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+
+LOOK_SECONDS = 0.05
+# Beyond the time of requests in progress: what does not end though its client is gone is cancelled then.
+MORE_SECONDS = 5
+# In the state of each request: the event that it stops, for what would wait for ever.
+STOPPING = "stopping"
+
+
+class StoppingServer(uvicorn.Server):
+    """Uvicorn, which ends what goes on for too long as if the clients had left.
+
+    Uvicorn itself would cancel it: an answer with status 500 and a trace in the log, of a stop that was wanted.
+
+    Args:
+        config: Of uvicorn.
+        seconds: Time for requests in progress.
+    """
+
+    def __init__(self, config: uvicorn.Config, seconds: float) -> None:
+        config.timeout_graceful_shutdown = int(seconds) + MORE_SECONDS
+        super().__init__(config)
+        self._seconds, self._is_urged = seconds, False
+        self._stopping = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens."""
+        self.lifespan.state[STOPPING] = self._stopping
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stops at the first signal, and ends what is in progress at the second."""
+        if self.should_exit:
+            self._is_urged = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Lets requests in progress end."""
+        self._stopping.set()
+        ending = asyncio.ensure_future(self._end())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    async def _end(self) -> None:
+        """Closes the connections of what goes on when the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._seconds
+        while loop.time() < end and not self._is_urged:  # noqa: ASYNC110 - a signal's handler sets no event
+            await asyncio.sleep(LOOK_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
