@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,47 @@ async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path:
                 await asyncio.sleep(0.05)
         with suppress(ConnectionError):
             await ended
+        writer.close()
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, connection: str) -> None:
+    body = b"x" * (9 * MIB)
+
+    def ask(address: tuple[str, int], path: str) -> tuple[int, str]:
+        one = http.client.HTTPConnection(*address, timeout=20)
+        try:
+            one.request("POST", path, body, {"Content-Type": "application/json", "Connection": connection})
+            answer = one.getresponse()
+            return answer.status, json.load(answer)["detail"]
+        finally:
+            one.close()
+
+    async with on_a_port(filled) as served:
+        for path in ["/v1/documents"] * 5 + ["/healthz"] * 5:
+            status, detail = await asyncio.to_thread(ask, served.address, path)
+            assert (status, "body" in detail) == (413, True)
+        await until(lambda: not served.connections)
+
+
+@pytest.mark.parametrize("too_long", [True, False])
+async def test_the_rest_after_the_last_answer_has_its_bounds(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, *, too_long: bool
+) -> None:
+    monkeypatch.setattr("semlex.server.limits.protocol.MAX_REST_BYTES", 200_000 if too_long else MIB * 1024)
+    async with on_a_port(filled, head_seconds=30 if too_long else 0.4) as served:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", f"Content-Length: {900 * MIB}", "Connection: close"))
+        assert status_of(await reader.readuntil(b"\r\n\r\n")) == 413
+        rest = await reader.read()  # the server says that it sends no more
+        assert json.loads(rest)["status"] == 413
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                while served.connections:
+                    writer.write(b" " * 10_000)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+        assert not served.connections
         writer.close()
 
 

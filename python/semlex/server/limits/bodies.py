@@ -180,6 +180,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_long(limit: int) -> Problem:
-    # What was not read cannot be skipped: the connection ends.
+    # The rest would be read for nobody: the connection ends with it.
     said = f"a body has at most {limit:,} bytes on this route" if limit else "this route takes no body"
     return Problem(413, said, headers={"Connection": "close"})

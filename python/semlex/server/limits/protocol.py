@@ -2,18 +2,21 @@
 
 Uvicorn itself waits for ever: for the end of a head, for the rest of a body after its refusal, and for a client that
 does not take its answer. A thousand clients that send a byte now and then, or read none, would hold a thousand
-connections.
+connections. And it closes a connection while a body is still on its way: the system then resets it, and a client that
+sends first and reads afterwards never sees why it was refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Of the request line and all headers; a path with its parameters has most of them.
 MAX_HEAD_BYTES = 64 * 1024
+# Of a body whose request was answered before it was read: so much is read and thrown away.
+MAX_REST_BYTES = 64 * 1024 * 1024
 # What a client takes of an answer, at least, in `send_seconds`; the last piece may be shorter.
 MIN_TAKEN_BYTES = 16 * 1024
 
@@ -21,6 +24,33 @@ if TYPE_CHECKING:
     import asyncio
 
     from semlex.server.options import ServeOptions
+
+
+class Lingering:
+    """A transport that is closed when the body that is still on its way has arrived.
+
+    Args:
+        transport: Of the connection.
+        protocol: Knows whether something is still to come.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
+        self._transport, self._protocol = transport, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._protocol.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Says that nothing more is sent; closes at once where nothing is to come either."""
+        if self._protocol.lingers or not self._protocol.begin_lingering():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._transport.resume_reading()
 
 
 class LimitedProtocol(H11Protocol):
@@ -31,6 +61,7 @@ class LimitedProtocol(H11Protocol):
             whose request was answered before it was read.
         send_seconds: Time in which a client takes some of what was sent.
         most_connections: Most of them; the next are closed.
+        lingers: Whether everything is sent, and the rest of a body is still thrown away.
     """
 
     head_seconds = 10.0
@@ -38,10 +69,12 @@ class LimitedProtocol(H11Protocol):
     most_connections = 1024
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
+    _rest_bytes = 0
+    lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins the time of the first head."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Lingering(transport, self)))
         if len(self.connections) > self.most_connections:
             transport.abort()
             return
@@ -58,6 +91,16 @@ class LimitedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Reads; a head that has begun has its time, one that is there has it no more."""
         was_refused = self._is_refused
+        if was_refused or self.lingers:
+            self._rest_bytes += len(data)
+            if self._rest_bytes > MAX_REST_BYTES:
+                self._give_up()
+                return
+        else:
+            self._rest_bytes = 0
+        if self.lingers:
+            self._throw_away(data)
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             if was_refused:
@@ -90,6 +133,24 @@ class LimitedProtocol(H11Protocol):
         """Refuses: there are no websockets here."""
         del event
         self.send_400_response("No websockets here.")
+
+    def begin_lingering(self) -> bool:
+        """Waits for the rest of a body before the connection is closed; returns whether there is any to come."""
+        self.lingers = self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing()
+        if self.lingers:
+            self._begin()
+        return self.lingers
+
+    def _throw_away(self, data: bytes) -> None:
+        """Reads the rest of a body for nobody, and closes at its end."""
+        try:
+            self.conn.receive_data(data)
+            while isinstance(self.conn.next_event(), h11.Data):
+                pass
+        except h11.RemoteProtocolError:
+            self.transport.close()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self.transport.close()
 
     @property
     def _is_refused(self) -> bool:
