@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from email.message import Message
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,15 @@ logger = logging.getLogger("semlex.server")
 MEDIA_TYPE = "application/problem+json"
 SHOWN_ERRORS = 100
 SHOWN_CHARACTERS = 200
+
+NO_JSON = "the body is no JSON; send a JSON object with the header Content-Type: application/json"
+# What the framework says by itself names no remedy.
+_DETAILS = {
+    HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON: it is no UTF-8, is nested too deeply, or a number is too "
+    "long; send an object without these, with the header Content-Type: application/json",
+    HTTPStatus.NOT_FOUND: "there is no such route; GET /openapi.json describes those that there are",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this route has other methods; the header Allow names them",
+}
 
 # The first class that an error belongs to decides. A detail of None is the error's own message; messages about the
 # database and its server, and lists of collections, are not for every caller.
@@ -157,8 +167,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
 async def answer_refusal(request: Request, error: RequestValidationError) -> Response:
     """Answers what does not fit the schema: the places and the rules, never the values."""
     found = error.errors()
-    if any(one["type"] == "json_invalid" for one in found):
-        return Problem(400, "the body is no JSON").response(request_id_of(request.scope))
+    if any(one["type"] == "json_invalid" or _is_unread(request, one) for one in found):
+        return Problem(400, NO_JSON).response(request_id_of(request.scope))
     errors = [
         {"field": _place(one["loc"]), "rule": str(one["type"]), "detail": str(one["msg"])[:SHOWN_CHARACTERS]}
         for one in found[:SHOWN_ERRORS]
@@ -174,8 +184,19 @@ async def answer_http(request: Request, error: HTTPException) -> Response:
         # The framework names the methods of the first route of this path alone.
         known = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path_format", None), {})
         headers |= {"Allow": ", ".join(sorted(method.upper() for method in known))} if known else {}
-    problem = Problem(error.status_code, str(error.detail)[:SHOWN_CHARACTERS], headers=headers)
+    detail = _DETAILS.get(HTTPStatus(error.status_code), str(error.detail)[:SHOWN_CHARACTERS])
+    problem = Problem(error.status_code, detail, headers=headers)
     return problem.response(request_id_of(request.scope))
+
+
+def _is_unread(request: Request, error: Mapping[str, Any]) -> bool:
+    """Whether the framework has left a body as it came, for its media type is another than JSON's."""
+    if tuple(error["loc"]) != ("body",) or error["type"] == "missing":
+        return False
+    message = Message()
+    message["content-type"] = request.headers.get("content-type", "")
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() != "application" or not (subtype == "json" or subtype.endswith("+json"))
 
 
 def _place(parts: Sequence[Any]) -> str:

@@ -68,6 +68,54 @@ async def _in_pieces(body: bytes) -> Any:
         yield body[begin : begin + 65536]
 
 
+NO_REQUESTS = {
+    "no length": head("/v1/search", "Content-Length: -5"),
+    "two hosts": head("/v1/search", "Host: localhost", "Content-Length: 0"),
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_REQUESTS)
+async def test_what_is_no_request_gets_a_problem_body(
+    filled: Client, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "semlex.server")
+    async with on_a_port(filled) as served:
+        answer = await raw(served.address, NO_REQUESTS[name])
+        lines, _, body = answer.partition(b"\r\n\r\n")
+        assert status_of(answer) == 400
+        assert b"content-type: application/problem+json" in lines.lower()
+        problem = json.loads(body)
+        assert "HTTP/1.1" in problem["detail"]
+        assert f"x-request-id: {problem['request_id']}".encode() in lines.lower()
+        assert problem["request_id"] in caplog.text
+        assert (await served.http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize("media_type", ["application/x-www-form-urlencoded", "text/plain", "application/xml", None])
+async def test_json_under_another_name_is_told_how_it_is_sent(filled: Client, media_type: str | None) -> None:
+    headers = {} if media_type is None else {"Content-Type": media_type}
+    async with in_process(filled) as served:
+        for path in ("/v1/search", "/v1/answer", "/v1/documents", "/v1/embeddings"):
+            answer = await served.http.post(path, content=b'{"query": "a"}', headers=headers)
+            if path == "/v1/documents" and answer.status_code == 403:
+                continue
+            assert answer.status_code == 400
+            assert "Content-Type: application/json" in answer.json()["detail"]
+        typed = {"Content-Type": "application/merge-patch+json"}
+        assert (await served.http.post("/v1/search", content=b'{"query": "key"}', headers=typed)).status_code == 200
+        listed = await served.http.post("/v1/search", content=b"[]", headers={"Content-Type": "application/json"})
+        assert listed.status_code == 422
+
+
+async def test_what_the_framework_refuses_says_what_helps(filled: Client) -> None:
+    async with in_process(filled) as served:
+        nowhere = await served.http.get("/v1/nowhere")
+        assert (nowhere.status_code, "/openapi.json" in nowhere.json()["detail"]) == (404, True)
+        other = await served.http.put("/v1/search", content=b"")
+        assert (other.status_code, "Allow" in other.json()["detail"], other.headers["allow"]) == (405, True, "POST")
+
+
 async def test_a_body_without_an_end_is_refused(filled: Client) -> None:
     async with on_a_port(filled) as served:
         piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
@@ -128,6 +176,8 @@ async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
             "/v1/search", content=HOSTILE[name], headers={"Content-Type": "application/json"}
         )
         assert answer.status_code in ((200, 422) if name == "many filters" else (400, 409, 422))
+        if answer.status_code == 400:
+            assert "application/json" in answer.json()["detail"]
         if answer.status_code != 200:
             assert answer.headers["content-type"] == "application/problem+json"
             assert len(answer.content) < 20_000

@@ -8,11 +8,21 @@ sends first and reads afterwards never sees why it was refused.
 
 from __future__ import annotations
 
+import logging
+import secrets
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from semlex.server.problems import Problem
+
+logger = logging.getLogger("semlex.server")
+
+NO_REQUEST = (
+    "what was sent is no request of HTTP/1.1 that can be read; its head has at most 64 KiB, one header Host, and a "
+    "Content-Length that is a number"
+)
 # Of the request line and all headers; a path with its parameters has most of them.
 MAX_HEAD_BYTES = 64 * 1024
 # Of a body whose request was answered before it was read: so much is read and thrown away.
@@ -129,10 +139,20 @@ class LimitedProtocol(H11Protocol):
         self._end_sending()
         super().resume_writing()
 
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Refuses: there are no websockets here."""
-        del event
-        self.send_400_response("No websockets here.")
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request that can be read, and closes the connection."""
+        del msg
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer has begun
+            self.transport.close()
+            return
+        request_id = secrets.token_hex(8)
+        headers = {"Connection": "close", "X-Request-ID": request_id}
+        answer = Problem(400, NO_REQUEST, headers=headers).response(request_id)
+        head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        logger.info("request %s: 400, %s", request_id, NO_REQUEST, extra={"request_id": request_id, "status": 400})
+        self.transport.close()
 
     def begin_lingering(self) -> bool:
         """Waits for the rest of a body before the connection is closed; returns whether there is any to come."""
