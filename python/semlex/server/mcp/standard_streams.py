@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
+from pydantic_core import from_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,10 +27,12 @@ MAX_FRAME_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
 # Stands for a frame that is too long: it is no JSON, and is answered as such.
 TOO_LONG = "(a frame of more than 1 MiB was dropped)"
-NO_FRAME = JSONRPCError(
-    jsonrpc="2.0",
-    id=None,
-    error=ErrorData(code=PARSE_ERROR, message="no frame: each is a line with a message of JSON-RPC, of at most 1 MiB"),
+# Stands for a request whose id is none: the SDK would take it for a notification, and nobody would answer.
+NO_ID = "{}"
+NO_FRAME = ErrorData(code=PARSE_ERROR, message="no frame: each is a line with a message of JSON-RPC, of at most 1 MiB")
+NO_MESSAGE = ErrorData(
+    code=INVALID_REQUEST,
+    message="no message of JSON-RPC 2.0: a request has a method, and as its id a whole number or a text",
 )
 
 
@@ -53,7 +57,7 @@ class Lines:
     async def __aiter__(self) -> AsyncIterator[str]:
         while (line := await self._lines.get()) is not None:
             self._room.release()
-            yield line
+            yield NO_ID if _lacks_id(line) else line
 
     def _read(self) -> None:
         rest, dropping = b"", False
@@ -92,6 +96,17 @@ class Lines:
             return  # the loop is closed: nobody reads any more
 
 
+def _lacks_id(line: str) -> bool:
+    """Whether a line is a request that wants an answer, under an id that cannot be one."""
+    try:
+        found = from_json(line)
+    except ValueError:
+        return False  # it is no JSON, which the SDK finds out
+    if not isinstance(found, dict) or not {"id", "method"} <= found.keys():
+        return False
+    return isinstance(found["id"], bool) or not isinstance(found["id"], (int, str))
+
+
 class Frames:
     """The frames that were read; whoever sends what is none is told so, for nobody else would answer.
 
@@ -111,7 +126,9 @@ class Frames:
 
     async def __anext__(self) -> SessionMessage:
         while not isinstance(found := await anext(self._read), SessionMessage):
-            await self._write.send(SessionMessage(NO_FRAME))
+            is_json = isinstance(found, ValidationError) and found.errors()[0]["type"] != "json_invalid"
+            said = JSONRPCError(jsonrpc="2.0", id=None, error=NO_MESSAGE if is_json else NO_FRAME)
+            await self._write.send(SessionMessage(said))
         return found
 
 
