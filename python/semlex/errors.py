@@ -122,7 +122,7 @@ class FieldError:
 
     def __str__(self) -> str:
         name = self.field if self.key is None else f"{self.field} key {self.key!r}"
-        text = sentence(name, self.code, self.limit, self.actual)
+        text = sentence(name, self.code, self.limit, self.actual, of_row=self.row >= 0)
         if self.row < 0:
             return text
         where = f"row {self.row}" if self.id is None else f"row {self.row} (id {self.id!r})"

@@ -33,15 +33,21 @@ class Rule(NamedTuple):
         text: What follows the field's name; holds ``{limit}``, ``{actual}`` or ``{at}`` where they belong.
         remedy: What helps; empty where the rule itself says it.
         plain: Stands for `text` where no limit (or no finding) is known.
+        alone: Helps where it is of no row: in a question, its filter or its vector; None: what helps rows.
     """
 
     text: str
     remedy: str = ""
     plain: str = ""
+    alone: str | None = None
 
 
 RULES = {
-    "all_zero": Rule("holds only zeros and has no direction", "leave the row out or embed its text again"),
+    "all_zero": Rule(
+        "holds only zeros and has no direction",
+        "leave the row out or embed its text again",
+        alone="give the vector of a text that the model knows, or the text itself",
+    ),
     "bad_identifier": Rule(
         "must begin with a-z or _ and hold only a-z, 0-9 and _; it does not{at}", "choose a name such as my_docs"
     ),
@@ -62,14 +68,19 @@ RULES = {
     ),
     "not_ascending": Rule("must have indices that ascend{at}", "sort them and leave out what is repeated"),
     "not_binary": Rule("must hold only 0 and 1{at}", "convert it (values > 0)"),
-    "not_finite": Rule("holds NaN or infinity{at}", "use a finite number or None, or leave the row out"),
-    "not_usable": Rule("must have {limit}", "leave the row out or embed its text again", "cannot be used"),
+    "not_finite": Rule(
+        "holds NaN or infinity{at}", "use a finite number or None, or leave the row out", alone="use a finite number"
+    ),
+    "not_usable": Rule("must have {limit}", "leave the row out or embed its text again", "cannot be used", alone=""),
     "nul": Rule("holds a NUL character{at}, which Postgres cannot store", r"remove it (text.replace('\0', ''))"),
     "out_of_range": Rule("must be {limit}", plain="is out of range"),
     "reserved_name": Rule("begins with pg_, which belongs to Postgres", "choose another name"),
     "syntax": Rule("is not understood: {limit}", plain="is not understood"),
     "too_deep": Rule(
-        "must be nested at most {limit}", "store the inner part as a string (json.dumps)", "is nested too deeply"
+        "must be nested at most {limit}",
+        "store the inner part as a string (json.dumps)",
+        "is nested too deeply",
+        alone="nest it less deeply",
     ),
     "too_long": Rule("must have at most {limit}", "shorten or split it", "is too long"),
     "too_short": Rule("must have at least {limit}", plain="is too short"),
@@ -106,7 +117,7 @@ _NO_FINDING = ("blank", "not_finite")
 _UNKNOWN = Rule("must be {limit}", plain="is refused")
 
 
-def sentence(name: str, code: str, limit: str | None = None, actual: str | None = None) -> str:
+def sentence(name: str, code: str, limit: str | None = None, actual: str | None = None, *, of_row: bool = True) -> str:
     """What is wrong with a field, and what helps.
 
     Args:
@@ -114,6 +125,7 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
         code: The rule that is broken.
         limit: Its bound, as text.
         actual: What was found: a number, a type, or an offset.
+        of_row: Whether it is the field of a row that is stored.
     """
     rule = RULES.get(code, _UNKNOWN)
     offset = actual if actual is not None and _OFFSET.match(actual) else None
@@ -133,7 +145,9 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
         text += str(values["at"])
     if found is not None and not has_actual:
         text += f"; got {_with_article(found) if code == 'wrong_type' else readable(found)}"
-    remedy = JSON_REMEDIES.get(actual or "", rule.remedy) if code == "unsupported_type" else rule.remedy
+    remedy = rule.remedy if of_row or rule.alone is None else rule.alone
+    if code == "unsupported_type":
+        remedy = JSON_REMEDIES.get(actual or "", remedy)
     return f"{text}: {remedy}" if remedy else text
 
 

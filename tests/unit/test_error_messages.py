@@ -85,6 +85,26 @@ def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | N
             "row 0: embedding must have 1 to 16,000 components; got 16,001: use the collection's embedding model",
         ),
         (
+            FieldError(0, None, "embedding", "not_finite"),
+            "row 0: embedding holds NaN or infinity: use a finite number or None, or leave the row out",
+        ),
+        (FieldError(-1, None, "filters.year", "not_finite"), "filters.year holds NaN or infinity: use a finite number"),
+        (
+            FieldError(-1, None, "filters", "too_deep", "64"),
+            "filters must be nested at most 64 levels: nest it less deeply",
+        ),
+        (
+            FieldError(-1, None, "vector", "all_zero"),
+            (
+                "vector holds only zeros and has no direction: give the vector of a text that the model knows, or the "
+                "text itself"
+            ),
+        ),
+        (
+            FieldError(-1, None, "vector", "not_usable", "finite values, not all zero"),
+            "vector must have finite values, not all zero",
+        ),
+        (
             FieldError(-1, None, "ids", "unequal_lengths", "3 texts", "2"),
             "ids must match 3 texts; got 2: give one for each",
         ),
