@@ -187,6 +187,28 @@ def test_what_is_no_frame_is_passed_by(start: Callable[..., Piped]) -> None:
     assert piped.end()[0] == 0
 
 
+MISSING = {
+    ("-c", "nope"): "there is no collection 'nope' yet",
+    ("--role", "no_such_role"): "no_such_role",
+    ("-c", "handbook", "--reranker", "/no/such/folder"): "there is no folder '/no/such/folder'",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", MISSING)
+def test_what_is_not_there_is_told_before_the_first_call(
+    start: Callable[..., Piped], arguments: tuple[str, ...]
+) -> None:
+    piped = start(*arguments)
+    assert piped.process.stderr is not None
+    line = piped.process.stderr.readline().decode()  # nobody has said a word
+    assert MISSING[arguments] in " ".join(line.split())
+    piped.begin("2025-11-25")
+    code, rest, errors = piped.end()
+    assert (code, rest) == (0, b"")
+    assert "Traceback" not in errors
+
+
 @pytest.mark.slow
 def test_the_last_frame_needs_no_end_of_line(start: Callable[..., Piped]) -> None:
     piped = start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,12 +15,13 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, OUTPUT, SERVER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import INT, whole_number_between
-from semlex.cli.terminal import inform, output
-from semlex.errors import ConfigurationError, MissingExtraError
+from semlex.cli.terminal import inform, messages, one_line, output
+from semlex.errors import ConfigurationError, MissingExtraError, SemlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
+    from semlex.retriever.client import Client
     from semlex.server.access.rights import Caller
     from semlex.server.mcp.access import Access
     from semlex.settings.values import Settings
@@ -145,8 +147,48 @@ async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     on_signals(received, task.cancel)
-    async with Client(**given) as client:
+    async with Client(**given) as client, _looking(client, access, given):
         await serve_standard_streams(mcp_server(client, access))
+
+
+@asynccontextmanager
+async def _looking(client: Client, access: Access, given: dict[str, Any]) -> AsyncIterator[None]:
+    """Looks meanwhile whether there is what was named; an assistant would tell it with its first call only."""
+    import asyncio
+
+    looking = asyncio.create_task(_look(client, access, given))
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _look(client: Client, access: Access, given: dict[str, Any]) -> None:
+    """Says on stderr what is wrong with collections, database, role and the folders of models."""
+    _look_for_folders(given)
+    try:
+        there = {listed.name for listed in await client.collections()}
+    except SemlexError as error:
+        _warn(str(error))
+        return
+    for name in sorted((access.collections or frozenset()) - there):
+        _warn(
+            f"there is no collection {name!a} yet; 'semlex index FOLDER -c {name}' makes it, 'semlex collections' lists"
+        )
+
+
+def _look_for_folders(given: dict[str, Any]) -> None:
+    from semlex.models.model_names import bare_name, leads_to
+
+    for setting in sorted(MODELS):
+        text = str(given.get(setting) or "")
+        if leads_to(text) == "folder" and not Path(bare_name(text)).expanduser().is_dir():
+            _warn(f"{setting}: there is no folder {bare_name(text)[:200]!a}; name one that there is, or a model")
+
+
+def _warn(text: str) -> None:
+    messages.print(f"[yellow]warning:[/yellow] {escape(one_line(text))}")
 
 
 async def _over_http(given: dict[str, Any], access: Access, place: Place, received: list[int]) -> None:
@@ -157,7 +199,7 @@ async def _over_http(given: dict[str, Any], access: Access, place: Place, receiv
 
     find = _finder(place.token_file)
     with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
-        async with Client(**given) as client:
+        async with Client(**given) as client, _looking(client, access, given):
             app = mcp_app(client, access, host=place.host, names=place.names, find_caller=find)
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))
