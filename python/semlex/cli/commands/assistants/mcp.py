@@ -15,7 +15,8 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, OUTPUT, SERVER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import INT, whole_number_between
-from semlex.cli.terminal import inform, messages, one_line, output
+from semlex.cli.output import print_note
+from semlex.cli.terminal import inform, one_line, output
 from semlex.errors import ConfigurationError, MissingExtraError, SemlexError
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ async def _look(client: Client, access: Access, given: dict[str, Any]) -> None:
     try:
         there = {listed.name for listed in await client.collections()}
     except SemlexError as error:
-        _warn(str(error))
+        print_note(one_line(str(error)))
         return
     for name in sorted((access.collections or frozenset()) - there):
         _warn(
@@ -184,11 +185,7 @@ def _look_for_folders(given: dict[str, Any]) -> None:
     for setting in sorted(MODELS):
         text = str(given.get(setting) or "")
         if leads_to(text) == "folder" and not Path(bare_name(text)).expanduser().is_dir():
-            _warn(f"{setting}: there is no folder {bare_name(text)[:200]!a}; name one that there is, or a model")
-
-
-def _warn(text: str) -> None:
-    messages.print(f"[yellow]warning:[/yellow] {escape(one_line(text))}")
+            print_note(f"{setting}: there is no folder {bare_name(text)[:200]!a}; name one that there is, or a model")
 
 
 async def _over_http(given: dict[str, Any], access: Access, place: Place, received: list[int]) -> None:
