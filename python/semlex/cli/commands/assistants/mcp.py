@@ -174,7 +174,7 @@ async def _look(client: Client, access: Access, given: dict[str, Any]) -> None:
         print_note(one_line(str(error)))
         return
     for name in sorted((access.collections or frozenset()) - there):
-        _warn(
+        print_note(
             f"there is no collection {name!a} yet; 'semlex index FOLDER -c {name}' makes it, 'semlex collections' lists"
         )
 
