@@ -161,9 +161,10 @@ async def test_other_models_are_unknown_and_the_known_one_is_named(database_url:
 
 
 HOSTILE_INPUTS: list[Any] = [
-    None, [], "", "\0", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
+    None, [], "", "\ud800", 1, True, [1, 2, 3], [[1, 2, 3]], [""], ["ok", None], {"text": "x"}, ["x"] * 2049,
     "x" * 200_000, [["x"]],
 ]  # fmt: skip
+JSON = {"Content-Type": "application/json"}
 
 
 async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url: str) -> None:
@@ -180,7 +181,7 @@ async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url:
                 ("/v1/rerank", {"query": value, "documents": ["key"]}),
             ]
             for path, body in bodies:
-                answer = await running.http.post(path, content=json.dumps(body))
+                answer = await running.http.post(path, content=json.dumps(body), headers=JSON)
                 assert answer.status_code == 422, (path, body if len(str(body)) < 100 else "long", answer.text)
                 assert answer.headers["content-type"] == "application/problem+json"
         for extra in ({"dimensions": 0}, {"encoding_format": "int8"}, {"input_type": "x"}, {"truncate": True}):
