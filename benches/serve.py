@@ -103,7 +103,7 @@ def _serve(url: str, concurrency: int, ready: Connection) -> None:
             await app.state.server.start()
             listening = bound_socket(options.host, 0)
             ready.send(f"http://127.0.0.1:{listening.getsockname()[1]}")
-            await Server(config_of(app, options), app, lambda _line: None).serve([listening])
+            await Server(config_of(app, options), app, options.stop_seconds, lambda _line: None).serve([listening])
 
     asyncio.run(run_it())
 
