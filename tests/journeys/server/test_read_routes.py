@@ -60,3 +60,11 @@ async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_pat
         about = (await served.http.get("/v1/collections/handbook")).json()
         assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
         assert (await served.http.get("/v1/collections/handbook/queries")).json()["logged"] == 1
+        assert about["server"]
+
+
+async def test_where_a_collection_is_stays_with_the_operator(used: Client) -> None:
+    async with in_process(used, rights="write") as served:
+        about = (await served.http.get("/v1/collections/handbook")).json()
+        assert about["documents"] == 1
+        assert not {"server", "data_folder"} & about.keys()

@@ -11,6 +11,8 @@ from semlex.server.asked import Ask, answered, does
 from semlex.types.documents import json_value
 
 router = APIRouter(tags=["collections"])
+# Where the collection is: host, user and folder are no business of those who only ask it.
+OF_THE_OPERATOR = ("server", "data_folder")
 NamePath = Annotated[str, Path(pattern=r"^[a-z_][a-z0-9_]{0,47}$")]
 
 
@@ -23,9 +25,11 @@ async def collections(asked: Ask) -> Response:
 
 @does(router, "GET", "/v1/collections/{name}", "status")
 async def status(asked: Ask, name: NamePath, *, exact: bool = False) -> Response:
-    """The figures of a collection."""
+    """The figures of a collection; its server and folder are shown to those with the right `admin`."""
     opened = await asked.collection(name)
-    return answered((await opened.status(exact=exact)).to_dict())
+    found = (await opened.status(exact=exact)).to_dict()
+    hidden = () if asked.caller.may("admin") else OF_THE_OPERATOR
+    return answered({key: value for key, value in found.items() if key not in hidden})
 
 
 @does(router, "GET", "/v1/collections/{name}/embeddings", "list embeddings")
