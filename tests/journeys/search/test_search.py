@@ -357,7 +357,7 @@ def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
         both = retriever.search("text", vector=vectors[3])
         assert both.mode == "hybrid"
         assert [one.id for one in both if one.vector_rank == 1] == ["3"]
-        with pytest.raises(ModelError, match="pass vector="):
+        with pytest.raises(ModelError, match="vector="):
             retriever.search("text", mode="vector")
         flagged = retriever.search("text", mode="hybrid")
         assert (flagged.mode, flagged.requested_mode) == ("keyword", "hybrid")
