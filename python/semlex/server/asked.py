@@ -9,11 +9,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
+import orjson
 from fastapi import Depends, Request
 from starlette.responses import Response
 
 from semlex.operations import OPERATIONS
 from semlex.server.problems import Problem
+from semlex.types.documents import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from semlex.retriever.collection import Collection
     from semlex.server.access.rights import Caller
     from semlex.server.state import Lease, ServerState
+    from semlex.types.results import SearchResults
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 OPERATION = "x-semlex-operation"
@@ -187,12 +190,22 @@ def does(
 
 def answered(value: Any, status: int = 200) -> Response:
     """An answer as JSON."""
-    return Response(as_json(value).encode(), status, media_type="application/json")
+    return Response(as_json(value), status, media_type="application/json")
 
 
-def as_json(value: Any) -> str:
+def answered_hits(found: SearchResults) -> Response:
+    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time."""
+    return answered(vars(found) | {"hits": list(found)})
+
+
+def as_json(value: Any) -> bytes:
     """A value as every route writes it."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    try:
+        return orjson.dumps(value, default=_plain)
+    except orjson.JSONEncodeError:
+        # Whole numbers of more than 64 bits, which metadata may hold.
+        written = json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return written.encode()
 
 
 def _plain(value: Any) -> Any:

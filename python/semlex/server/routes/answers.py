@@ -74,4 +74,4 @@ def _event(event: AnswerSentence | Answer) -> bytes:
 
 
 def _line(name: str, value: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {as_json(value)}\n\n".encode()
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), as_json(value))

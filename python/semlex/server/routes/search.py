@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from semlex.errors import ValidationError
-from semlex.server.asked import Ask, answered, does
+from semlex.server.asked import Ask, answered, answered_hits, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import (
     CandidatesBody,
@@ -30,7 +30,7 @@ async def search(asked: Ask, body: SearchBody) -> Response:
     collection = await asked.collection(body.collection)
     given = _given(body)
     asked.count_search()
-    return answered((await collection.search(given.pop("query"), **given)).to_dict())
+    return answered_hits(await collection.search(given.pop("query"), **given))
 
 
 @does(router, "POST", "/v1/candidates", "candidates")
@@ -59,7 +59,7 @@ async def search_page(asked: Ask, body: PageBody) -> Response:
         found = await collection.search_page(body.cursor, deadline=body.deadline)
     except ValidationError as error:
         raise Problem(404, f"there is no list at this cursor: {error}") from None
-    return answered(found.to_dict())
+    return answered_hits(found)
 
 
 @does(router, "POST", "/v1/search/many", "search many")
