@@ -88,11 +88,15 @@ def breaks_a_rule(change: Any, case: Any) -> bool:
     with the token. In an address every value is a text, and a list without elements is not there.
     """
     where, keywords = change.parameter_location.value, set(change.keywords)
-    if where == "query" and keywords <= {"additionalProperties", "required"}:
+    if where == "query":
         sent = {name for name, value in (case.query or {}).items() if value not in (None, [], {})}
         known = {parameter.name for parameter in case.operation.query}
         needed = {parameter.name for parameter in case.operation.query if parameter.is_required}
-        return not needed <= sent <= known
+        changed = change.schema_pointer.removeprefix("/properties/").partition("/")[0]
+        if not needed <= sent <= known:
+            return True
+        if keywords <= {"additionalProperties", "required"} or changed in known - sent:
+            return False
     return not ("format" in keywords or where == "header" or (where in ("query", "path") and "type" in keywords))
 
 
