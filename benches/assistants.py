@@ -12,12 +12,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from benches.bare_http import BareConnection
 from benches.servers import temporary_server, vacuum
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from benches.bare_http import Answer
     from benches.measuring import Bench
 
 DOCUMENTS, QUESTIONS, TOP = 1_000, 50, 10
@@ -38,11 +40,9 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
 
 
 async def _measure(bench: Bench, url: str, texts: list[str], questions: list[str], runs: int) -> None:
-    import httpx2
-
     from semlex import Client
 
-    async with Client(url, "none") as client, httpx2.AsyncClient() as http:
+    async with Client(url, "none") as client:
         collection = client.collection("faces")
         await collection.add_texts(texts)
         await asyncio.to_thread(vacuum, url)
@@ -53,7 +53,7 @@ async def _measure(bench: Bench, url: str, texts: list[str], questions: list[str
             assert address is not None
             try:
                 for name in ("2025-11-25", STATELESS):
-                    session = Session(http, address[0])
+                    session = Session(await BareConnection.open(address[0]))
                     if name != STATELESS:
                         await session.begin(name)
                     added, alone = await _added(
@@ -68,16 +68,15 @@ async def _measure(bench: Bench, url: str, texts: list[str], questions: list[str
 
 
 class Session:
-    """Calls of one tool, as frames: a client of one's own, without the time that a library of clients takes.
+    """Calls of one tool, as frames: without the time that a library of clients takes.
 
     Args:
-        http: Client with connections that stay open.
-        address: Of the server.
+        connection: To the server.
     """
 
-    def __init__(self, http: Any, address: str) -> None:
-        self._http, self._address, self._number = http, address, 0
-        self._headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    def __init__(self, connection: BareConnection) -> None:
+        self._connection, self._number = connection, 0
+        self._headers = {"Accept": "application/json, text/event-stream"}
         self._headers |= {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": "search"}
         self._meta: dict[str, Any] = {
             "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -101,16 +100,15 @@ class Session:
         if self._meta:
             params["_meta"] = self._meta
         frame = {"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params}
-        text = (await self._post(frame)).text
-        body = (
-            text if text.startswith("{") else next(line[5:] for line in text.splitlines() if line.startswith("data: {"))
-        )
+        answer = (await self._post(frame)).body
+        lines = [answer] if answer.startswith(b"{") else answer.splitlines()
+        body = next(line.removeprefix(b"data: ") for line in lines if line.startswith((b"{", b"data: {")))
         hits: list[Any] = json.loads(body)["result"]["structuredContent"]["hits"]
         return hits
 
-    async def _post(self, frame: dict[str, Any]) -> Any:
-        answer = await self._http.post(self._address, content=json.dumps(frame), headers=self._headers)
-        assert answer.status_code in (200, 202), answer.text
+    async def _post(self, frame: dict[str, Any]) -> Answer:
+        answer = await self._connection.post("/mcp", json.dumps(frame).encode(), self._headers)
+        assert answer.status in (200, 202), answer.body
         return answer
 
 

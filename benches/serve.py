@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import psutil
 
+from benches.bare_http import BareConnection
 from benches.measuring import paired
 from benches.servers import temporary_server, vacuum
 from benches.under_load import under_load
@@ -167,25 +168,20 @@ async def _library_cost(url: str, questions: list[str]) -> float:
 
 async def _server_cost(address: str, process: psutil.Process, questions: list[str]) -> float:
     """Asked by a client that costs little itself, as programs that make load are: it takes the same processor."""
-    host, _, port = address.removeprefix("http://").rpartition(":")
     bodies = [json.dumps({"query": question, "top_k": TOP}).encode() for question in questions]
-    head = f"POST /v1/search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: "
-    requests = [b"%b%d\r\n\r\n%b" % (head.encode(), len(body), body) for body in bodies]
     until = time.monotonic() + TURN_SECONDS
     before, done = _processor_seconds(process), 0
 
     async def ask(number: int) -> None:
         nonlocal done
-        reader, writer = await asyncio.open_connection(host, int(port))
+        connection = await BareConnection.open(address)
         while time.monotonic() < until:
-            number = (number + 1) % len(requests)
-            writer.write(requests[number])
-            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-            assert answer.startswith(b"http/1.1 200"), answer
-            hits = await reader.readexactly(int(answer.split(b"content-length: ")[1].split(b"\r")[0]))
-            assert b'"hits":[{' in hits
+            number = (number + 1) % len(bodies)
+            answer = await connection.post("/v1/search", bodies[number], {})
+            assert answer.status == 200
+            assert b'"hits":[{' in answer.body
             done += 1
-        writer.close()
+        connection.close()
 
     await asyncio.gather(*(ask(number) for number in range(AT_ONCE)))
     return (_processor_seconds(process) - before) / done

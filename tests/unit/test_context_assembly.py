@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from semlex.answering.context import Assembly, Counting
 from semlex.answering.options import ContextOptions
 from semlex.answering.prompt_text import context_text
+from semlex.chat import untrusted
 from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
 from semlex.models.token_counters import TokenEstimate, WordCounter
@@ -204,6 +205,11 @@ def test_nobody_sees_less_than_is_there(text, title):
     assert not set(UNSEEN) & set(made)
     assert visible(visible(text)) == visible(text)
     assert source.text == text
+
+
+@given(text=st.text() | st.text(st.characters(max_codepoint=127)) | st.text("a\r\n\t\x1c\x00\u00ad\u2028"))
+def test_whatever_has_nothing_to_be_taken_out_is_what_the_patterns_leave(text: str):
+    assert visible(text) == untrusted.UNSEEN.sub("", untrusted.LINE_ENDS.sub("\n", text))
 
 
 def test_lines_stay_lines_and_joined_characters_joined():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_NOTICES = 0.2
 # What may have to be taken out of a result, as JSON writes it: a look at the whole costs less than one at each text.
 HIDDEN = re.compile(rf"{UNSEEN.pattern}|[\x85\u2028\u2029]|\\[rfbu]")
+ESCAPES = ("\\r", "\\f", "\\b", "\\u")
 
 
 def told(value: BaseModel, text: str) -> CallToolResult:
@@ -33,8 +34,15 @@ def told(value: BaseModel, text: str) -> CallToolResult:
     structured = from_json(told)
     return CallToolResult(
         content=[TextContent(type="text", text=visible(text))],
-        structured_content=cleaned(structured) if HIDDEN.search(told) else structured,
+        structured_content=cleaned(structured) if _may_hide(told) else structured,
     )
+
+
+def _may_hide(told: str) -> bool:
+    """Whether JSON may hold what has to be taken out of its texts. Most is ASCII, where that is seen sooner."""
+    if told.isascii() and told.isprintable():
+        return any(escape in told for escape in ESCAPES)
+    return HIDDEN.search(told) is not None
 
 
 @asynccontextmanager

@@ -1,0 +1,27 @@
+"""Results of tools: whatever documents hold, nothing in them is what nobody sees."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic_core import from_json
+
+from semlex.server.mcp.presentation import NOTICE, cleaned
+from semlex.server.mcp.tools.calls import told
+from semlex.server.mcp.tools.results import ChunkText, Passage
+
+texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=30)
+
+
+@given(text=texts, metadata=st.dictionaries(texts, texts | st.lists(texts, max_size=2), max_size=3))
+@example(text="a\rb", metadata={})
+@example(text="a\x1bb", metadata={})
+@example(text="a\\rb", metadata={"\x0c": "\x08"})
+@example(text="é\u200bü", metadata={})
+def test_the_structure_is_cleaned(text: str, metadata: dict[str, object]) -> None:
+    """The slow twin cleans every result."""
+    passage = Passage(
+        chunk_id="1", uri="chunk://a/1", path=None, document="d", headings=[], text=text, cut=False, metadata=metadata
+    )
+    value = ChunkText(notice=NOTICE, collection="a", chunk=passage, start=0, next_start=None)
+    assert told(value, text).structured_content == cleaned(from_json(value.model_dump_json()))
