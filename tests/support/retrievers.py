@@ -1,0 +1,27 @@
+"""Retrievers of tests: small vectors or none, no reranking, unless a test says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.testing import HashEmbedder
+
+
+def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "embedding_model": HashEmbedder(model) if isinstance(model, int) else model,
+        "reranker_model": reranker,
+        "use_reranking": reranker is not None,
+        **options,
+    }
+
+
+def opened(url: str | None, model: Any = 8, reranker: Any = None, **options: Any) -> PostgreSQLRetriever:
+    """A retriever for ``async with``; a number as the model is the length of hashed vectors, "none" means no vectors."""
+    return PostgreSQLRetriever(url, **_options(model, reranker, options))
+
+
+def sync_opened(url: str | None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:
+    """The same for ``with``."""
+    return SyncRetriever(url, **_options(model, reranker, options))

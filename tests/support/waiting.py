@@ -1,0 +1,81 @@
+"""How tests wait: for a condition, on a lock that they hold, for a process that has stopped. Nothing else sleeps.
+
+A test that stops, kills or interrupts something first makes sure that it cannot come to its end meanwhile: it holds a
+lock (`held`) and waits until the other side asks for it (`until_waiting`), or lets it stop itself (`until_stopped`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import psycopg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from psycopg import Connection
+
+LIMIT = 120.0
+"""Seconds after which what should happen has failed: far more than a busy machine needs."""
+PAUSE = 0.01
+
+
+def until(condition: Callable[[], Any], what: str = "") -> Any:
+    """Waits until a condition is true, and returns what it returned."""
+    ends = time.monotonic() + LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < ends, f"not within {LIMIT:g} s: {what or inspect.getsource(condition).strip()}"
+        time.sleep(PAUSE)
+    return found
+
+
+async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
+    """As `until`, on an event loop; the condition may be a coroutine function."""
+    ends = time.monotonic() + LIMIT
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < ends, f"not within {LIMIT:g} s: {what or inspect.getsource(condition).strip()}"
+        await asyncio.sleep(PAUSE)
+
+
+async def turns(count: int = 10) -> None:
+    """Lets everything that is ready on the event loop go on, so many times."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Connection]:
+    """Locks a table while the block runs; whoever needs it waits."""
+    with psycopg.connect(url) as connection:
+        connection.execute(f"LOCK TABLE {table} IN {mode} MODE")
+        yield connection
+        connection.rollback()
+
+
+def waiting(connection: Connection) -> int:
+    """How many sessions of a connection's database wait for a lock."""
+    row = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def until_waiting(connection: Connection, count: int = 1) -> None:
+    """Waits until at least so many sessions of the database wait for a lock."""
+    until(lambda: waiting(connection) >= count, f"{count} sessions that wait for a lock")
+
+
+def until_stopped(pid: int) -> None:
+    """Waits until a process has stopped (SIGSTOP), which it does at a point that it knows itself."""
+    process = psutil.Process(pid)
+    until(lambda: process.status() == psutil.STATUS_STOPPED, f"process {pid} stopped")
