@@ -18,7 +18,7 @@ def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, An
 
 
 def opened(url: str | None, model: Any = 8, reranker: Any = None, **options: Any) -> PostgreSQLRetriever:
-    """A retriever for ``async with``; a number as the model is the length of hashed vectors, "none" means no vectors."""
+    """A retriever for ``async with``; a number is the length of hashed vectors, "none" means no vectors."""
     return PostgreSQLRetriever(url, **_options(model, reranker, options))
 
 
