@@ -80,9 +80,3 @@ def test_no_files_stand_in_a_circle() -> None:
         TopologicalSorter(imports()).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
-
-
-def test_rooms_are_small() -> None:
-    assert len([path for path in PACKAGE.iterdir() if path.is_file() and path.suffix != ".so"]) <= 13
-    folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
-    assert {folder.name: n for folder in folders if (n := len(list(folder.glob("[!_]*.py")))) > 14} == {}

@@ -1,0 +1,298 @@
+"""Tests wait in one place: nothing else sleeps, limits are long unless they must expire, no assertion reads a clock."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TESTS = Path(__file__).parents[1]
+# The places where tests wait, and the examples below.
+EXEMPT = {TESTS / "support" / "waiting.py", TESTS / "support" / "manual_clock.py", Path(__file__)}
+MIN_SECONDS = 30
+# On the line of a shorter limit: the test asserts that it expires.
+MARK = "# expires"
+# Files that still break a rule. A file that no longer does must leave this list.
+PENDING: set[str] = {
+    "journeys/cli/test_command_line.py",
+    "journeys/cli/test_help.py",
+    "journeys/cli/test_import_tables.py",
+    "journeys/cli/test_interrupting.py",
+    "journeys/cli/test_job_commands.py",
+    "journeys/cli/test_mistakes.py",
+    "journeys/evaluation/test_evaluation_commands.py",
+    "journeys/ingest/test_ended_runs.py",
+    "journeys/ingest/test_enrichment.py",
+    "journeys/ingest/test_indexing.py",
+    "journeys/ingest/test_overlapping_stages.py",
+    "journeys/ingest/test_runs_at_once.py",
+    "journeys/ingest/test_watching.py",
+    "journeys/jobs/test_job_ends.py",
+    "journeys/jobs/test_jobs.py",
+    "journeys/mcp/test_mcp_frames.py",
+    "journeys/retriever/test_checkup.py",
+    "journeys/retriever/test_knowledge_base.py",
+    "journeys/retriever/test_opening.py",
+    "journeys/retriever/test_sync.py",
+    "journeys/retriever/test_tenants.py",
+    "journeys/search/test_completed_fusion.py",
+    "journeys/search/test_model_calls.py",
+    "journeys/search/test_search_failures.py",
+    "journeys/server/page/test_page_files.py",
+    "journeys/server/page/test_page_judging.py",
+    "journeys/server/test_connections.py",
+    "journeys/server/test_http_routes.py",
+    "journeys/server/test_limits.py",
+    "journeys/server/test_reloading.py",
+    "journeys/server/test_serve_command.py",
+    "journeys/server/test_served_assistants.py",
+    "journeys/server/test_state.py",
+    "journeys/tables/test_finding_tables.py",
+    "journeys/tables/test_load_vectors.py",
+    "journeys/telemetry/test_planted_secrets.py",
+    "providers/conftest.py",
+    "providers/test_chat_model.py",
+    "providers/test_embedding_requests.py",
+    "providers/test_hostile_chat_servers.py",
+    "providers/test_model_server.py",
+    "providers/test_model_server_faults.py",
+    "providers/test_reranking_servers.py",
+    "resilience/test_cancelled_anywhere.py",
+    "resilience/test_deadline.py",
+    "resilience/test_field_index_builds.py",
+    "resilience/test_forks.py",
+    "resilience/test_free_loop.py",
+    "resilience/test_index_builds.py",
+    "resilience/test_index_kills.py",
+    "resilience/test_ingest_kills.py",
+    "resilience/test_keep_alive.py",
+    "resilience/test_reembed_load.py",
+    "resilience/test_standby.py",
+    "resilience/test_transaction_pooler.py",
+    "resilience/test_unusable_servers.py",
+    "resilience/test_workers.py",
+    "store/embedded/test_embedded_server.py",
+    "store/keyword/test_keyword_index_rebuilding.py",
+    "store/test_copy_out.py",
+    "store/test_index_building.py",
+    "store/test_job_fences.py",
+    "store/test_migrations.py",
+    "store/test_sessions.py",
+    "store/test_transactions.py",
+    "support/assistants.py",
+    "support/browser.py",
+    "support/clients/stopping_client.py",
+    "support/clients/worker_client.py",
+    "support/http_server.py",
+    "support/model_servers.py",
+    "support/screenshots.py",
+    "torch/test_model_loading.py",
+    "torch/test_shared_weights.py",
+    "unit/test_ahead.py",
+    "unit/test_loading_office.py",
+    "unit/test_turns.py",
+}
+
+SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0[,)])|\bfrom (?:time|asyncio) import .*\bsleep\b")
+LIMIT_NAME = re.compile(r"(?:\w*_)?(?:timeout|deadline|seconds)")
+# Calls that take a limit, and its place among the arguments.
+LIMIT_CALLS = {"timeout": 0, "wait_for": 1, "wait": 0, "join": 0, "result": 0, "settimeout": 0}
+# Calls that take seconds as data.
+DATA_CALLS = {"timedelta", "Checkup"}
+SERVER_LIMIT = re.compile(
+    r"\b(?:statement|lock|transaction)_timeout\s*(?:=|\bTO\b)\s*'?(\d+)\s*(ms|s|min)?\b", re.IGNORECASE
+)
+READS_CLOCK = re.compile(r"monotonic|perf_counter|process_time|\btime(?:_ns)?\(\)")
+UNITS = {"": 0.001, "ms": 0.001, "s": 1, "min": 60}
+
+
+def name_of(node: ast.expr) -> str:
+    return str(getattr(node, "attr", "") or getattr(node, "id", ""))
+
+
+def is_limit(name: object) -> bool:
+    return isinstance(name, str) and LIMIT_NAME.fullmatch(name) is not None
+
+
+def limits_given(node: ast.AST) -> Iterator[ast.expr | None]:
+    """The limits of a call (keywords, arguments), of a dictionary, or of a function's defaults."""
+    if isinstance(node, ast.Call) and name_of(node.func) not in DATA_CALLS:
+        yield from (keyword.value for keyword in node.keywords if is_limit(keyword.arg))
+        place = LIMIT_CALLS.get(name_of(node.func), len(node.args))
+        yield from node.args[place : place + 1]
+    elif isinstance(node, ast.Dict):
+        keys = (getattr(key, "value", None) for key in node.keys)
+        yield from (value for key, value in zip(keys, node.values, strict=True) if is_limit(key))
+    elif isinstance(node, ast.arguments):
+        placed = [*node.posonlyargs, *node.args]
+        defaults = [*[None] * (len(placed) - len(node.defaults)), *node.defaults, *node.kw_defaults]
+        named = zip([*placed, *node.kwonlyargs], defaults, strict=True)
+        yield from (default for parameter, default in named if is_limit(parameter.arg))
+
+
+def is_short(node: ast.expr | None) -> bool:
+    """Whether an expression is a number of seconds between none and the minimum; 0 does not wait."""
+    value = getattr(node, "value", None)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MIN_SECONDS
+
+
+def short_limits(tree: ast.Module, lines: list[str]) -> Iterator[int]:
+    short_names = {
+        name_of(target)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and is_short(node.value) and MARK not in lines[node.lineno - 1]
+        for target in node.targets
+    }
+    for node in ast.walk(tree):
+        for given in limits_given(node):
+            if given is not None and (is_short(given) or (isinstance(given, ast.Name) and given.id in short_names)):
+                yield given.lineno
+    for number, line in enumerate(lines, 1):
+        if any(0 < int(amount) * UNITS[unit.lower()] < MIN_SECONDS for amount, unit in SERVER_LIMIT.findall(line)):
+            yield number
+
+
+def is_clock(function: ast.expr) -> bool:
+    """Whether calling it returns the time: of the module ``time``, or of an event loop."""
+    name, owner = name_of(function).removesuffix("_ns"), getattr(function, "value", None)
+    of = "" if owner is None else name_of(getattr(owner, "func", owner))
+    if name == "time":
+        return of == "time" or of.endswith("loop")
+    return name in ("monotonic", "perf_counter", "process_time") and of in ("", "time")
+
+
+def reads_clock(node: ast.AST, times: set[str]) -> bool:
+    return any(
+        (isinstance(part, ast.Call) and is_clock(part.func)) or (isinstance(part, ast.Name) and part.id in times)
+        for part in ast.walk(node)
+    )
+
+
+def asserted_times(tree: ast.Module) -> Iterator[int]:
+    """Assertions that compare a time, or a variable of the same function that was computed from one."""
+    for scope in ast.walk(tree):
+        if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            times: set[str] = set()
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Assign) and reads_clock(node.value, times):
+                    times |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            for node in ast.walk(scope):
+                parts = ast.walk(node.test) if isinstance(node, ast.Assert) else ()
+                if any(isinstance(part, ast.Compare) and reads_clock(part, times) for part in parts):
+                    yield node.lineno
+
+
+def findings(source: str) -> list[str]:
+    """What breaks the rules in a file, with its line."""
+    tree, lines = ast.parse(source), source.splitlines()
+    sleeps = {number for number, line in enumerate(lines, 1) if SLEEP.search(line)}
+    short = {number for number in short_limits(tree, lines) if MARK not in lines[number - 1]}
+    times = {*asserted_times(tree)} if READS_CLOCK.search(source) else set()
+    found = {"sleep": sleeps, "short limit": short, "asserted time": times}
+    return [f"{number}: {rule}" for rule, numbers in found.items() for number in sorted(numbers)]
+
+
+@pytest.mark.slow
+def test_tests_wait_in_one_place() -> None:
+    found = {
+        path.relative_to(TESTS).as_posix(): findings(path.read_text(encoding="utf-8"))
+        for path in TESTS.rglob("*.py")
+        if path not in EXEMPT
+    }
+    assert {path: broken for path, broken in found.items() if broken and path not in PENDING} == {}
+    assert {path for path in PENDING if not found.get(path)} == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "time.sleep(0.1)",
+        "time.sleep(pause)",
+        "await asyncio.sleep(0.01)",
+        "from time import sleep",
+        "PROGRAM = 'import time; time.sleep(5)'",
+    ],
+)
+def test_sleeping_is_found(source: str) -> None:
+    assert findings(source) == ["1: sleep"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "search('q', deadline=0.5)",
+        "subprocess.run(['x'], timeout=10)",
+        "Worker(max_seconds=3)",
+        "process.communicate(timeout=5)",
+        "connect(url, connect_timeout=2)",
+        "OPTIONS = {'timeout': 0.2}",
+        "def model(url, seconds=0.4): ...",
+        "def model(url, *, seconds=0.4): ...",
+        "begun.wait(10)",
+        "thread.join(5)",
+        "call.result(5)",
+        "asyncio.wait_for(task, 20)",
+        "asyncio.timeout(29.9)",
+        "@pytest.mark.timeout(20)\ndef test(): ...",
+        "connection.execute(\"SET statement_timeout = '1s'\")",
+        "options = '-c lock_timeout=2000'",
+        "'SET LOCAL lock_timeout TO 500'",
+    ],
+)
+def test_short_limits_are_found_unless_they_are_marked(source: str) -> None:
+    assert findings(source) == ["1: short limit"]
+    first, *rest = source.split("\n")
+    assert findings("\n".join([f"{first}  {MARK}", *rest])) == []
+
+
+def test_short_limits_with_a_name_are_found() -> None:
+    assert findings("PATIENCE = 20\ncall.result(PATIENCE)") == ["2: short limit"]
+    assert findings(f"PATIENCE = 20\ncall.result(PATIENCE)  {MARK}") == []
+    assert findings(f"LEASE = 0.5  {MARK}\nJobs(lease_seconds=LEASE)") == []
+
+
+@pytest.mark.parametrize(
+    "asserted",
+    [
+        "assert time.monotonic() - begun < 5",
+        "took = time.perf_counter() - begun\n    assert took < 5",
+        "ends = time.time() + 5\n    assert loop.time() < ends",
+        "assert f(1), asyncio.get_running_loop().time() > 3 or time.monotonic()\n    assert not time.time() > 3",
+    ],
+)
+def test_assertions_on_a_clock_are_found(asserted: str) -> None:
+    assert findings(f"def test(begun, loop):\n    {asserted}") == [f"{asserted.count(chr(10)) + 2}: asserted time"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "await asyncio.sleep(0)",
+        "await asyncio.sleep(0, b'')",
+        "'a lion that may sleep(5)'",
+        "search('q', deadline=60)",
+        "search('q', deadline=-1)",
+        "search('q', deadline=True)",
+        "search('q', deadline=deadline)",
+        "timedelta(seconds=1)",
+        "', '.join(names)",
+        "begun.wait()",
+        "wait_for(5)",
+        "list(limit=5)",
+        "PATIENCE = 60\ncall.result(PATIENCE)",
+        "connection.execute('SET statement_timeout = 60000')",
+        "connection.execute(\"SET lock_timeout = '2min'\")",
+        "connection.execute('SET statement_timeout = 0')",
+        "def test():\n    begun = time.monotonic()\n    print(begun)",
+        "def test(clock):\n    assert clock.monotonic() == 5",
+        "def test():\n    assert told.time == 3",
+    ],
+)
+def test_what_waits_for_nothing_is_allowed(source: str) -> None:
+    assert findings(source) == []
