@@ -1,8 +1,8 @@
-"""Terms of documentation in English on one core: in Rust, in Postgres, and in bm25s with PyStemmer.
+"""Terms of texts.
 
-Amounts are bytes of UTF-8. Analysing is what a load does with a text: its terms, numbered and counted. Building a
-segment also writes posting lists; terms alone are the analysis of every token anew, as a query does it. An analyzer
-keeps what builders learn of its words: "known" are the same texts again.
+English documentation on one core: Rust against `to_tsvector` of Postgres and bm25s with PyStemmer. "Building" also
+writes posting lists. "Known words" are the same texts again, "terms alone" what a query does. bm25s runs after the
+others, not in turn.
 """
 
 from __future__ import annotations

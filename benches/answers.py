@@ -1,6 +1,7 @@
-"""How often an answer without a language model holds what answers a question: sixty questions on three manuals.
+"""Answers.
 
-Beside it: the first hit's first three sentences, and as many characters of the first hit as the answer has.
+The questions of [Structure](#structure), answered without a language model. A question counts if the quoted sentences
+hold one of its answers and come from one of its places.
 """
 
 from __future__ import annotations

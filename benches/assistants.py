@@ -1,4 +1,8 @@
-"""What a search costs more as a tool of an assistant, over streamable HTTP, than as a call of the library: paired."""
+"""Assistants.
+
+What a search takes longer as an MCP tool over streamable HTTP than as a call of the library: the median over pairs.
+Keyword search of 1,000 documents, ten results.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether confidences say how probable it is that a hit is relevant, on judged sets; and what other curves would say.
+"""Confidence.
 
-`--data FOLDER` names a folder of sets in BEIR's layout, each with a META.json that says its language (ISO 639-1). Those
-in English with enough queries are measured, with static embeddings. Figures are of queries that a curve was not learned
-from (five folds).
+Curves of `semlex eval calibrate` on the English collections of `--data FOLDER`, static embeddings, first ten results.
+Each fifth of the queries is judged by the curve of the other four. The baseline of the Brier score is one confidence
+for all results; that of the area under ROC is the cosine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(bench: Bench, *, quick: bool, state: Path, data: Path | None = None) -> 
     """Takes the figures."""
     sets = {} if data is None else english_sets(data, QUICK_QUERIES if quick else None)
     if not sets:
-        bench.unmeasured("calibration error", "of 1", ERROR_BAR, "no judged set: name a folder of them with --data")
+        bench.unmeasured("calibration error", "", ERROR_BAR, "no judged set: name a folder of them with --data")
         return
     shutil.rmtree(state / "calibration", ignore_errors=True)
     with EmbeddedServer(state / "calibration") as server:
@@ -110,13 +110,13 @@ def report(bench: Bench, name: str, curve: ConfidenceCurve) -> None:
     assert figures.auc is not None
     assert figures.auc_cosine is not None
     bench.at_least(f"{name}: relevant hits", curve.relevant / curve.pairs, unit="of hits", bar=None)
-    bench.at_most(f"{name}: calibration error", figures.ece, unit="of 1", bar=ERROR_BAR)
-    bench.at_most(f"{name}: Brier score", figures.brier, unit="of 1", bar=None)
+    bench.at_most(f"{name}: calibration error", figures.ece, unit="", bar=ERROR_BAR)
+    bench.at_most(f"{name}: Brier score", figures.brier, unit="", bar=None)
     bench.at_most(f"{name}: Brier score by that of the share", figures.brier / figures.brier_base, unit="x", bar=1)
-    bench.at_least(f"{name}: area under ROC", figures.auc, unit="of 1", bar=None)
+    bench.at_least(f"{name}: area under ROC", figures.auc, unit="", bar=None)
     # Equal but for rounding: the curve rises, so it keeps the cosine's order.
     gain = figures.auc - figures.auc_cosine
-    bench.at_least(f"{name}: area under ROC above the cosine's", round(gain, 9), unit="of 1", bar=0)
+    bench.at_least(f"{name}: area under ROC above the cosine's", round(gain, 9), unit="", bar=0)
 
 
 async def cosines_of(retriever: PostgreSQLRetriever, text: str) -> NDArray[np.float64]:
@@ -145,9 +145,9 @@ def show_other(bench: Bench, name: str, hits: Hits, made: Callable[[Hits], Curve
         out = np.isin(hits.queries, part)
         confidences[out] = made(hits[~out])(hits[out].cosines, hits[out].best)
         areas.append(area(confidences[out], hits[out].relevant))
-    bench.at_most(f"{name}, calibration error", calibration_error(confidences, hits.relevant), unit="of 1", bar=None)
-    bench.at_most(f"{name}, Brier score", brier(confidences, hits.relevant), unit="of 1", bar=None)
-    bench.at_least(f"{name}, area under ROC", math.fsum(areas) / len(areas), unit="of 1", bar=None)
+    bench.at_most(f"{name}, calibration error", calibration_error(confidences, hits.relevant), unit="", bar=None)
+    bench.at_most(f"{name}, Brier score", brier(confidences, hits.relevant), unit="", bar=None)
+    bench.at_least(f"{name}, area under ROC", math.fsum(areas) / len(areas), unit="", bar=None)
 
 
 def logistic(hits: Hits) -> Curve:

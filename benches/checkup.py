@@ -1,7 +1,7 @@
-"""Whether a checkup says what judged questions say: sixty questions on three manuals beside the manuals' own headings.
+"""Checkups.
 
-Both are shares that are found in the first three hits. The checkup knows nothing of the questions, and nothing of it
-was chosen by them.
+The share of its own headings that `semlex checkup` finds in the first three results, beside the share of the questions
+of [Structure](#structure). Both use static embeddings. The checkup was not tuned on the questions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Texts into chunks on one core: ours, langchain-text-splitters, and semantic-text-splitter (Rust).
+"""Cutting texts.
 
-All take the same texts, bound, overlap and tokenizer file, and wait for nothing. The bars are for wall time. On a busy
-machine processor time says more, so its ratio stands beside. What comes out is told, too: how many chunks, how long
-they are, and how many are above the bound. The others count by the tokenizers library; with it, and by words, ours is
-timed as well.
+Manuals are cut into chunks of at most 500 tokens with an overlap of 50, on one core: semlex against
+langchain-text-splitters and semantic-text-splitter (Rust), all with one tokenizer file. Only semlex reads
+reStructuredText; the others take it as plain text. "Processor" is the ratio of processor times, which says more on a
+busy machine. "By the library" is semlex with the tokenizers library, as the others use it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
-"""Binary COPY: the encoder against psycopg's, and the ways of loading against each other.
+"""Copying rows.
 
-Rows are (id, text, metadata, 1024-dimensional vector); tables without a vector index and without a keyword engine.
+Rows have an id, a text, metadata and a vector of 1,024 dimensions. The tables have no vector index and no keyword
+index.
+
+- "encode": the encoder of binary COPY against psycopg's `write_row`, without a server
+- "encoding while sending": against sending bytes that were encoded before
+- "new collection": `add_documents` against COPY of the same bytes
+- "staged merge": `add_documents` into a collection that is not empty, against an empty one
 """
 
 from __future__ import annotations

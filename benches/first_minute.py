@@ -1,7 +1,8 @@
-"""From an empty environment to the first hit, step by step; and what every start of a process costs.
+"""The first minute.
 
-Needs a wheel in dist/ (`./x build` makes it). Packages come from wherever pip takes them: how far away that is, is a
-part of the figure. `semlex try` is what a newcomer types; the steps inside it are taken by a program of their own.
+From an empty environment to the first result of `semlex try docs "which exit codes are there?"`, the steps inside
+that, and the medians of fresh processes. The server's processor time is not counted. The bench needs a wheel (`./x
+build`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Kinds of vector index: bytes and build time, recall, and a search's time; and from where on an index is worth it.
+"""Vector indexes.
 
-The vectors are those of `benches.search`, with texts of a word, so that the vector leg is all that takes time. Recall
-is against an exact search. The server's data folder is kept for the next run.
+Each kind of index on the vectors of [Hybrid search](#hybrid-search), built once; recall is against an exact search.
+[Vector indexes](indexes.md) says when to choose which.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How figures are taken and told: paired runs, medians, one JSON object at the end."""
+"""How figures are taken: paired runs, medians, and a comparison of each figure with its bar."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
@@ -11,77 +12,142 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from semlex import _core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A figure within a tenth of its bar counts as met: that is the noise of a shared machine.
-TOLERANCE = 0.1
+# A miss by less than a tenth of the bar may be the noise of a shared machine. It is still a miss.
+NOISE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One comparison. `ratio` is ours over the baseline for speeds; `bar` is the least ratio that counts as met."""
+    """One measured value, or a comparison. A value that was not measured, or is no finite number, is None.
 
-    ours: float
-    baseline: float
-    ratio: float
+    Attributes:
+        ours: semlex's value.
+        baseline: The value of what it is compared with.
+        ratio: For speeds, how many times as fast as the baseline. The bar is for the ratio if there is one.
+        unit: Of `ours` and `baseline`.
+        bar: The target.
+        better: Whether a value must be at least the bar ("higher") or at most the bar ("lower").
+        met: Whether the bar is met; None without a bar or a value.
+    """
+
+    ours: float | None
+    baseline: float | None
+    ratio: float | None
     unit: str
     bar: float | None
+    better: Literal["higher", "lower"]
     met: bool | None
+
+    @classmethod
+    def judged(
+        cls,
+        ours: float | None = None,
+        baseline: float | None = None,
+        ratio: float | None = None,
+        *,
+        unit: str,
+        bar: float | None,
+        better: Literal["higher", "lower"],
+    ) -> Figure:
+        """A figure, compared with its bar."""
+        ours, baseline, ratio = (
+            None if one is None or not math.isfinite(one) else float(one) for one in (ours, baseline, ratio)
+        )
+        value, met = ours if ratio is None else ratio, None
+        if value is not None and bar is not None:
+            met = value >= bar if better == "higher" else value <= bar
+        return cls(ours, baseline, ratio, unit, bar, better, met)
+
+    @property
+    def value(self) -> float | None:
+        """What is compared with the bar."""
+        return self.ours if self.ratio is None else self.ratio
+
+    @property
+    def limit(self) -> str:
+        """The bar in words; empty without a bar or a value."""
+        return (
+            "" if self.bar is None or self.value is None else f"{'≥' if self.better == 'higher' else '≤'} {self.bar:g}"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bar is met, in words; empty without a bar or a value."""
+        if self.met is None or self.bar is None or self.value is None:
+            return ""
+        if self.met:
+            return "met"
+        return "not met (within 10 %)" if abs(self.value - self.bar) <= NOISE * abs(self.bar) else "not met"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Results that are not one value each; a cell is text, as it is shown."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
 
 
 @dataclass(slots=True)
 class Bench:
-    """The figures of one benchmark."""
+    """What one benchmark measures."""
 
     name: str
     million: bool = False  # whether the figures of a million chunks are wanted, where there are any
     figures: dict[str, Figure] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
 
     def speed(
         self, name: str, ours: list[float], baseline: list[float], *, amount: float, unit: str, bar: float | None
     ) -> None:
         """Adds a figure from paired wall times (seconds for `amount` units): the median of the pairs' ratios."""
         ratio = statistics.median(slow / fast for fast, slow in zip(ours, baseline, strict=True))
-        met = None if bar is None else ratio >= bar * (1 - TOLERANCE)
-        figure = Figure(amount / statistics.median(ours), amount / statistics.median(baseline), ratio, unit, bar, met)
-        self.figures[name] = figure
-        shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
-        speeds = f"{figure.ours:14,.0f} against {figure.baseline:14,.0f} {unit}"
-        print(f"  {name:34} {speeds} x {ratio:6.2f}{shown}", flush=True)
+        speeds = amount / statistics.median(ours), amount / statistics.median(baseline)
+        self._add(name, Figure.judged(*speeds, ratio, unit=unit, bar=bar, better="higher"))
 
     def at_most(self, name: str, value: float, *, unit: str, bar: float | None) -> None:
         """Adds a figure that is better when it is smaller; `bar` is the most that counts as met."""
-        met = None if bar is None else value <= bar * (1 + TOLERANCE)
-        self.figures[name] = Figure(value, float("nan"), float("nan"), unit, bar, met)
-        shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
-        print(f"  {name:34} {value:14,.2f} {unit}{shown}", flush=True)
+        self._add(name, Figure.judged(value, unit=unit, bar=bar, better="lower"))
 
     def at_least(self, name: str, value: float, *, unit: str, bar: float | None) -> None:
-        """Adds a figure that is better when it is greater and the same in every run, so without tolerance."""
-        met = None if bar is None else value >= bar
-        self.figures[name] = Figure(value, float("nan"), float("nan"), unit, bar, met)
-        shown = "" if bar is None else f"   bar {bar:g}: {'met' if met else 'NOT met'}"
-        print(f"  {name:40} {value:14.4f} {unit}{shown}", flush=True)
+        """Adds a figure that is better when it is greater; `bar` is the least that counts as met."""
+        self._add(name, Figure.judged(value, unit=unit, bar=bar, better="higher"))
 
     def unmeasured(self, name: str, unit: str, bar: float | None, reason: str) -> None:
-        """States a figure that this run cannot take."""
-        self.figures[name] = Figure(float("nan"), float("nan"), float("nan"), unit, bar, None)
-        print(f"  {name:34} not measured: {reason}", flush=True)
+        """Adds a figure that this run cannot take."""
+        # Without a value nothing is compared, so which way is better does not matter.
+        self.figures[name] = Figure.judged(unit=unit, bar=bar, better="higher")
+        print(f"  {name:40} not measured: {reason}", flush=True)
+
+    def _add(self, name: str, figure: Figure) -> None:
+        self.figures[name] = figure
+        values = [figure.ours] if figure.ratio is None else [figure.ours, figure.baseline]
+        shown = f"{' against '.join(map(number, values))} {figure.unit}"
+        ratio = "" if figure.ratio is None else f"   x {number(figure.ratio)}"
+        bar = f"   bar {figure.limit}: {figure.verdict}" if figure.verdict else ""
+        print(f"  {name:40} {shown}{ratio}{bar}", flush=True)
 
     def finish(self, *, as_json: bool) -> bool:
         """Prints the JSON object when asked; True when no bar was missed."""
         if as_json:
-            figures = {
-                name: {key: None if value != value else value for key, value in asdict(figure).items()}  # noqa: PLR0124
-                for name, figure in self.figures.items()
-            }
+            figures = {name: asdict(figure) for name, figure in self.figures.items()}
             print(json.dumps({"bench": self.name, "figures": figures, "machine": machine(), "versions": versions()}))
         return all(figure.met is not False for figure in self.figures.values())
+
+
+def number(value: float | None) -> str:
+    """A value as people read it: four digits, or all before the point."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def paired(ours: Callable[[], object], baseline: Callable[[], object], runs: int) -> tuple[list[float], list[float]]:

@@ -1,9 +1,9 @@
-"""A table of langchain-postgres into a collection, beside COPY of its rows into another table through this process.
+"""Moving in from langchain-postgres.
 
-Rows are (id, text, metadata as JSON, 256-dimensional vector); new collections without a vector index. There are two
-baselines. One writes the rows into a table of the same columns with its primary key: COPY out, every message given on
-to a COPY in. The other reads them by COPY, and writes what an import stores, encoded before, into the tables of a
-collection: what Postgres itself needs for the same result.
+A table of langchain-postgres with vectors of 256 dimensions is imported, without a vector index. The baselines:
+
+- "COPY out and in": the same process copies the rows into another table with the same columns
+- "the collection's own tables": rows are read by COPY, and a collection's rows, encoded before, are written
 """
 
 from __future__ import annotations

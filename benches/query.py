@@ -1,4 +1,7 @@
-"""Embedding one query: the instruction's keys and values are kept, against the model card's recipe."""
+"""Embedding a query.
+
+semlex keeps the keys and values of the instruction; the code of the model card computes them for every query.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reciprocal rank fusion of two rankings of 100 ids, called from Python: Rust over arrays against plain Python."""
+"""Rank fusion.
+
+Two rankings of 100 ids are fused by reciprocal rank, called from Python. Rust over arrays is compared with plain
+Python.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The HTTP server beside the library: what a search takes longer, what it costs the processor, and twice its capacity.
+"""HTTP server.
 
-Server and client are processes of their own on one machine. `SEMLEX_BENCH_SECONDS` is how long twice the capacity is
-asked for; ten minutes tell whether memory grows.
+A collection over HTTP beside calls of the library, on one machine. "Added" is what a search takes longer, "processor"
+the server's processor time for a request. Then twice as many clients as the server takes ask at once, for
+`SEMLEX_BENCH_SECONDS`.
 """
 
 from __future__ import annotations

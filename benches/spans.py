@@ -1,4 +1,7 @@
-"""What spans cost: one that is not recorded, and a search with and without a program that records them."""
+"""Spans.
+
+What OpenTelemetry spans cost: one that nobody records, and a search with and without a program that records them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Hybrid searches at the same time, in one process and in four, beside those of langchain-postgres.
+"""Searches at the same time.
 
-The server and its rows are those of the bench ``search``. Searches and server share the machine's cores.
+1, 8 and 32 hybrid searches at once over the rows of [Hybrid search](#hybrid-search), against langchain-postgres with
+an HNSW and a GIN index. That requires all words of a question, so it reads few rows. Searches and server share the
+cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Token ids and counts of chunks of Django's manual on one core: Rust, the tokenizers library, transformers."""
+"""Tokens.
+
+Ids and counts of tokens of chunks of Django's manual, on one core, with a vocabulary of 150,000: the tokenizer in Rust
+against the tokenizers library and transformers. All make the same ids.
+"""
 
 from __future__ import annotations
 

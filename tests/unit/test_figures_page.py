@@ -1,0 +1,260 @@
+"""docs/figures.md is what the kept runs of the benches make of it, and only whole, full runs are kept."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from benches import BENCHES, __main__, figures, kept_runs
+from benches.kept_runs import Recording, Run
+from benches.measuring import Bench, Figure
+
+RUNS = [run for bench in BENCHES for run in kept_runs.read(bench)]
+DOCS = figures.PAGE.parent
+NAN = float("nan")
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of results of its own, and a page of its own."""
+    monkeypatch.setattr(kept_runs, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(figures, "PAGE", tmp_path / "figures.md")
+    monkeypatch.setattr(__main__, "STATE", tmp_path / "state")
+    monkeypatch.setattr(__main__, "refuse_debug_build", lambda: None)
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def bench(results: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs `./x bench rrf` with other work."""
+    for name in ("SEMLEX_BENCH_LAYERS", "SEMLEX_BENCH_SECONDS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(work: Callable[[Bench], None], *options: str) -> int:
+        module = ModuleType("benches.rrf")
+
+        def of_module(bench: Bench, *, quick: bool, state: Path) -> None:
+            work(bench)
+
+        module.run = of_module  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "benches.rrf", module)
+        return __main__.main(["rrf", *options])
+
+    return run
+
+
+def value(number: float) -> Callable[[Bench], None]:
+    return lambda bench: bench.at_least("x", number, unit="", bar=None)
+
+
+def kept() -> dict[str, float | None]:
+    return {run.variant: run.figures["x"].ours for run in kept_runs.read("rrf")}
+
+
+# --- what is committed ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_the_generator_makes() -> None:
+    assert figures.PAGE.read_text(encoding="utf-8") == figures.page()
+
+
+def test_every_file_belongs_to_a_bench() -> None:
+    assert {path.name for path in kept_runs.RESULTS.iterdir()} <= {f"{bench}.json" for bench in BENCHES}
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.bench} {run.variant}")
+def test_a_kept_run_is_complete(run: Run) -> None:
+    assert datetime.fromisoformat(run.date).tzinfo is not None
+    assert re.fullmatch("[0-9a-f]{7,}", run.commit)
+    assert set(run.machine) == {"system", "processor", "cores"}
+    assert all(run.machine.values())
+    assert run.versions
+    assert run.figures or run.tables
+    if run.taken == "by hand":
+        assert isinstance(run.load, str)
+        assert run.load
+    else:
+        assert isinstance(run.load, dict)
+        assert set(run.load) == {"before", "after"}
+        assert run.clean is not None
+        assert run.command
+    for table in run.tables:
+        assert {len(cells) for cells in table.rows} == {len(table.columns)}
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.bench} {run.variant}")
+def test_no_verdict_is_softer_than_its_figure(run: Run) -> None:
+    for figure in run.figures.values():
+        given = (figure.ours, figure.baseline, figure.ratio)
+        assert figure == Figure.judged(*given, unit=figure.unit, bar=figure.bar, better=figure.better)
+
+
+def test_runs_of_a_bench_differ_in_their_variants() -> None:
+    variants = [(run.bench, run.variant) for run in RUNS]
+    assert len(variants) == len(set(variants))
+
+
+def test_links_to_sections_lead_somewhere() -> None:
+    titles = re.findall(r"^## (.+)$", figures.page(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).replace(" ", "-").lower() for title in titles}
+    pages = [path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")]
+    linked = {anchor for page in pages for anchor in re.findall(r"figures\.md#([\w-]+)", page)}
+    linked |= set(re.findall(r"\]\(#([\w-]+)\)", figures.page()))
+    assert linked - anchors == set()
+    assert linked
+
+
+# --- what a run leaves ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_kept_and_shown(results: Path, bench: Callable[..., int]) -> None:
+    assert bench(lambda bench: bench.at_most("time", 1.5, unit="ms", bar=1)) == 1
+    (run,) = kept_runs.read("rrf")
+    assert (run.variant, run.command, run.taken) == ("full", "./x bench rrf", "by the bench")
+    assert "| time | 1.5 ms | ≤ 1 ms | not met |" in figures.PAGE.read_text(encoding="utf-8")
+    assert [path.name for path in results.iterdir()] == ["rrf.json"]
+
+
+def test_a_newer_run_replaces_that_of_its_variant_only(
+    bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench(value(1))
+    bench(value(2), "--quick", "--keep")
+    monkeypatch.setenv("SEMLEX_BENCH_LAYERS", "1")
+    bench(value(3))
+    monkeypatch.delenv("SEMLEX_BENCH_LAYERS")
+    bench(value(4))
+    assert kept() == {"full": 4, "quick": 2, "SEMLEX_BENCH_LAYERS=1": 3}
+
+
+def test_a_quick_run_never_replaces_a_full_one(bench: Callable[..., int]) -> None:
+    bench(value(1))
+    bench(value(2), "--quick")
+    assert kept() == {"full": 1}
+    bench(value(3), "--no-keep")
+    assert kept() == {"full": 1}
+
+
+def test_a_run_that_fails_keeps_nothing(results: Path, bench: Callable[..., int]) -> None:
+    bench(value(1))
+    before = (results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()
+
+    def fails(bench: Bench) -> None:
+        bench.at_least("x", 2, unit="", bar=None)
+        raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        bench(fails)
+    assert ((results / "rrf.json").read_bytes(), figures.PAGE.read_bytes()) == before
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(
+    results: Path, bench: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench(value(1))
+
+    def full(self: Path, text: str, encoding: str) -> None:
+        self.write_bytes(text.encode(encoding)[:20])
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="no space"):
+            bench(value(2))
+    assert kept() == {"full": 1}
+    assert [path.name for path in results.iterdir()] == ["rrf.json"]
+
+
+def test_a_run_that_measured_less_replaces_nothing(
+    bench: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unmeasured(bench: Bench) -> None:
+        bench.at_least("y", 1, unit="", bar=None)
+        bench.unmeasured("x", "", None, "its environment is missing")
+
+    bench(unmeasured)  # nothing was measured before
+    bench(value(1))
+    bench(unmeasured)
+    assert kept() == {"full": 1}
+    assert "could not measure what the kept run did: x" in capsys.readouterr().err
+    bench(lambda bench: bench.unmeasured("another", "", None, "its environment is missing"))
+    assert kept() == {"full": 1}
+    assert "it measured nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
+def test_values_that_are_no_numbers_become_null_and_come_back(
+    results: Path, bench: Callable[..., int], number: float
+) -> None:
+    def work(bench: Bench) -> None:
+        bench.at_least("x", 1, unit="", bar=None)
+        bench.at_most("y", number, unit="", bar=1)
+
+    assert bench(work) == 0
+    ((stored),) = json.loads((results / "rrf.json").read_text(encoding="utf-8"))
+    assert stored["figures"]["y"] == {
+        "ours": None, "baseline": None, "ratio": None, "unit": "", "bar": 1, "better": "lower", "met": None,
+    }  # fmt: skip
+    (run,) = kept_runs.read("rrf")
+    assert run.figures["y"] == Figure(None, None, None, "", 1, "lower", None)
+    assert "| y | not measured |" in figures.page()
+
+
+def test_the_commit_counts_as_clean_when_only_results_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(kept_runs, "_git", lambda *arguments: asked.append(arguments) or "")
+    assert Recording("full", "./x bench rrf").run(Bench("rrf")).clean
+    assert {":!benches/results", ":!docs/figures.md"} < set(asked[-1])
+
+
+# --- verdicts and tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "better", "bar", "verdict"),
+    [
+        ((100,), "lower", 100, "met"),
+        ((101,), "lower", 100, "not met (within 10 %)"),
+        ((111,), "lower", 100, "not met"),
+        ((10, 1, 2), "higher", 2, "met"),
+        ((10, 1, 1.9), "higher", 2, "not met (within 10 %)"),
+        ((10, 1, 1.7), "higher", 2, "not met"),
+        ((-0.001,), "higher", 0, "not met"),
+        ((NAN,), "higher", 1, ""),
+        ((1,), "higher", None, ""),
+    ],
+)
+def test_a_bar_is_met_or_not(given: tuple[float, ...], better: str, bar: float | None, verdict: str) -> None:
+    figure = Figure.judged(*given, unit="", bar=bar, better=better)  # type: ignore[arg-type]
+    assert figure.verdict == verdict
+    assert figure.met is (None if not verdict else verdict == "met")
+
+
+def test_a_missed_bar_by_a_little_is_a_missed_bar(bench: Callable[..., int]) -> None:
+    assert bench(lambda bench: bench.at_most("x", 101, unit="ms", bar=100), "--no-keep") == 1
+    assert bench(lambda bench: bench.at_most("x", 100, unit="ms", bar=100), "--no-keep") == 0
+
+
+@pytest.mark.parametrize(
+    ("newest", "shown"), [("full", {"full": ["a"], "million": ["1M"]}), ("million", {"million": ["1M", "a"]})]
+)
+def test_each_figure_of_a_million_is_shown_once(results: Path, newest: str, shown: dict[str, list[str]]) -> None:
+    for variant, names in (("full", ["a"]), ("million", ["a", "1M"])):
+        bench = Bench("rrf")
+        bench.unmeasured("1M", "", 1, "not asked for")
+        for name in names:
+            bench.at_least(name, 1, unit="", bar=1)
+        run = Recording(variant, f"./x bench rrf # {variant}").run(bench)
+        kept_runs.keep(replace(run, date="2026-11-24T12:00Z" if variant == newest else "2026-11-24T11:00Z"))
+    text = figures.page().partition("## Rank fusion")[2].partition("## ")[0]
+    found = {}
+    for table, variant in re.findall(r"((?:^\|.*\n)+)\n`./x bench rrf # (\w+)`", text, re.MULTILINE):
+        found[variant] = re.findall(r"^\| (a|1M) \|", table, re.MULTILINE)
+    assert found == shown
+    assert text.count("./x bench rrf") == len(shown)
