@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -23,6 +22,7 @@ from semlex.models.local.load import load_weights
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 from tests.support.folders import ROOT
+from tests.support.waiting import LIMIT, until
 from tests.support.watched_model import ROWS, Watched, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
@@ -95,12 +95,11 @@ def test_a_search_takes_its_turn_between_the_batches_of_a_load(folder):
         order.append(lengths)
         if len(order) == 1:
             search.start()
-            while not model._running.shared.lock._waiting:
-                time.sleep(0.001)
+            until(lambda: model._running.shared.lock._waiting)
 
     Watched.look = look
     model.last_hidden(token_rows([9] * 8))
-    search.join(30)
+    search.join(LIMIT)
     assert order == [[9], [4], *[[9]] * 7]
     assert np.array_equal(found[0], expected)
     model.close()
@@ -115,7 +114,8 @@ def test_a_call_that_runs_while_the_model_is_closed_comes_to_its_end(folder):
     def look(lengths):
         if not closer.ident:
             closer.start()
-            closer.join(30)
+            closer.join(LIMIT)
+            assert not closer.is_alive()  # it waits for no call
 
     Watched.look = look
     assert np.array_equal(model.last_hidden(ROWS), expected)
@@ -139,18 +139,16 @@ def test_threads_that_load_at_once_load_once(folder, monkeypatch):
     def load(*arguments):
         loads.append(arguments)
         inside.set()
-        waiting.wait(5)  # the other thread is at the door by then
+        until(lambda: any(model.lock._waiting for model in [*shared_weights._shared.values()]))
         return load_weights(*arguments)
 
     monkeypatch.setattr(shared_weights, "load_weights", load)
-    waiting = threading.Event()
     models = [opened(folder), opened(folder)]
     states = {}
 
     def work(number):
         if number:
-            inside.wait(60)
-            waiting.set()
+            assert inside.wait(LIMIT)
         states[number] = models[number].last_hidden(ROWS)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]

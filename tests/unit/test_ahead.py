@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.pipeline import ahead
+from tests.support.waiting import eventually, turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -47,8 +48,7 @@ def test_the_same_items_however_many_stages(items: list[int], stages: int) -> No
         async with aclosing(stream):
             async for item in stream:
                 taken.append(item)
-                for _ in range(20):
-                    await asyncio.sleep(0)
+                await turns(20)
                 # One is with the caller; every stage holds one more.
                 assert len(source.made) <= len(taken) + stages
         assert source.is_closed
@@ -61,7 +61,8 @@ async def test_the_next_one_is_made_meanwhile() -> None:
     source = Source([1, 2, 3])
     stream = ahead(source())
     assert await anext(stream) == 1
-    await asyncio.sleep(0.01)
+    await eventually(lambda: source.made == [1, 2])
+    await turns()  # and no further one
     assert source.made == [1, 2]
     await stream.aclose()
     assert source.is_closed
@@ -89,11 +90,11 @@ async def test_a_caller_that_is_cancelled_leaves_nobody_at_work() -> None:
     async def work() -> None:
         async with aclosing(ahead(ahead(source()))) as stream:
             async for _ in stream:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
     before = asyncio.all_tasks()
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.01)
+    await eventually(lambda: source.made == [1, 2, 3])  # one with the caller, one in each stage
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

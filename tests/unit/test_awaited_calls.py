@@ -62,7 +62,7 @@ async def test_results_and_errors_arrive(runner: LoopRunner, opened: Opened) -> 
 
 async def test_the_caller_s_loop_goes_on(runner: LoopRunner, opened: Opened) -> None:
     waiting = asyncio.create_task(runner.awaited(opened.hang))
-    await asyncio.to_thread(opened.began.wait, 60)
+    assert await asyncio.to_thread(opened.began.wait, 60)
     assert await runner.awaited(opened.double, 4) == (8, "semlex-loop")
     assert not waiting.done()
     waiting.cancel()
@@ -73,7 +73,7 @@ async def test_the_caller_s_loop_goes_on(runner: LoopRunner, opened: Opened) -> 
 
 async def test_a_call_ends_when_another_thread_closes(runner: LoopRunner, opened: Opened) -> None:
     waiting = asyncio.create_task(runner.awaited(opened.hang))
-    await asyncio.to_thread(opened.began.wait, 60)
+    assert await asyncio.to_thread(opened.began.wait, 60)
     await asyncio.to_thread(runner.close)
     with pytest.raises(WorkAbandonedError, match="closed"):
         await waiting

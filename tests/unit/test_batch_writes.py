@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.bulk.batch_writes import BatchWrites
+from tests.support.waiting import turns
 
 Batch = tuple[frozenset[str], int]  # ids, and how many turns of the loop its write takes
 BATCHES = st.lists(st.tuples(st.frozensets(st.sampled_from("abcdef"), min_size=1), st.integers(0, 5)), max_size=8)
@@ -25,13 +26,12 @@ class Store:
     cancelled: set[int] = field(default_factory=set)
 
     async def write(self, number: int, batch: Batch, *, fails: bool = False) -> int:
-        ids, turns = batch
+        ids, count = batch
         assert all(ids.isdisjoint(others) for others in self.at_work.values())
         self.at_work[number] = ids
         self.most = max(self.most, len(self.at_work))
         try:
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await turns(count)
             if fails:
                 raise RuntimeError
         except asyncio.CancelledError:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.models.local.fair_lock import FairLock
+from tests.support.waiting import LIMIT, until
 
 
 def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
-    turns, order, ready = FairLock(), [], threading.Event()
+    turns, order = FairLock(), []
 
     def search():
-        ready.set()
         with turns:
             order.append("search")
 
@@ -24,12 +23,10 @@ def test_a_thread_that_comes_back_at_once_lets_the_waiting_one_in_first():
     with turns:
         order.append("batch 1")
         other.start()
-        ready.wait(10)
-        while not turns._waiting:
-            time.sleep(0.001)
+        until(lambda: turns._waiting)
     with turns:
         order.append("batch 2")
-    other.join(10)
+    other.join(LIMIT)
     assert order == ["batch 1", "search", "batch 2"]
 
 
@@ -49,7 +46,7 @@ def test_one_at_a_time_in_the_order_of_arrival(threads, rounds):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(20)
+        worker.join(LIMIT)
     assert (most[0], total[0], turns._owner, list(turns._waiting)) == (1, threads * rounds, None, [])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from semlex import Document, PostgreSQLRetriever, SyncRetriever
+from semlex import Document
 from semlex.errors import ConfigurationError
+from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened, sync_opened
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,10 +45,6 @@ Plums are cut in half and dried on a wire in the attic.
 """
 
 
-def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, model or HashEmbedder(), use_reranking=False, **options)
-
-
 def written(folder: Path, **pages: str) -> Path:
     """Pages with sections of their own: small ones would be joined."""
     folder.mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ async def test_the_headings_of_pages_are_asked(database_url: str, tmp_path: Path
     pages = written(tmp_path / "pages", keys=KEYS, fruit=FRUIT)
     steps: list[tuple[int, int | None]] = []
     waits: list[float] = []
-    async with opened(database_url, min_tokens=0) as retriever:
+    async with opened(database_url, HashEmbedder(), min_tokens=0) as retriever:
         await retriever.index(pages)
         told = await retriever.checkup(
             progress=lambda step: steps.append((step.done, step.total)), estimated=waits.append
@@ -197,7 +197,7 @@ async def test_hostile_headings(database_url: str, mode: Any) -> None:
         Document(f"# {title}\nbody of {name}", {"source_document": f"{name}.md", "section_title": title}, id=name)
         for name, title in HOSTILE.items()
     ]
-    async with opened(database_url) as retriever:
+    async with opened(database_url, HashEmbedder()) as retriever:
         await retriever.add_documents(rows)
         told = await retriever.checkup(mode=mode)
     asked = {one.chunk_id: one for page in told.documents for one in page.headings}
@@ -234,20 +234,20 @@ async def test_what_cannot_be_asked_is_refused(database_url: str) -> None:
 
 async def test_engines_that_do_not_tell_their_scores(database_url: str) -> None:
     rows = [Document("Spare ones hang in the vault", {"section_title": "Keys"}), Document("a ship")]
-    async with opened(database_url, keyword="tsvector") as retriever:
+    async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:
         await retriever.add_documents(rows)
         with pytest.raises(ConfigurationError, match=r"'tsvector' does not tell .* \(--mode vector\)"):
             await retriever.checkup()
         assert (await retriever.checkup(mode="vector")).mode == "vector"
-    async with opened(database_url, keyword="none", collection="vectors") as retriever:
+    async with opened(database_url, HashEmbedder(), keyword="none", collection="vectors") as retriever:
         await retriever.add_documents(rows)
         assert (await retriever.checkup()).mode == "vector"
 
 
 async def test_words_answer_where_the_model_is_not_at_hand(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, HashEmbedder()) as retriever:
         await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])
-    async with PostgreSQLRetriever(database_url, None, use_reranking=False) as retriever:
+    async with opened(database_url, None) as retriever:
         told = await retriever.checkup()
     assert told.mode == "keyword"
     assert any("answered by words alone" in note for note in told.notes)
@@ -255,11 +255,11 @@ async def test_words_answer_where_the_model_is_not_at_hand(database_url: str) ->
 
 def test_it_only_reads(database_url: str) -> None:
     rows = [Document("Spare keys hang in the vault", {"section_title": "Keys"}), Document("a ship")]
-    with SyncRetriever(database_url, HashEmbedder(), use_reranking=False) as retriever:
+    with sync_opened(database_url, HashEmbedder()) as retriever:
         retriever.add_documents(rows)
     read_only = make_conninfo(database_url, options="-c default_transaction_read_only=on")
     before = contents(database_url)
-    with SyncRetriever(read_only, HashEmbedder(), use_reranking=False, create=False) as retriever:
+    with sync_opened(read_only, HashEmbedder(), create=False) as retriever:
         assert retriever.checkup().result.found == 1
     assert contents(database_url) == before
 
@@ -279,12 +279,11 @@ class Waiting(HashEmbedder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_stuck = False
+        self.is_stuck, self.began = False, threading.Event()
 
     def embed_documents(self, texts: Any) -> Any:
-        from semlex.models.cancellation import check
-
         while self.is_stuck:
+            self.began.set()
             check()
         return super().embed_documents(texts)
 
@@ -295,8 +294,7 @@ async def test_it_ends_when_it_is_cancelled(database_url: str) -> None:
         await retriever.add_documents([Document("Spare keys hang in the vault", {"section_title": "Keys"})])
         model.is_stuck = True
         task = asyncio.create_task(retriever.checkup())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(task), 0.3)
+        assert await asyncio.to_thread(model.began.wait, LIMIT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex import PostgreSQLRetriever
 from semlex.errors import CollectionSettingsError, ConfigurationError
 from semlex.parameters import BUILT_IN, KINDS
-from semlex.testing import HashEmbedder
 from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,10 +42,6 @@ OTHERS: dict[str, Any] = {
 }
 
 
-def opened(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
-
-
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     path = tmp_path / "handbuch" / "seite.md"
@@ -57,7 +53,7 @@ def page(tmp_path: Path) -> Path:
 @pytest.fixture
 def made_url(database_url: str, page: Path) -> str:
     """A database with a collection of which every option is decided."""
-    with opened(database_url, **MADE) as retriever:
+    with sync_opened(database_url, **MADE) as retriever:
         retriever.index(page)
     return database_url
 
@@ -71,33 +67,33 @@ def test_every_option_of_a_collection_is_none_unless_said() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_said_and_differs_is_refused(made_url: str, name: str) -> None:
-    retriever = opened(made_url, **{name: OTHERS[name]})
+    retriever = sync_opened(made_url, **{name: OTHERS[name]})
     with pytest.raises(CollectionSettingsError) as caught:
         retriever.initialize()
     error = caught.value
     assert (error.option, error.asked, error.stored) == (name, OTHERS[name], MADE[name])
     for part in (name, repr(MADE[name]), repr(OTHERS[name]), "default_collection", "leave the option out"):
         assert part in str(error)
-    with opened(made_url) as retriever:  # the remedy
+    with sync_opened(made_url) as retriever:  # the remedy
         assert retriever.count() == 1
 
 
 def test_what_is_said_and_is_the_same_opens(made_url: str) -> None:
-    with opened(made_url, **MADE) as retriever:
+    with sync_opened(made_url, **MADE) as retriever:
         assert retriever.retriever.unused_defaults == {}
-    with opened(made_url, language="de") as retriever:  # another name of the same language
+    with sync_opened(made_url, language="de") as retriever:  # another name of the same language
         assert retriever.count() == 1
 
 
 def test_defaults_are_for_new_collections(made_url: str) -> None:
-    with opened(made_url, defaults=OTHERS) as retriever:
+    with sync_opened(made_url, defaults=OTHERS) as retriever:
         assert retriever.retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
-    with opened(made_url, defaults=MADE) as retriever:
+    with sync_opened(made_url, defaults=MADE) as retriever:
         assert retriever.retriever.unused_defaults == {}
 
 
 def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url: str, page: Path) -> None:
-    with opened(database_url, defaults=MADE, language="french") as retriever:
+    with sync_opened(database_url, defaults=MADE, language="french") as retriever:
         retriever.index(page)
         settings = retriever.retriever.info.settings
         embedding = retriever.retriever.info.embedding
@@ -108,20 +104,20 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
 
 
 def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("not cut", id="a")])
         assert retriever.retriever.info.settings.chunk_settings is None
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
         assert retriever.index(page).unchanged == 1
 
 
 def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
-    with opened(database_url) as one, opened(database_url, defaults={"chunk_tokens": 99}) as other:
+    with sync_opened(database_url) as one, sync_opened(database_url, defaults={"chunk_tokens": 99}) as other:
         one.index(page, chunk_tokens=60)
         assert other.index(page).unchanged == 1
         assert other.retriever.unused_defaults == {"chunk_tokens": (99, 60)}
@@ -148,13 +144,13 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
 )
 def test_what_is_refused_makes_nothing(database_url: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        opened(database_url, **options).initialize()
+        sync_opened(database_url, **options).initialize()
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 
 
 def test_defaults_of_cutting_never_refuse_what_is_said(database_url: str, page: Path) -> None:
     defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
-    with opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
+    with sync_opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
         retriever.index(page)
         assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)

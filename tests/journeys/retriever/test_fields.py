@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, PostgreSQLRetriever, SyncRetriever
+from semlex import Document, SyncRetriever
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import OWN, Field
 from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
 from semlex.store.query.fields import field_summaries
 from tests.support.filter_trees import documents
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -54,8 +55,8 @@ def expected(found: list[dict[str, Any]]) -> dict[str, tuple[dict[str, int], dic
 
 @pytest.fixture
 def retriever(database_url: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database_url, "none", use_reranking=False) as opened:
-        yield opened
+    with sync_opened(database_url, "none") as retriever:
+        yield retriever
 
 
 def add(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
@@ -198,11 +199,11 @@ def test_what_is_written_later_never_fails_for_an_index(retriever: SyncRetriever
 
 
 async def test_in_a_transaction_of_the_users(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as store:
+    async with opened(database_url, "none") as store:
         await store.add_documents([Document("a text", {"year": 2020}, id="d")])
     async with (
         await psycopg.AsyncConnection.connect(database_url) as connection,
-        PostgreSQLRetriever(connection=connection, embedding_model="none", use_reranking=False) as store,
+        opened(model="none", connection=connection) as store,
     ):
         async with connection.transaction(force_rollback=True):
             built = await store.add_field("year", "number")
@@ -226,8 +227,8 @@ def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPa
 
 def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
     with (
-        SyncRetriever(database_url, "none", use_reranking=False, collection="one") as one,
-        SyncRetriever(database_url, "none", use_reranking=False, collection="one_field") as other,
+        sync_opened(database_url, "none", collection="one") as one,
+        sync_opened(database_url, "none", collection="one_field") as other,
     ):
         one.add_field("year", "number")
         other.add_field("year", "text")
@@ -239,7 +240,7 @@ def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
 
 @pytest.mark.slow
 def test_the_commands(shell: Shell) -> None:
-    with SyncRetriever(shell.environment["DATABASE_URL"], "none", use_reranking=False, collection="docs") as retriever:
+    with sync_opened(shell.environment["DATABASE_URL"], "none", collection="docs") as retriever:
         add(retriever, [{"year": 2020, "tags": ["a"], "\x1b[31m": 1}, {"year": "2021", "k" * 200: "v" * 200}])
     (added,) = shell.objects("fields", "add", "year", "number")
     assert (added["name"], added["type"], len(added["built"]), added["busy"]) == ("year", "number", 1, [])

@@ -259,7 +259,8 @@ async def test_one_that_is_dropped_and_made_again(filled: str) -> None:
 
 async def test_a_server_that_is_gone(filled: str) -> None:
     gone = make_conninfo(host="127.0.0.1", port=1, dbname="x")
-    async with both(filled).with_database(gone, timeout=1).add("gone") as knowledge:
+    away = both(filled).with_database(gone, timeout=0.1)  # expires
+    async with away.add("gone") as knowledge:
         with pytest.raises(CollectionFailedError, match="collection 'gone'") as raised:
             await knowledge.retrieve("key")
         assert isinstance(raised.value.error, ConnectionFailedError)
@@ -267,7 +268,8 @@ async def test_a_server_that_is_gone(filled: str) -> None:
         assert (len(found), list(found.skipped)) == (9, ["gone"])
         with pytest.raises(ConnectionFailedError):
             await knowledge.collection("gone")
-    async with KnowledgeBase().with_database(gone, timeout=1).add("a").add("b") as nobody:
+    away = KnowledgeBase().with_database(gone, timeout=0.1)  # expires
+    async with away.add("a").add("b") as nobody:
         with pytest.raises(CollectionFailedError, match="collection 'a'"):
             await nobody.retrieve("key", on_error="skip")
 

@@ -6,61 +6,41 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
-from semlex.retriever.synchronous import SyncRetriever
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import LIMIT, held, until_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# Far longer than anything here takes; what waits for ever fails by it.
-PATIENCE = 60
+    from semlex import SyncRetriever
 
 
 @pytest.fixture
 def retriever(database_url: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="texts") as opened:
-        opened.add_texts(["hello"], ids=["1"])
-        yield opened
-
-
-@pytest.fixture
-def locked(retriever: SyncRetriever, database_url: str) -> Iterator[None]:
-    """Nobody can read the retriever's table meanwhile."""
-    with psycopg.connect(database_url) as connection:
-        connection.execute("LOCK TABLE semlex.texts_chunk")
-        yield
-
-
-def waiting(url: str, count: int) -> None:
-    """Returns when so many sessions wait for the table."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        statement = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        while connection.execute(statement).fetchone() != (count,):
-            time.sleep(0.01)
+    with sync_opened(database_url, collection="texts") as retriever:
+        retriever.add_texts(["hello"], ids=["1"])
+        yield retriever
 
 
 def loop_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
 
 
-@pytest.mark.usefixtures("locked")
 def test_close_ends_the_calls_of_other_threads(retriever: SyncRetriever, database_url: str) -> None:
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, held(database_url, "semlex.texts_chunk") as connection:
         calls = [threads.submit(retriever.search, "hello") for _ in range(3)]
-        waiting(database_url, 3)
+        until_waiting(connection, 3)
         retriever.close()
         for call in calls:
             with pytest.raises(WorkAbandonedError, match="another thread closed the retriever"):
-                call.result(PATIENCE)
+                call.result(LIMIT)
     with pytest.raises(ConfigurationError, match="not open"):
         retriever.search("hello")
     assert loop_threads() == []
@@ -74,20 +54,20 @@ def test_it_opens_again_after_it_was_closed(retriever: SyncRetriever) -> None:
 
 
 def test_threads_that_open_and_close_at_once(database_url: str) -> None:
-    retriever = SyncRetriever(database_url, "none", use_reranking=False)
+    retriever = sync_opened(database_url, "none")
     gate = threading.Barrier(4)
 
     def change(method: Callable[[], None]) -> None:
-        gate.wait(PATIENCE)
+        gate.wait(LIMIT)
         method()
 
     with ThreadPoolExecutor() as threads:
         for call in [threads.submit(change, retriever.initialize) for _ in range(4)]:
-            call.result(PATIENCE)
+            call.result(LIMIT)
         assert len(loop_threads()) == 1
         assert retriever.count() == 0
         for call in [threads.submit(change, retriever.close) for _ in range(4)]:
-            call.result(PATIENCE)
+            call.result(LIMIT)
     assert loop_threads() == []
 
 
@@ -102,14 +82,14 @@ def test_a_callback_that_calls_its_own_retriever_is_refused(retriever: SyncRetri
         with pytest.raises(ConfigurationError, match="would wait for itself"):
             retriever.reindex_keyword(progress=call)
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="texts") as second:
+    with sync_opened(database_url, collection="texts") as second:
         found: list[Any] = []
         retriever.reindex_keyword(progress=lambda _: found.extend(second.search("hello")))
         assert found
 
 
 def test_a_retriever_that_cannot_be_opened_leaves_no_thread() -> None:
-    retriever = SyncRetriever("host=127.0.0.1 port=1", "none", use_reranking=False)
+    retriever = sync_opened("host=127.0.0.1 port=1", "none")
     with pytest.raises(ConnectionFailedError):
         retriever.initialize()
     assert loop_threads() == []
@@ -118,7 +98,7 @@ def test_a_retriever_that_cannot_be_opened_leaves_no_thread() -> None:
 def program(url: str, *lines: str) -> subprocess.Popen[str]:
     text = "\n".join(
         [
-            "import logging, sys, time",
+            "import logging, sys",
             # That a slow machine's callbacks take long is a warning; tasks that are left pending are errors.
             "logging.getLogger('asyncio').setLevel(logging.ERROR)",
             "from semlex import SyncRetriever",
@@ -141,7 +121,7 @@ def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> No
         "print(len(retriever.search('hello')))",
         way,
     ) as process:
-        found, said = process.communicate(timeout=PATIENCE)
+        found, said = process.communicate(timeout=LIMIT)
     assert found == "3\n"
     assert ("ZeroDivisionError" in said) == (way == "1 / 0")
     assert "ZeroDivisionError" in said or said == ""
@@ -159,7 +139,7 @@ def test_an_interrupted_run_ends_quietly(database_url: str, tmp_path: Path) -> N
     ) as process:
         assert process.stdout.readline() == "on its way\n"
         process.send_signal(signal.SIGINT)
-        found, said = process.communicate(timeout=PATIENCE)
+        found, said = process.communicate(timeout=LIMIT)
     assert "done" not in found
     assert said.rstrip().endswith("KeyboardInterrupt")
     for noise in ("Task was destroyed", "never awaited", "exception was never retrieved", "Exception ignored"):

@@ -18,6 +18,7 @@ from semlex.testing import HashEmbedder
 from tests.support.tenant_reads import reads, told
 from tests.support.tenants import Tenant, Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import held, until_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -324,11 +325,12 @@ async def step(client: Client, tenant: Tenant, tenants: Tenants, folder: Path, d
     elif what == "delete":
         await owned(client, tenant).delete(["added"])
     elif what == "cancelled":
-        task = asyncio.ensure_future(call(mine, tenant.word))
-        await asyncio.sleep(data.draw(st.sampled_from([0, 0.001, 0.005])))
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        with held(tenants.administrator, tables_of(tenants, tenant)) as lock:
+            task = asyncio.ensure_future(call(mine, tenant.word))
+            await asyncio.to_thread(until_waiting, lock)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
     elif what == "wrong filter":
         with suppress(SemlexError):
             await mine.search(tenant.word, filters="year > 1 and nothing like this")
@@ -340,6 +342,14 @@ async def step(client: Client, tenant: Tenant, tenants: Tenants, folder: Path, d
     else:
         with pytest.raises(PrivilegeError):
             await client.collection("notes", create=False, schema=tenant.name).count()
+
+
+def tables_of(tenants: Tenants, tenant: Tenant) -> str:
+    """All tables of a tenant, for a lock."""
+    tables = tenants.run(
+        "SELECT oid::regclass::text, relnamespace::regnamespace::text FROM pg_class WHERE relkind = 'r'"
+    )
+    return ", ".join(table for table, schema in tables if schema == tenant.name)
 
 
 async def check_connections(client: Client, login: str, size: int) -> None:
