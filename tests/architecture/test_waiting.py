@@ -72,7 +72,6 @@ PENDING: set[str] = {
     "store/keyword/test_keyword_index_rebuilding.py",
     "support/assistants.py",
     "support/browser.py",
-    "support/clients/stopping_client.py",
     "support/clients/worker_client.py",
     "support/http_server.py",
     "support/model_servers.py",
@@ -98,13 +97,19 @@ def name_of(node: ast.expr) -> str:
     return str(getattr(node, "attr", "") or getattr(node, "id", ""))
 
 
+def owner_of(function: ast.expr) -> str:
+    """Whose method a function is: the name of an object, or of the function that returns it."""
+    owner = getattr(function, "value", None)
+    return "" if owner is None else name_of(getattr(owner, "func", owner))
+
+
 def is_limit(name: object) -> bool:
     return isinstance(name, str) and LIMIT_NAME.fullmatch(name) is not None
 
 
 def limits_given(node: ast.AST) -> Iterator[ast.expr | None]:
-    """The limits of a call (keywords, arguments), of a dictionary, or of a function's defaults."""
-    if isinstance(node, ast.Call) and name_of(node.func) not in DATA_CALLS:
+    """The limits of a call (keywords, arguments), of a dictionary, or of a function's defaults. A clock has none."""
+    if isinstance(node, ast.Call) and name_of(node.func) not in DATA_CALLS and owner_of(node.func) != "clock":
         yield from (keyword.value for keyword in node.keywords if is_limit(keyword.arg))
         place = LIMIT_CALLS.get(name_of(node.func), len(node.args))
         yield from node.args[place : place + 1]
@@ -142,8 +147,7 @@ def short_limits(tree: ast.Module, lines: list[str]) -> Iterator[int]:
 
 def is_clock(function: ast.expr) -> bool:
     """Whether calling it returns the time: of the module ``time``, or of an event loop."""
-    name, owner = name_of(function).removesuffix("_ns"), getattr(function, "value", None)
-    of = "" if owner is None else name_of(getattr(owner, "func", owner))
+    name, of = name_of(function).removesuffix("_ns"), owner_of(function)
     if name == "time":
         return of == "time" or of.endswith("loop")
     return name in ("monotonic", "perf_counter", "process_time") and of in ("", "time")
@@ -273,6 +277,7 @@ def test_assertions_on_a_clock_are_found(asserted: str) -> None:
         "connection.execute('SET statement_timeout = 0')",
         "def test():\n    begun = time.monotonic()\n    print(begun)",
         "def test(clock):\n    assert clock.monotonic() == 5",
+        "clock.timeout(1)",
         "def test():\n    assert told.time == 3",
     ],
 )

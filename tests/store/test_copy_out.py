@@ -84,12 +84,13 @@ def test_whoever_stops_leaves_a_usable_connection(
 def test_a_server_that_is_gone(database_url: str) -> None:
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
-            pid = connection.info.backend_pid
-            reading = asyncio.create_task(read(connection, sql.SQL(NUMBERS).format(3000, 10_000_000)))
-            await asyncio.sleep(0.2)
-            async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
-                await other.execute("SELECT pg_terminate_backend(%s)", [pid])
-            with pytest.raises(psycopg.OperationalError):
-                await reading
+            statement = sql.SQL(NUMBERS).format(3000, 10_000_000)
+            async with aclosing(copy_out.copy_parts(connection, statement, TYPES)) as parts:
+                await anext(parts)
+                async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
+                    await other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+                with pytest.raises(psycopg.OperationalError):
+                    async for _ in parts:
+                        pass
 
     asyncio.run(run())

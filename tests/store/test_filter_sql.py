@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex import Document, F, SyncRetriever, _core
+from semlex import Document, F, _core
 from semlex.errors import ValidationError
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import OWN
@@ -25,6 +25,7 @@ from semlex.store.query import field_values
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.names import Names
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +139,7 @@ def library(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFa
         document.language = draw.choice([None, "german", "en"])
         documents.append(document)
     url = new_database()
-    with SyncRetriever(url, "none", use_reranking=False, collection="library") as retriever:
+    with sync_opened(url, "none", collection="library") as retriever:
         retriever.index(folder, source="ab")
         retriever.add_documents(documents)
     with psycopg.connect(url, autocommit=True, options="-c timezone=UTC") as connection:

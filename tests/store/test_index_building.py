@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import StoreError
 from semlex.store.indexes import build, building_lock, wanted
 from semlex.store.indexes.table_index import TableIndex
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,7 @@ TEXTS = [f"text {number}" for number in range(ROWS)]
 IDS = [f"t{number}" for number in range(ROWS)]
 
 
-def opened(url: str, collection: str = "loaded", **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, collection=collection, **options)
+retriever_of = partial(opened, collection="loaded")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +41,7 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
     database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
-    async with opened(database_url) as store, await psycopg.AsyncConnection.connect(database_url) as other:
+    async with retriever_of(database_url) as store, await psycopg.AsyncConnection.connect(database_url) as other:
         await store.add_texts(["one"], ids=["one"])
         await other.execute("UPDATE semlex.loaded_chunk SET summary = summary")
         with caplog.at_level(logging.WARNING, "semlex"):
@@ -65,7 +64,7 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
 
 
 async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with opened(database_url) as store:
+    async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
     with psycopg.connect(database_url, autocommit=True) as connection:
         role = sql.Identifier(f"writer_{connection.info.dbname}")
@@ -75,7 +74,7 @@ async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest
             connection.execute(sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {}").format(role))
             connection.execute(sql.SQL("GRANT ALL ON ALL SEQUENCES IN SCHEMA semlex TO {}").format(role))
             url = psycopg.conninfo.make_conninfo(database_url, user=f"writer_{connection.info.dbname}")
-            async with opened(url) as store:
+            async with retriever_of(url) as store:
                 assert await store.add_texts(TEXTS, ids=IDS) == IDS
                 assert "42501" in caplog.text
         finally:
@@ -83,33 +82,32 @@ async def test_a_role_that_owns_no_table_loads(database_url: str, caplog: pytest
             connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
-@pytest.mark.slow
-async def test_a_build_takes_longer_than_the_roles_statements_may(
+async def test_a_build_may_take_longer_than_the_roles_statements(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '3s'").format(name))
+        connection.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '10min'").format(name))
 
-    class Slow(TableIndex):
+    class Unlimited(TableIndex):
         def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
             del names, concurrently
-            return sql.SQL("SELECT pg_sleep({})").format(4)
+            return sql.SQL("SELECT 1 / (current_setting('statement_timeout') = {})::int").format("0")
 
-    def slow(collection: CollectionInfo) -> list[TableIndex]:
-        return [Slow("missing", collection.names.chunk, sql.SQL(""))]
+    def unlimited(collection: CollectionInfo) -> list[TableIndex]:
+        return [Unlimited("missing", collection.names.chunk, sql.SQL(""))]
 
-    async with opened(database_url) as store:
+    async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(wanted, "other_indexes", slow)
+        monkeypatch.setattr(wanted, "other_indexes", unlimited)
         assert await store.create_index() == ["missing", "hnsw_1"]
 
 
 @pytest.mark.slow
 async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(database_url: str) -> None:
     async with (
-        opened(database_url, "one") as one,
-        opened(database_url, "two") as two,
+        opened(database_url, collection="one") as one,
+        opened(database_url, collection="two") as two,
         await psycopg.AsyncConnection.connect(database_url) as other,
     ):
         await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))

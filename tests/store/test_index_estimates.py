@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,22 +11,22 @@ import psycopg
 import pytest
 
 from semlex.errors import StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import estimate
 from semlex.store.indexes.estimate import MIB, hnsw_memory
 from semlex.store.indexes.indexed_value import value_for
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.store.indexes.options import VectorIndex
 
 
 ROWS = 2000
 
 
-def opened(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, keyword="none", collection="reckoned", **options)
+retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
 
 
 async def fill(retriever: PostgreSQLRetriever, dimensions: int, rows: int = ROWS) -> None:
@@ -42,7 +43,7 @@ async def test_the_size_of_an_index(database_url: str, dimensions: int, storage:
         HnswIndex(ef_construction=32, quantization="bit"),
         IvfflatIndex(lists=10),
     ]
-    async with opened(database_url, vector_storage=storage) as retriever:
+    async with retriever_of(database_url, vector_storage=storage) as retriever:
         await fill(retriever, dimensions)
         for index in indexes:
             reckoned = await retriever.estimate_index(index)
@@ -60,7 +61,7 @@ async def test_the_size_of_an_index(database_url: str, dimensions: int, storage:
 async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> None:
     """pgvector says after how many vectors the memory is used up."""
     said: list[str] = []
-    async with opened(database_url) as retriever:
+    async with retriever_of(database_url) as retriever:
         await fill(retriever, 800, rows=400 if index.quantization is None else ROWS)
         reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -83,7 +84,7 @@ async def test_too_little_memory_is_told_before(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
-    async with opened(database_url) as retriever:
+    async with retriever_of(database_url) as retriever:
         await fill(retriever, 256)
         built = await retriever.create_index(HnswIndex())
         assert built[-1] == "hnsw_1"

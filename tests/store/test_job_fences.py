@@ -16,6 +16,7 @@ from semlex.store.jobs.queue import JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.write_guard import write_guard
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -124,7 +125,7 @@ async def test_a_renewal_in_the_middle_of_a_write_waits_for_nothing_and_stops_no
 
     async def renew() -> None:
         for _ in range(3):
-            assert not await asyncio.wait_for(jobs.leases.renew(claim, None), 10)
+            assert not await asyncio.wait_for(jobs.leases.renew(claim, None), LIMIT)
 
     await jobs.write(claim, renew, one_snapshot=one_snapshot)
     assert await jobs.effects() == 1
@@ -137,8 +138,8 @@ async def test_a_write_that_is_about_to_be_committed_keeps_the_job_from_being_ta
         async with jobs.leases.fenced(connection, claim):
             await connection.execute("INSERT INTO public.effect VALUES ('in time')")
         await jobs.execute(EXPIRE)
-        assert await asyncio.wait_for(jobs.leases.claim(), 10) is None
-        assert not await asyncio.wait_for(jobs.leases.renew(claim, None), 10)
+        assert await asyncio.wait_for(jobs.leases.claim(), LIMIT) is None
+        assert not await asyncio.wait_for(jobs.leases.renew(claim, None), LIMIT)
         await jobs.execute(EXPIRE)
     assert await jobs.effects() == 1
     assert (await jobs.claimed()).fence == claim.fence + 1
@@ -148,17 +149,19 @@ async def test_a_write_that_is_about_to_be_committed_keeps_the_job_from_being_ta
 async def test_a_transaction_that_stands_still_is_ended_by_the_server(database_url: str) -> None:
     """A paused process holds no lock for longer than its lease, so that its rows can be written by others."""
     async with Database(database_url) as database:
-        jobs = Jobs(database, lease=1)
+        jobs = Jobs(database, lease=0.2)  # expires
         await jobs.prepare()
         claim = await jobs.claimed()
         async with await psycopg.AsyncConnection.connect(database_url) as paused:
-            async with jobs.leases.fenced(paused, claim):
-                await paused.execute("INSERT INTO public.effect VALUES ('never')")
-            waiting = "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'"
-            async with asyncio.timeout(60):
-                while await jobs.execute(waiting):  # noqa: ASYNC110 - the server tells no event
-                    await asyncio.sleep(0.05)
-            with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
+            backend = paused.info.backend_pid
+
+            async def is_gone() -> bool:
+                return (backend,) not in await jobs.execute("SELECT pid FROM pg_stat_activity")
+
+            with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):  # noqa: PT012 - wherever it comes
+                async with jobs.leases.fenced(paused, claim):
+                    await paused.execute("INSERT INTO public.effect VALUES ('never')")
+                await eventually(is_gone)
                 await paused.execute("SELECT 1")
         assert await jobs.effects() == 0
 

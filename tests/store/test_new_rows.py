@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import CollectionNotFoundError, DuplicateError, ModelMismatchError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import segments
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.store.write.chunks import OnDuplicate
 
 pytestmark = pytest.mark.pg16
@@ -30,8 +32,7 @@ DIMENSIONS = 4
 numbered = itertools.count()
 
 
-def opened(url: str | None = None, model: Any = "none", **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, model, use_reranking=False, **{"collection": "words"} | options)
+retriever_of = partial(opened, collection="words")
 
 
 def vectors(count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -50,7 +51,7 @@ async def test_new_rows_take_one_round_trip(database_url: str, keyword: str, cou
     own = {"autocommit": True, "prepare_threshold": None}
     async with (
         AsyncConnectionPool(database_url, min_size=1, max_size=1, kwargs=own, open=False) as pool,
-        opened(pool=pool, keyword=keyword) as retriever,
+        retriever_of(model="none", pool=pool, keyword=keyword) as retriever,
     ):
         await retriever.add_documents([Document("first", id="first")], vectors(1))
         for attempt in range(3):
@@ -90,8 +91,8 @@ async def test_two_writers_leave_what_a_dict_holds(
     stored: dict[str, str] = {}
     model = HashEmbedder(8)
     async with (
-        opened(database_url, model, collection=collection) as a,
-        opened(database_url, model, collection=collection) as b,
+        retriever_of(database_url, model, collection=collection) as a,
+        retriever_of(database_url, model, collection=collection) as b,
     ):
         for kind, writer, texts in steps:
             retriever = (a, b)[writer]
@@ -127,7 +128,7 @@ async def _write(retriever: PostgreSQLRetriever, kind: Any, texts: dict[str, str
 
 async def test_many_at_a_time(database_url: str) -> None:
     """Of what a process has remembered, ids are used once."""
-    async with opened(database_url) as retriever:
+    async with retriever_of(database_url, "none") as retriever:
         await retriever.add_documents([Document("first", id="first")])
         calls = [[Document(f"cat {number}", id=f"d{number % 25}")] for number in range(50)]
         await asyncio.gather(*(retriever.add_documents(call) for call in calls))
@@ -141,11 +142,11 @@ async def test_many_at_a_time(database_url: str) -> None:
 
 
 async def test_a_collection_that_is_another_one_now_is_not_written_to(database_url: str) -> None:
-    async with opened(database_url) as retriever, opened(database_url) as other:
+    async with retriever_of(database_url, "none") as retriever, retriever_of(database_url, "none") as other:
         await retriever.add_documents([Document("one", id="one")])
         await retriever.add_documents([Document("two", id="two")])
         await other.drop_collection()
-        async with opened(database_url) as again:
+        async with retriever_of(database_url, "none") as again:
             await again.add_documents([Document("theirs", id="theirs")])
             with pytest.raises(CollectionNotFoundError, match="was dropped"):
                 await retriever.add_documents([Document("three", id="three")])
@@ -154,10 +155,10 @@ async def test_a_collection_that_is_another_one_now_is_not_written_to(database_u
 
 async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -> None:
     first, second = HashEmbedder(8), HashEmbedder(16)
-    async with opened(database_url, first) as old:
+    async with retriever_of(database_url, first) as old:
         for name in ("one", "two"):
             await old.add_documents([Document(name, id=name)])
-        async with opened(database_url) as plain:
+        async with retriever_of(database_url, "none") as plain:
             await plain.reembed(second)
             await plain.drop_embeddings(1, force=True)
         with pytest.raises(ModelMismatchError):
@@ -168,7 +169,7 @@ async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -
 async def test_texts_that_take_more_than_one_statement(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "FEW_POSTING_ROWS", 2)
     words = " ".join(f"word{number * 7919}" for number in range(3000))
-    async with opened(database_url) as retriever:
+    async with retriever_of(database_url, "none") as retriever:
         for number in range(4):
             await retriever.add_documents([Document(f"{words} {number}", id=f"d{number}")])
         assert await retriever.count() == 4

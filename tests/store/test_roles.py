@@ -50,7 +50,7 @@ async def in_a_read(snapshot: Snapshot, form: str, seen: list[tuple[str, str]]) 
             await inside.read("fail", lambda connection: connection.execute("SELECT 1 / 0"))
     elif form == "limited":
         async with snapshot.in_time():
-            await snapshot.connection.execute("SELECT set_config('statement_timeout', '20', true)")
+            await snapshot.connection.execute("SELECT set_config('statement_timeout', '20', true)")  # expires
             await snapshot.connection.execute("SELECT pg_sleep(5)")
             seen.append(await who(snapshot.connection))
     elif form == "failing":

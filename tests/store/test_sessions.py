@@ -12,23 +12,21 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import generations, merge
 from semlex.store.postgres import settings
 from semlex.store.postgres.database import Database
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex.retriever.postgres import PostgreSQLRetriever
+
 TEXT = "grüße straße £ ünïcode\\x41 'quoted' 文字"
 LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
-
-
-def retriever_of(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **options)
 
 
 def documents(prefix: str, count: int, **times: datetime) -> list[Document]:
@@ -89,7 +87,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("name", "value"), HOSTILE)
 async def test_a_setting_of_the_database_changes_nothing(database_url: str, name: str, value: str) -> None:
     set_in_database(database_url, name, value)
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await fill(retriever)
         await check(retriever)
     check_as_others_see_it(database_url)
@@ -99,7 +97,7 @@ async def test_the_encoding_of_the_environment_changes_nothing(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "WIN1252")
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await fill(retriever)
         await check(retriever)
     check_as_others_see_it(database_url)
@@ -129,7 +127,7 @@ async def test_a_users_connection_keeps_its_settings(
                 values[name] = row[0] if row else ""
             return values
 
-        async with retriever_of(connection=connection) as retriever:
+        async with opened(connection=connection) as retriever:
             await retriever.add_documents(documents("a", 1))
             await connection.commit()
             async with connection.transaction():
@@ -155,10 +153,10 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str
         try:
             url = make_conninfo(server_url, dbname=f"semlex_test_{encoding.lower()}")
             with pytest.raises(UnsupportedServerError, match=f"{encoding}.*CREATE DATABASE name ENCODING 'UTF8'"):
-                await retriever_of(url).initialize()
+                await opened(url).initialize()
             async with await psycopg.AsyncConnection.connect(url, client_encoding="utf8") as own:
                 with pytest.raises(UnsupportedServerError, match=encoding):
-                    await retriever_of(connection=own).initialize()
+                    await opened(connection=own).initialize()
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
@@ -166,7 +164,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Etc/GMT+12"])
 async def test_times_at_the_ends_of_the_calendar_are_read_in_every_zone(database_url: str, zone: str) -> None:
     set_in_database(database_url, "TimeZone", zone)
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await retriever.add_documents(documents("first", 1, created_at=FIRST, updated_at=FIRST))
         await retriever.add_documents(documents("last", 1, created_at=LAST, updated_at=LAST))
         found = await retriever.get(["firstä0", "lastä0"])
@@ -176,7 +174,7 @@ async def test_times_at_the_ends_of_the_calendar_are_read_in_every_zone(database
 
 
 async def test_a_time_that_python_does_not_know_fails_no_answer(database_url: str) -> None:
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 2))
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(
@@ -205,13 +203,13 @@ async def in_a_write(url: str, names: Sequence[str], **options: Any) -> list[str
 
 async def test_a_lock_is_waited_for_with_a_limit(database_url: str) -> None:
     assert await in_a_write(database_url, ["lock_timeout"]) == ["1min"]
-    set_in_database(database_url, "lock_timeout", "3s")
-    assert await in_a_write(database_url, ["lock_timeout"]) == ["3s"]
+    set_in_database(database_url, "lock_timeout", "50s")
+    assert await in_a_write(database_url, ["lock_timeout"]) == ["50s"]
 
 
 async def test_a_locked_row_is_named_as_the_reason(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_in_database(database_url, "lock_timeout", "200ms")
-    async with retriever_of(database_url) as retriever:
+    set_in_database(database_url, "lock_timeout", "200ms")  # expires
+    async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
         with psycopg.connect(database_url) as other:
             other.execute("SELECT 1 FROM semlex.default_collection_chunk FOR UPDATE")
@@ -226,12 +224,12 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge, "BUSY_LIMIT_SECONDS", 0.3)
-    set_in_database(database_url, "lock_timeout", "300ms")
-    async with retriever_of(database_url) as retriever:
+    set_in_database(database_url, "lock_timeout", "300ms")  # expires
+    async with opened(database_url) as retriever:
         await retriever.add_documents(documents("a", 1))
         with psycopg.connect(database_url) as other:
             other.execute("SELECT pg_advisory_xact_lock(%s)", [generations.merging_lock(retriever.info)])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(LIMIT):
                 with pytest.raises(StoreError, match="another process has been at it"):
                     await retriever.optimize()
                 with pytest.raises(StoreError, match="another transaction holds a lock"):
@@ -254,7 +252,7 @@ async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> No
 
 async def test_a_connection_that_cannot_be_used_is_refused(database_url: str) -> None:
     connection = await psycopg.AsyncConnection.connect(database_url)
-    retriever = retriever_of(connection=connection)
+    retriever = opened(connection=connection)
     await retriever.initialize()
     await connection.commit()
     with pytest.raises(psycopg.Error):
@@ -276,20 +274,25 @@ async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url:
         database = Database(connection=connection)
 
         async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
-            await connection.execute("SELECT pg_sleep(30)")
+            await connection.execute("SELECT pg_sleep(3600)")
+
+        def sleeps() -> bool:
+            with psycopg.connect(database_url) as other:
+                sleeping = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = %s"
+                return other.execute(sleeping, [connection.info.backend_pid]).fetchone() is not None
 
         async with connection.transaction():
             await connection.execute("INSERT INTO own VALUES (1)")
             with pytest.raises(TimeoutError):
-                await database.read("search", slow, deadline=0.05)
+                await database.read("search", slow, deadline=0.05)  # expires
             await connection.execute("INSERT INTO own VALUES (2)")
         async with connection.transaction():
-            searching = asyncio.create_task(database.read("search", slow, deadline=30.0))
-            await asyncio.sleep(0.1)
+            searching = asyncio.create_task(database.read("search", slow, deadline=LIMIT))
+            await eventually(sleeps)
             searching.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await searching
             await connection.execute("INSERT INTO own VALUES (3)")
-        await asyncio.sleep(0.2)
+        assert asyncio.all_tasks() == {asyncio.current_task()}  # nothing is left that could undo anything
         rows = await (await connection.execute("SELECT n FROM own ORDER BY n")).fetchall()
         assert rows == [(1,), (2,), (3,)]

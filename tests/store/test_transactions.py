@@ -14,26 +14,25 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.database import RETRY_ATTEMPTS
 from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
+from tests.support.waiting import eventually, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from semlex.retriever.postgres import PostgreSQLRetriever
+
 
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"
 SESSION = ("search_path", "hnsw.ef_search", "hnsw.iterative_scan", "statement_timeout", "lock_timeout", "work_mem")
-
-
-def retriever_of(url: str | None = None, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, embedder or HashEmbedder(8), use_reranking=False, **options)
 
 
 def rows_of(url: str) -> dict[str, tuple[str, tuple[float, ...] | None]]:
@@ -77,7 +76,7 @@ def many(count: int, text: str = "text", start: int = 0) -> list[Document]:
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 async def test_additions_join_the_users_transaction(database_url: str, count: int, commits: bool) -> None:
     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
-        async with retriever_of(connection=connection) as retriever:
+        async with opened(connection=connection) as retriever:
             await retriever.add_documents(many(5))
             await connection.execute("CREATE TABLE own (n int)")
             await connection.execute("SET search_path = public, semlex")
@@ -105,19 +104,19 @@ async def test_additions_join_the_users_transaction(database_url: str, count: in
 async def test_the_first_vectors_leave_the_users_lock_timeout(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        retriever_of(connection=connection) as retriever,
+        opened(connection=connection) as retriever,
     ):
         await retriever.count()  # the collection is made
         async with connection.transaction():
-            await connection.execute("SET LOCAL lock_timeout = '7s'")
+            await connection.execute("SET LOCAL lock_timeout = '50s'")
             await retriever.add_documents(many(2))
-            assert await (await connection.execute("SHOW lock_timeout")).fetchone() == ("7s",)
+            assert await (await connection.execute("SHOW lock_timeout")).fetchone() == ("50s",)
 
 
 async def test_a_refused_addition_leaves_the_users_transaction_usable(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        retriever_of(connection=connection) as retriever,
+        opened(connection=connection) as retriever,
     ):
         async with connection.transaction():
             await retriever.add_documents(many(2))
@@ -134,7 +133,7 @@ async def test_a_refused_addition_leaves_the_users_transaction_usable(database_u
 async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        retriever_of(connection=connection) as retriever,
+        opened(connection=connection) as retriever,
     ):
         for attempt in range(2):
             async with connection.transaction() as transaction:
@@ -154,7 +153,7 @@ async def test_a_rollback_takes_back_the_first_vectors_and_the_retriever_goes_on
 async def test_many_searches_share_one_connection(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        retriever_of(connection=connection) as retriever,
+        opened(connection=connection) as retriever,
     ):
         await retriever.add_documents(many(50))
         results = await asyncio.gather(*(retriever.search(f"text {number}", 1) for number in range(16)))
@@ -167,7 +166,7 @@ async def test_connections_that_all_died_at_once_cost_one_retry(
 ) -> None:
     """No connection is asked whether it lives; after one was found dead, all are replaced."""
     caplog.set_level(logging.INFO, "semlex")
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         async with asyncio.TaskGroup() as group:
             for _ in range(40):
@@ -187,7 +186,7 @@ async def test_a_pool_of_the_users_stays_open_and_clean(database_url: str) -> No
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, open=False) as pool:
         async with pool.connection() as connection:
             before = [await (await connection.execute(f"SHOW {name}")).fetchone() for name in SESSION[0::5]]
-        async with retriever_of(pool=pool) as retriever:
+        async with opened(pool=pool) as retriever:
             await retriever.add_documents(many(100))
             await asyncio.gather(*(retriever.search(f"text {number}", 5) for number in range(8)))
         async with pool.connection() as connection:
@@ -201,13 +200,13 @@ async def test_connections_that_give_rows_of_another_kind(database_url: str, cur
     """A pool whose users read mappings, or write placeholders in their own way, keeps doing so."""
     own = {"row_factory": dict_row, "cursor_factory": cursors}
     async with AsyncConnectionPool(database_url, min_size=1, max_size=2, kwargs=own, open=False) as pool:
-        async with retriever_of(pool=pool) as retriever:
+        async with opened(pool=pool) as retriever:
             await retriever.add_documents(many(3))
             await retriever.add_documents(many(100))
             assert len(await retriever.search("text 1", 5)) == 5
         async with pool.connection() as connection:
             assert await (await connection.execute("SELECT 1 AS one")).fetchone() == {"one": 1}
-            async with retriever_of(connection=connection) as joined:
+            async with opened(connection=connection) as joined:
                 await joined.add_documents([Document("one more", id="more")])
                 assert await joined.count() == 101
             assert connection.cursor_factory is cursors
@@ -233,7 +232,7 @@ async def test_a_connection_remembers_nothing(database_url: str) -> None:
     ) as connection:
         await connection.execute("LOAD 'vector'")
         before = await state(connection)
-        async with retriever_of(connection=connection) as retriever:
+        async with opened(connection=connection) as retriever:
             await retriever.add_documents(many(200))
             await retriever.add_documents(many(200, "changed"))
             await retriever.create_index()
@@ -255,7 +254,7 @@ def vectors(*rows: Sequence[float]) -> NDArray[np.float32]:
 async def test_of_a_repeated_id_the_last_wins(database_url: str, filler: int, empty: bool) -> None:
     documents = [Document("one", id="a"), Document("other", id="b"), Document("two", id="a"), *many(filler)]
     embeddings = np.vstack([vectors((1, 0), (0, 1), (1, 1)), np.ones((filler, 2), np.float32)])
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         if not empty:
             await retriever.add_documents([Document("old", id="a")], vectors((3, 3)))
         assert await retriever.add_documents(documents, embeddings) == [one.id for one in documents]
@@ -269,7 +268,7 @@ async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made
     database_url: str, filler: int
 ) -> None:
     rest = np.ones((filler, 2), np.float32)
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         await retriever.add_documents(
             [Document("old", {"a": 1}, id="x"), *many(filler)], np.vstack([[[1, 0]], rest]).astype(np.float32)
         )
@@ -288,7 +287,7 @@ async def test_an_upsert_replaces_text_and_vector_and_keeps_the_time_it_was_made
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -> None:
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         await retriever.add_documents([Document("old", id="x")], vectors((1, 0)))
         documents = [Document("new", id="x"), Document("added", id="y"), *many(filler)]
         embeddings = np.vstack([vectors((0, 1), (1, 1)), np.ones((filler, 2), np.float32)])
@@ -301,7 +300,7 @@ async def test_skipping_leaves_text_and_vector(database_url: str, filler: int) -
 
 async def test_skipping_in_an_empty_collection_keeps_the_first_of_a_repeated_id(database_url: str) -> None:
     """As if each document were added by itself."""
-    async with retriever_of(database_url) as retriever:
+    async with opened(database_url) as retriever:
         await retriever.add_documents([Document("one", id="a"), Document("two", id="a")], on_duplicate="skip")
     assert rows_of(database_url)["a"][0] == "one"
 
@@ -309,7 +308,7 @@ async def test_skipping_in_an_empty_collection_keeps_the_first_of_a_repeated_id(
 @pytest.mark.slow
 @pytest.mark.parametrize("filler", [0, 100], ids=["by arrays", "by copy"])
 async def test_a_changed_text_without_a_vector_loses_the_old_vector(database_url: str, filler: int) -> None:
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         documents = [Document("changes", id="x"), Document("stays", id="y"), *many(filler)]
         await retriever.add_documents(documents, np.tile(vectors((1, 2)), (2 + filler, 1)))
         # The same text with other metadata keeps its vector, because that belongs to the text.
@@ -324,7 +323,7 @@ async def test_a_direct_load_gives_way_to_somebody_who_was_first(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the empty collection and the COPY another writer stores one of the ids."""
-    async with retriever_of(database_url) as first, retriever_of(database_url) as second:
+    async with opened(database_url) as first, opened(database_url) as second:
         is_empty = ingestion.is_empty
         asked = 0
 
@@ -348,8 +347,8 @@ async def test_a_direct_load_gives_way_to_somebody_who_was_first(
 async def test_the_same_inside_a_users_transaction(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        retriever_of(connection=connection) as first,
-        retriever_of(database_url) as second,
+        opened(connection=connection) as first,
+        opened(database_url) as second,
     ):
         await first.add_documents([Document("first of all", id="gone")])  # makes the table of vectors
         await first.delete(["gone"])
@@ -378,9 +377,9 @@ async def test_writers_of_the_same_rows_do_not_deadlock(
     rounds = 100 if full else 8
     ones = np.ones((size, 8), np.float32)
     embedder = HashEmbedder(8) if kind == "model" else "none"
-    async with retriever_of(database_url, embedder) as retriever:
+    async with opened(database_url, embedder) as retriever:
         await retriever.add_documents(many(size), None if kind == "model" else ones)
-    async with retriever_of(database_url, embedder) as retriever, retriever_of(database_url, embedder) as other:
+    async with opened(database_url, embedder) as retriever, opened(database_url, embedder) as other:
 
         async def write(writer: PostgreSQLRetriever, name: str, backwards: bool) -> None:
             for number in range(rounds):
@@ -411,9 +410,9 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
                     )
             return super().embed_documents(texts)
 
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         await retriever.add_documents(many(10))
-    async with retriever_of(database_url, Interrupted(8)) as retriever:
+    async with opened(database_url, Interrupted(8)) as retriever:
         assert await retriever.embed_missing() == 9
         assert await retriever.embed_missing() == 1
         assert await retriever.embed_missing() == 0
@@ -421,7 +420,7 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
 
 async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: str) -> None:
     """Another writer has changed a text and not committed yet when its vector is written."""
-    async with retriever_of(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         await retriever.add_documents(many(10))
     changing = psycopg.connect(database_url)
 
@@ -432,15 +431,10 @@ async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: s
             )
             return super().embed_documents(texts)
 
-    def somebody_waits() -> bool:
-        with psycopg.connect(database_url) as connection:
-            return connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None
-
-    with changing:
-        async with retriever_of(database_url, Interrupted(8)) as retriever:
+    with changing, psycopg.connect(database_url) as watching:
+        async with opened(database_url, Interrupted(8)) as retriever:
             writing = asyncio.create_task(retriever.embed_missing())
-            while not writing.done() and not somebody_waits():  # noqa: ASYNC110 - the server tells no event
-                await asyncio.sleep(0.01)
+            await eventually(lambda: waiting(watching))
             changing.commit()
             assert await writing == 9
     assert rows_of(database_url)["d3"] == ("changed", None)
@@ -451,7 +445,7 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
     database_url: str, deadlocks: Deadlocks, full: bool
 ) -> None:
     rounds = 60 if full else 6
-    async with retriever_of(database_url) as embedding, retriever_of(database_url, "none") as writing:
+    async with opened(database_url) as embedding, opened(database_url, "none") as writing:
         await embedding.add_documents([Document("makes the table", id="first")])
         await writing.close()
         await writing.initialize()
@@ -478,7 +472,7 @@ async def test_every_way_in_writes_every_row(database_url: str, small_batch_rows
     documents = [Document(f"text {number}", id=f"d{number}") for number in range(300)]
     vectors = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32) if given else None
     bulk_config = BulkIngestConfig(small_batch_rows=small_batch_rows)
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False, bulk=bulk_config) as retriever:
+    async with opened(database_url, bulk=bulk_config) as retriever:
         await retriever.add_documents([Document("first", id="first")])
         await retriever.add_documents(documents, vectors)
         status = await retriever.status()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from semlex import Document, SyncRetriever, ValidationError
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ def database(new_database: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="module")
 def store(database: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database, "none", keyword="none") as opened:
+    with sync_opened(database, "none", keyword="none") as opened:
         yield opened
 
 
@@ -40,7 +41,7 @@ def readers(store: SyncRetriever, database: str) -> Iterator[list[SyncRetriever]
     assert store.status().collection == "default_collection"
     with ExitStack() as opened:
         yield [
-            opened.enter_context(SyncRetriever(make_conninfo(database, options=f"-c TimeZone={zone}"), "none"))
+            opened.enter_context(sync_opened(make_conninfo(database, options=f"-c TimeZone={zone}"), "none"))
             for zone in ZONES
         ]
 

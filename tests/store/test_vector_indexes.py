@@ -13,19 +13,20 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.parameters import DistanceName, StorageName
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex, as_text, from_text
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.types.documents import Document
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+    from semlex.retriever.postgres import PostgreSQLRetriever
+    from semlex.retriever.synchronous import SyncRetriever
     from semlex.store.indexes.options import VectorIndex
 
 pytestmark = pytest.mark.pg16
@@ -85,7 +86,7 @@ def built(
 ) -> Iterator[tuple[str, SyncRetriever, NDArray[np.float32]]]:
     """A collection with an index of each kind; the tests only read it."""
     vectors = clustered(ROWS, DIMENSIONS)
-    with SyncRetriever(new_database(), "none", use_reranking=False) as retriever:
+    with sync_opened(new_database(), "none") as retriever:
         retriever.add_documents(documents(ROWS), vectors)
         retriever.create_index(KINDS[request.param])
         yield request.param, retriever, vectors
@@ -175,7 +176,7 @@ async def test_every_kind_with_every_distance_and_storage(
 ) -> None:
     without_sequential_scans(database_url)
     vectors = clustered(400, 32) * np.linspace(0.5, 2.0, 400, dtype=np.float32)[:, None]
-    async with PostgreSQLRetriever(
+    async with opened(
         database_url, "none", collection="small", keyword="none", distance=distance, vector_storage=storage
     ) as retriever:
         await retriever.add_documents(documents(400), vectors)
@@ -209,9 +210,7 @@ async def test_more_dimensions_than_pgvector_indexes_as_they_are(
     database_url: str, dimensions: int, storage: Any, distance: Any, element: str | None
 ) -> None:
     vectors = clustered(30, dimensions)
-    async with PostgreSQLRetriever(
-        database_url, "none", keyword="none", vector_storage=storage, distance=distance
-    ) as retriever:
+    async with opened(database_url, "none", keyword="none", vector_storage=storage, distance=distance) as retriever:
         await retriever.add_documents(documents(30), vectors)
         assert ("hnsw_1" in await retriever.create_index()) == (element is not None)
         found = [index.element for index in (await retriever.status()).vector_indexes]
@@ -222,7 +221,7 @@ async def test_more_dimensions_than_pgvector_indexes_as_they_are(
 
 async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are_compared(database_url: str) -> None:
     vectors = clustered(60, 32) * np.array([1e-9, 1.0, 1e9], dtype=np.float32).repeat(20)[:, None]
-    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+    async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(60), vectors)
         await retriever.create_index(HnswIndex(quantization="halfvec"))
         for row in (3, 23, 43):
@@ -237,7 +236,7 @@ async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are
 @pytest.mark.slow
 async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> None:
     vectors = clustered(300, 16)
-    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+    async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
         assert (await retriever.create_index())[-1:] == ["hnsw_1"]
         for index, made, dropped in (
@@ -262,7 +261,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
 async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a load, after somebody has dropped it; no index was asked for is kept, too."""
     monkeypatch.setattr("semlex.store.indexes.wanted.INDEX_FROM_ROWS", 50)
-    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+    async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(40), clustered(40, 16))
         await retriever.create_index(IvfflatIndex(lists=4, probes=3))
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -278,7 +277,7 @@ async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch:
 @pytest.mark.slow
 async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: str) -> None:
     vectors = clustered(300, 16)
-    async with PostgreSQLRetriever(database_url, "none", keyword="none") as retriever:
+    async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(
@@ -338,7 +337,7 @@ def test_numbers_out_of_range(kind: type, values: dict[str, Any], message: str) 
 async def test_an_index_that_pgvector_does_not_have(
     database_url: str, index: VectorIndex, dimensions: int, distance: Any, message: str
 ) -> None:
-    async with PostgreSQLRetriever(database_url, "none", keyword="none", distance=distance) as retriever:
+    async with opened(database_url, "none", keyword="none", distance=distance) as retriever:
         with pytest.raises(ConfigurationError, match="holds no vectors"):
             await retriever.create_index(index)
         await retriever.add_documents(documents(3), clustered(3, dimensions))

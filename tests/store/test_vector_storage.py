@@ -9,6 +9,7 @@ import pytest
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
 
 
 def directions(rows: int, dimensions: int) -> np.ndarray:
@@ -20,9 +21,7 @@ def directions(rows: int, dimensions: int) -> np.ndarray:
 async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, storage):
     vectors = directions(300, 24)
     documents = [Document(f"text {row}", id=f"d{row}") for row in range(300)]
-    async with PostgreSQLRetriever(
-        database_url, "none", collection="small", keyword="none", vector_storage=storage
-    ) as retriever:
+    async with opened(database_url, "none", collection="small", keyword="none", vector_storage=storage) as retriever:
         await retriever.add_documents(documents[:290], vectors[:290])
         await retriever.upsert(documents[280:], vectors[280:])  # a small batch goes another way
         exact = np.argsort(-(vectors @ vectors[7]))[:10]
@@ -41,7 +40,7 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
 
 async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
     vectors = directions(12, 2560)
-    async with PostgreSQLRetriever(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:
+    async with opened(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:
         await retriever.add_documents([Document(f"text {row}", id=f"d{row}") for row in range(12)], vectors)
         assert any("hnsw" in name for name in await retriever.create_index())
         assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"
@@ -49,19 +48,19 @@ async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
 
 async def test_a_collection_keeps_its_storage_and_its_dimension(database_url):
     model = HashEmbedder(dimensions=16)
-    async with PostgreSQLRetriever(database_url, model, vector_storage="halfvec") as retriever:
+    async with opened(database_url, model, vector_storage="halfvec") as retriever:
         await retriever.add_documents([Document("a banana")])
-    async with PostgreSQLRetriever(database_url, model) as retriever:
+    async with opened(database_url, model) as retriever:
         await retriever.add_documents([Document("a plum")])
         assert retriever.info.embedding.storage == "halfvec"
     with pytest.raises(ModelMismatchError, match="dimensions=8 was configured"):
-        await PostgreSQLRetriever(database_url, model, dimensions=8).initialize()
+        await opened(database_url, model, dimensions=8).initialize()
 
 
 async def test_numbers_beyond_float16_are_refused_by_row(database_url):
     vectors = directions(3, 8)
     vectors[1, 2] = 70_000.0
-    async with PostgreSQLRetriever(database_url, "none", vector_storage="halfvec") as retriever:
+    async with opened(database_url, "none", vector_storage="halfvec") as retriever:
         with pytest.raises(ValidationError, match="row 1"):
             await retriever.add_documents([Document(f"text {row}") for row in range(3)], vectors)
         assert await retriever.count() == 0

@@ -17,11 +17,11 @@ def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, An
     }
 
 
-def opened(url: str | None, model: Any = 8, reranker: Any = None, **options: Any) -> PostgreSQLRetriever:
+def opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> PostgreSQLRetriever:
     """A retriever for ``async with``; a number is the length of hashed vectors, "none" means no vectors."""
     return PostgreSQLRetriever(url, **_options(model, reranker, options))
 
 
-def sync_opened(url: str | None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:
+def sync_opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:
     """The same for ``with``."""
     return SyncRetriever(url, **_options(model, reranker, options))

@@ -64,6 +64,7 @@ def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Conne
 
 def waiting(connection: Connection) -> int:
     """How many sessions of a connection's database wait for a lock."""
+    connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction never sees a session that came later
     row = connection.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     ).fetchone()

@@ -14,6 +14,8 @@ from semlex import BulkIngestConfig, ChunkMetadata, Document, PostgreSQLRetrieve
 from semlex.errors import ConfigurationError, ModelError
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES
+from tests.support.retrievers import opened
+from tests.support.waiting import turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -24,15 +26,10 @@ COUNT = 5
 CHUNK: dict[str, Any] = {"source_document": "page", "token_count": 2, "section_title": "Keys"}
 
 
-def retriever(url: str, **options: Any) -> PostgreSQLRetriever:
-    options.setdefault("embedding_model", HashEmbedder(16))
-    return PostgreSQLRetriever(url, use_reranking=False, **options)
-
-
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[PostgreSQLRetriever]:
-    async with retriever(database_url) as opened:
-        yield opened
+    async with opened(database_url) as store:
+        yield store
 
 
 def documents(count: int = COUNT) -> list[Document]:
@@ -101,11 +98,12 @@ async def test_only_three_ways_with_what_exists(store: PostgreSQLRetriever, wron
 @pytest.mark.parametrize("empty", [True, False], ids=["direct", "merge"])
 async def test_what_is_changed_meanwhile_is_not_stored(database_url: str, empty: bool) -> None:
     given = [Document(f"text {number}", {"number": [number]}, id=f"d{number}") for number in range(300)]
-    async with retriever(database_url, bulk=BulkIngestConfig(batch_size=50)) as store:
+    async with opened(database_url, bulk=BulkIngestConfig(batch_size=50)) as store:
         if not empty:
             await store.add_texts(["other"], ids=["other"])
         adding = asyncio.ensure_future(store.add_documents(given))
-        await asyncio.sleep(0)  # the call has begun and waits for the database
+        await turns(1)  # the call has begun and waits for the database
+        assert not adding.done()
         for document in given:
             document.content = document.id = document.language = "changed"
             document.metadata["number"].append("changed")
@@ -150,7 +148,7 @@ async def test_chunks_are_stored_with_their_titles(store: PostgreSQLRetriever) -
 
 async def test_vectors_that_chunks_bring_are_used(database_url: str) -> None:
     given = vector_documents()
-    async with retriever(database_url, embedding_model="none") as store:
+    async with opened(database_url, model="none") as store:
         await store.add_documents(given)
         for number in range(3):
             (hit,) = await store.search(vector=given[number].embedding, top_k=1)
@@ -197,7 +195,7 @@ WRONG: dict[str, Callable[[NDArray[np.float32]], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WRONG)
 async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str, kind: str) -> None:
-    async with retriever(database_url, embedding_model=WrongEmbedder(WRONG[kind])) as store:
+    async with opened(database_url, model=WrongEmbedder(WRONG[kind])) as store:
         with pytest.raises(ModelError, match=r"semlex\.testing/hash"):
             await store.add_documents(documents())
         assert await store.count() == 0
@@ -205,7 +203,7 @@ async def test_vectors_of_a_model_are_checked_on_the_way_in(database_url: str, k
 
 @pytest.mark.parametrize("made", [lambda rows: rows.tolist(), lambda rows: rows.astype(np.float64)])
 async def test_vectors_of_a_model_may_be_of_any_real_type(database_url: str, made: Any) -> None:
-    async with retriever(database_url, embedding_model=WrongEmbedder(made)) as store:
+    async with opened(database_url, model=WrongEmbedder(made)) as store:
         await store.add_documents(documents())
         assert (await store.search("text 3", mode="vector", top_k=1))[0].vector_score == pytest.approx(1.0, abs=1e-5)
 
@@ -229,7 +227,7 @@ async def test_every_field_comes_back(database_url: str, empty: bool, copied: bo
         timestamp_start="00:01:02",
         timestamp_end="00:01:02.5",
     )
-    async with retriever(database_url, bulk=BulkIngestConfig(small_batch_rows=0 if copied else 64)) as store:
+    async with opened(database_url, bulk=BulkIngestConfig(small_batch_rows=0 if copied else 64)) as store:
         if not empty:
             await store.add_documents([Document("older", id="whole", child_ids=["x"]), Document("other", id="b")])
         await store.add_documents([document])
@@ -283,7 +281,7 @@ async def test_titles_that_are_too_long_are_refused_before_anything_is_written(d
     others = [Document(f"text {number}", id=f"d{number}") for number in range(3)]
     too_long = Document("text", titles | {"subsection_title": [words(2_384), "x"]}, id="long")
     bulk = BulkIngestConfig(batch_size=2)
-    async with retriever(database_url, embedding_model="none", keyword=keyword, bulk=bulk) as store:
+    async with opened(database_url, model="none", keyword=keyword, bulk=bulk) as store:
         with pytest.raises(ValidationError) as caught:
             await store.add_documents([*others, too_long])
         assert str(caught.value) == (
@@ -307,7 +305,7 @@ async def test_documents_with_and_without_vectors_go_in_together(
     embedder, given = HashEmbedder(16), documents(7)
     vectors: list[Any] = [None, None, [1.0] * 16, np.ones(16), None, [2.0] * 16, None]
     bulk = BulkIngestConfig(small_batch_rows=few, batch_size=2)
-    async with retriever(database_url, embedding_model=embedder if has_model else "none", bulk=bulk) as store:
+    async with opened(database_url, model=embedder if has_model else "none", bulk=bulk) as store:
         if stored:
             await store.add_documents([Document("older", id="d2"), Document("older", id="d4"), Document("o", id="o")])
         assert await store.add_documents(given, vectors) == [one.id for one in given]

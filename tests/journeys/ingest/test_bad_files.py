@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex import PostgreSQLRetriever
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx
+from tests.support.retrievers import opened
 from tests.support.shell import measured
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path, 
     (tmp_path / "good.md").write_text("A good apple.\n")
     for name, (data, _) in BROKEN.items():
         (tmp_path / name).write_bytes(data)
-    async with PostgreSQLRetriever(database_url, "none", collection="broken", use_reranking=False) as opened:
-        report = await opened.index(tmp_path) if way == "index" else (await opened.sync(tmp_path)).run
+    async with opened(database_url, "none", collection="broken") as store:
+        report = await store.index(tmp_path) if way == "index" else (await store.sync(tmp_path)).run
         assert {one.uri: one.code for one in report.problems} == {
             name: code for name, (_, code) in BROKEN.items() if code is not None
         }
         assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
-        assert [hit.source_document for hit in await opened.search("apple")] == ["good.md"]
+        assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
 
 
 # --- large and hostile ------------------------------------------------------------------------------------------------

@@ -15,15 +15,17 @@ from semlex.errors import (
     ModelMismatchError,
     ValidationError,
 )
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
 from semlex.types.queries import SearchQuery
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from semlex.retriever.synchronous import SyncRetriever
 
 DIMENSIONS = 8
 # Planted in every refused row: none of these may stand in a message.
@@ -64,10 +66,6 @@ class CountingEmbedder(HashEmbedder):
         return HashEmbedder(DIMENSIONS).embed_query(text)
 
 
-def opened(url: str, embedder: HashEmbedder | str = "none") -> SyncRetriever:
-    return SyncRetriever(url, embedder, use_reranking=False)
-
-
 def told(error: BaseException) -> str:
     """Everything of an error that a log may show."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error)
@@ -76,7 +74,7 @@ def told(error: BaseException) -> str:
 @pytest.fixture(scope="module")
 def store(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
     """A collection with one row, which every test leaves as it is and usable."""
-    with opened(new_database(), CountingEmbedder()) as retriever:
+    with sync_opened(new_database(), CountingEmbedder()) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
         yield retriever
 
@@ -173,7 +171,7 @@ def test_the_largest_values_are_stored(database_url: str) -> None:
         Document("x" * MAX_CHUNK_BYTES, id="i" * 512, metadata=nested(64)),
         Document("C", id="é" * 256, metadata={"k": filler}),
     ]
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         assert retriever.add_documents(documents) == [document.id for document in documents]
         kept = retriever.get([document.id for document in documents])
     assert [(one.content, one.metadata) for one in kept] == [(one.content, one.metadata) for one in documents]
@@ -303,7 +301,7 @@ def test_vectors_of_another_dimension_name_both(store: SyncRetriever) -> None:
 @pytest.mark.parametrize("dtype", ["f2", "f4", ">f4", "f8", "i2", "u8"])
 def test_numbers_of_any_type_are_vectors(database_url: str, dtype: str) -> None:
     vectors = np.array([[1, 2, 3], [3, 2, 1]], dtype=dtype)
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document("one", id="one"), Document("two", id="two")], vectors)
         for query in (vectors[1], vectors[1].tolist()):
             best = retriever.search(vector=query, top_k=1)
@@ -312,7 +310,7 @@ def test_numbers_of_any_type_are_vectors(database_url: str, dtype: str) -> None:
 
 def test_vectors_that_are_not_contiguous_are_stored_as_they_are(database_url: str) -> None:
     whole = np.arange(1, 4 * DIMENSIONS + 1, dtype=np.float32).reshape(2, 2 * DIMENSIONS)
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document("one", id="one"), Document("two", id="two")], whole[:, ::2])
         best = retriever.search(vector=whole[1, ::2], top_k=1)
         assert (best[0].id, best[0].vector_score) == ("two", pytest.approx(1.0, abs=1e-6))
@@ -436,7 +434,7 @@ def test_ids_of_any_iterable(store: SyncRetriever) -> None:
 
 def test_a_query_object_brings_text_vector_number_and_filters(database_url: str) -> None:
     vectors = np.eye(3, dtype=np.float32)
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         documents = [Document(f"text {n}", {"even": n % 2 == 0}, id=str(n)) for n in range(3)]
         retriever.add_documents(documents, vectors)
         assert [one.id for one in retriever.search(SearchQuery("text 1", top_k=1))] == ["1"]

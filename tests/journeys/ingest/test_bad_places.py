@@ -6,15 +6,16 @@ import os
 import socket
 import subprocess
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.ingest import prepare_file
 from semlex.ingest.files import discovery, reading
 from semlex.ingest.files.discovery import MAX_FILE_BYTES
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +29,7 @@ MAX_DEPTH = 20  # instead of 256, all of which takes seconds
 OUTSIDE = "A zebra is nobody's business."  # stands outside the folder
 
 
-def retriever(url: str) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", collection="places", use_reranking=False)
+retriever = partial(opened, model="none", collection="places")
 
 
 async def indexed(url: str, *paths: Path | str) -> IndexReport:

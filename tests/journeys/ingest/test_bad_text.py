@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import LoadedDocument, LoadOptions, PostgreSQLRetriever, preview_chunks, register_loader
+from semlex import LoadedDocument, LoadOptions, preview_chunks, register_loader
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.loaders import registry
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +61,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def retriever(url: str) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", collection="texts", use_reranking=False)
+retriever = partial(opened, model="none", collection="texts")
 
 
 async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> None:

@@ -14,6 +14,7 @@ from semlex.ingest.loaders.html import HtmlLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.testing import HashEmbedder
 from semlex.types.chunk_settings import ChunkSettings
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +39,7 @@ def docs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(database_url: str, docs: Path) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.index(docs, chunk_tokens=300)
         yield retriever
 
@@ -48,11 +49,11 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path
         def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
             raise ModelError("no room")
 
-    with SyncRetriever(database_url, Broken(8), use_reranking=False) as retriever:
+    with sync_opened(database_url, Broken(8)) as retriever:
         for chunk_tokens in (300, 200):  # the second is not compared with the first
             with pytest.raises(ModelError, match="no room"):
                 retriever.index(docs, chunk_tokens=chunk_tokens)
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         assert retriever.index(docs, chunk_tokens=100).added == 3
         assert {row[2] for row in cut_with(retriever)} == {100}
         with pytest.raises(ConfigurationError, match=r"chunk_tokens.*100.*300"):
@@ -64,12 +65,12 @@ def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatc
 
     def late(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(prepare_file, "prepare_file", read)
-        with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as other:
+        with sync_opened(database_url) as other:
             other.index(docs, chunk_tokens=100)
         return read(*arguments, **options)
 
     monkeypatch.setattr(prepare_file, "prepare_file", late)
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
             retriever.index(docs, chunk_tokens=300)
         assert {row[2] for row in cut_with(retriever)} == {100}
@@ -145,7 +146,7 @@ def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, mon
 
 
 def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, docs: Path, database_url: str) -> None:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as other:
+    with sync_opened(database_url) as other:
         other.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert store.rechunk(dry_run=True).changed == 0
     assert store.rechunk().changed == 0
@@ -203,13 +204,9 @@ def tokens(store: SyncRetriever) -> list[int]:
         return [count for (count,) in rows.fetchall()]
 
 
-def opened(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
-
-
 @pytest.mark.slow
 def test_small_sections_are_joined_and_long_ones_split(database_url: str, sections: Path) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         assert retriever.index(sections, min_tokens=200, chunk_tokens=600).added == 1
         joined = tokens(retriever)
         assert joined[:6] == [202] * 6
@@ -218,12 +215,12 @@ def test_small_sections_are_joined_and_long_ones_split(database_url: str, sectio
         previewed = next(preview_chunks(sections, min_tokens=200, chunk_tokens=600)).chunks
         assert [chunk.tokens for chunk in previewed] == joined
         assert retriever.status().chunk_settings == ChunkSettings(600, 50, 200)
-    with opened(database_url) as retriever:  # without saying so again
+    with sync_opened(database_url) as retriever:  # without saying so again
         assert retriever.index(sections).unchanged == 1
         (sections / "page.md").write_text((sections / "page.md").read_text().replace("Long", "Longer"))
         assert retriever.index(sections).changed == 1
         assert tokens(retriever) == joined
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         with pytest.raises(CollectionSettingsError, match=r"min_tokens=200, and 100 .*rechunk .*--min-tokens 100"):
             retriever.index(sections, min_tokens=100)
         with pytest.raises(CollectionSettingsError, match="min_tokens=200"):
@@ -238,12 +235,12 @@ def test_small_sections_are_joined_and_long_ones_split(database_url: str, sectio
 
 
 def test_a_collection_from_before_joins_by_default(database_url: str, sections: Path) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.index(sections)
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE semlex.collection SET min_tokens = NULL")
         connection.execute("UPDATE semlex.default_collection_document SET min_tokens = NULL")
-    with opened(database_url, defaults={"min_tokens": 200}) as retriever:
+    with sync_opened(database_url, defaults={"min_tokens": 200}) as retriever:
         report = retriever.index(sections)
         assert (report.unchanged, report.outdated) == (1, 0)
         assert retriever.retriever.unused_defaults == {"min_tokens": (200, 32)}

@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.store.write import deletes
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from semlex import SyncRetriever
+
 WORDS = ("apple", "birch", "cedar", "daisy", "elder", "fern")
 PAGES = len(WORDS)
 NOTES = 8
-
-
-def opened(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def handbook(tmp_path: Path) -> Path:
 @pytest.fixture(params=["bm25", "tsvector"])
 def store(database_url: str, handbook: Path, request: pytest.FixtureRequest) -> Iterator[SyncRetriever]:
     """Six pages of three chunks and an empty one; eight notes, two a topic, of which two are called like a page."""
-    with opened(database_url, keyword=request.param, chunk_tokens=100) as retriever:
+    with sync_opened(database_url, keyword=request.param, chunk_tokens=100) as retriever:
         retriever.index(handbook)
         notes = [
             Document(f"note{number}", {"topic": number // 2, "source_document": f"n{number // 2}"}, f"note-{number}")
@@ -184,7 +181,7 @@ def test_deleting_beside_indexing_and_other_deletions(store: SyncRetriever, data
 
     def repeat(work: Any) -> None:
         try:
-            with opened(database_url) as other:
+            with sync_opened(database_url) as other:
                 for round_ in range(8):
                     work(other, round_)
         except BaseException as error:  # noqa: BLE001 - shown below

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import Document, Enrichment, EnrichmentEstimate, PostgreSQLRetriever, SyncRetriever
+from semlex import Document, Enrichment, EnrichmentEstimate, SyncRetriever
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
 from semlex.ingest.enrichment.prompt import MAX_LINE_TOKENS
 from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Usage
 from tests.support.line_models import LineModel, line_about
+from tests.support.retrievers import opened, sync_opened
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +31,7 @@ BATCH_CHUNKS = ROUNDS_A_BATCH * 4  # with the usual number of requests at a time
 ENGINES = ["bm25", "tsvector"]
 
 
-def opened(database_url: str, embedder: Any = "none", **options: Any) -> SyncRetriever:
-    return SyncRetriever(database_url, embedder, use_reranking=False, chunk_tokens=16, **options)
+enriched = partial(sync_opened, chunk_tokens=16)
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
     database_url: str, folder: Path, engine: str, with_vectors: bool
 ) -> None:
     embedder = HashEmbedder(32) if with_vectors else "none"
-    with opened(database_url, embedder, keyword=engine) as retriever:
+    with enriched(database_url, embedder, keyword=engine) as retriever:
         retriever.index(folder)
         retriever.add_documents([Document("An added text.", {"chapter_title": "Added"}, id="added")])
         before = stored(retriever)
@@ -91,15 +93,15 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str
 
     def before(number: int) -> None:
         if 2 <= number <= 17:  # the first is semlex's own
-            gate.wait(20)
+            gate.wait(LIMIT)
 
     together, alone = LineModel(before=before), LineModel()
-    with opened(database_url, HashEmbedder(16), collection="together") as retriever:
+    with enriched(database_url, 16, collection="together") as retriever:
         retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
         retriever.enrich(Enrichment(together, concurrency=16))
         vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
         words = found(retriever)
-    with opened(database_url, HashEmbedder(16), collection="alone") as retriever:
+    with enriched(database_url, 16, collection="alone") as retriever:
         for row, text in enumerate(texts):
             retriever.add_documents([Document(text, id=f"{row:04}")], enrichment=alone)
         assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
@@ -110,7 +112,7 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str
 
 def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str, folder: Path) -> None:
     model = LineModel()
-    with opened(database_url, HashEmbedder(32)) as retriever:
+    with enriched(database_url, 32) as retriever:
         retriever.add_documents([Document("Not of this run.", id="other")])
         report = retriever.index(folder, enrichment=model)
         assert report.enrichment is not None
@@ -140,15 +142,15 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str,
 
 def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Path) -> None:
     model = LineModel()
-    with opened(database_url, HashEmbedder(32)) as retriever:
+    with enriched(database_url, 32) as retriever:
         retriever.index(folder, enrichment=model)
         lines = found(retriever)
-    with SyncRetriever(database_url, HashEmbedder(32), use_reranking=False) as retriever:
+    with sync_opened(database_url, 32) as retriever:
         report = retriever.rechunk(chunk_tokens=17)
         assert (report.changed, report.lines_kept, report.embedded) == (2, 4, 0)
         assert found(retriever) == lines
         retriever.reembed(HashEmbedder(48))
-    with SyncRetriever(database_url, HashEmbedder(48), use_reranking=False) as retriever:
+    with sync_opened(database_url, 48) as retriever:
         assert found(retriever) == lines
         hit = retriever.search(f"{line_about('x')}", top_k=1)[0]
         assert hit.vector_score is not None
@@ -159,7 +161,7 @@ def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Pa
 def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
     model = LineModel()
     for embedder in (HashEmbedder(16), "none"):
-        with opened(database_url, embedder, collection="a" if embedder == "none" else "b") as retriever:
+        with enriched(database_url, embedder, collection="a" if embedder == "none" else "b") as retriever:
             documents = [Document(f"Text number {row}.", {"year": row}, id=f"{row}") for row in range(3)]
             retriever.add_documents(documents, enrichment=model)
             retriever.add_documents([Document("Text number 0.", {"year": 7}, id="0")])
@@ -174,7 +176,7 @@ def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
 def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path) -> None:
     """Its text is another: the line about the old one goes, and it gets one line, not two."""
     model = LineModel()
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=model)
         chunk = next(chunk for chunk in retriever.list(limit=10) if "banana" in chunk.content)
         retriever.add_documents([chunk])
@@ -187,7 +189,7 @@ def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path)
 
 
 def test_another_model_writes_other_lines(database_url: str, folder: Path) -> None:
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=LineModel())
         other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
         assert retriever.enrich(other).written == 4
@@ -199,7 +201,7 @@ def test_another_model_writes_other_lines(database_url: str, folder: Path) -> No
 
 def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Path) -> None:
     model = LineModel()
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         report = retriever.index(folder, enrichment=Enrichment(model, dry_run=True))
         assert model.asked == []
         assert report.enrichment is not None
@@ -219,7 +221,7 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
     def fails(_: str) -> str:
         raise ZeroDivisionError("a secret text")
 
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         for call in (retriever.index, retriever.sync):
             with pytest.raises(
                 ModelError, match="no lines are written: ZeroDivisionError; or go on without lines"
@@ -244,7 +246,7 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
             raise ValueError(text)
         return line_about(text)
 
-    with opened(database_url, HashEmbedder(16)) as retriever:
+    with enriched(database_url, 16) as retriever:
         report = retriever.index(folder, enrichment=LineModel(fails_on_fruit))
         assert report.enrichment is not None
         assert (report.enrichment.written, report.enrichment.failed, report.enrichment.first_failure) == (
@@ -270,7 +272,7 @@ def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
             raise ValueError
         return line_about(text)
 
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         retriever.add_texts([f"text {row}" for row in range(count)], ids=[f"{row:04}" for row in range(count)])
         model = LineModel(fails)
         # Ids are hashed into keys: which ones come first is nobody's to say.
@@ -292,7 +294,7 @@ async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) ->
             loop.call_soon_threadsafe(reached.set)
 
     first, second = LineModel(before=before), LineModel()
-    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as retriever:
+    async with opened(database_url, "none") as retriever:
         await retriever.add_texts(texts, ids=texts)
         run = asyncio.ensure_future(retriever.enrich(first))
         await reached.wait()
@@ -318,7 +320,7 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) ->
             loop.call_soon_threadsafe(asked.set)
             asyncio.run_coroutine_threadsafe(changed.wait(), loop).result()
 
-    async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_texts(["one", "two"], ids=["1", "2"])
         run = asyncio.ensure_future(retriever.enrich(LineModel(before=before)))
         await asked.wait()
@@ -331,9 +333,9 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) ->
 
 
 def test_without_the_collections_model_nothing_is_asked(database_url: str) -> None:
-    with opened(database_url, HashEmbedder(16)) as retriever:
+    with enriched(database_url, 16) as retriever:
         retriever.add_texts(["one"])
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         model = LineModel()
         with pytest.raises(EmbeddingsMissingError, match="name the collection's"):
             retriever.enrich(model)
@@ -350,7 +352,7 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
     ],
 )
 def test_what_is_no_model_is_refused(database_url: str, folder: Path, wrong: Any, message: str) -> None:
-    with opened(database_url) as retriever:
+    with enriched(database_url, "none") as retriever:
         for call in (lambda: retriever.index(folder, enrichment=wrong), lambda: retriever.enrich(wrong)):
             with pytest.raises(ConfigurationError, match=message):
                 call()

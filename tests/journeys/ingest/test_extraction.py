@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, MetadataExtraction, PostgreSQLRetriever, SyncRetriever
+from semlex import Document, MetadataExtraction, SyncRetriever
 from semlex.errors import ConfigurationError
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ async def words_later(document: Document) -> dict[str, Any]:
 
 @pytest.fixture
 def retriever(database_url: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database_url, "none", use_reranking=False, chunk_tokens=16) as retriever:
+    with sync_opened(database_url, "none", chunk_tokens=16) as retriever:
         yield retriever
 
 
@@ -150,7 +151,7 @@ async def test_what_waits_runs_in_the_callers_loop_and_the_rest_outside_it(datab
         threads.add(threading.current_thread())
         return {}
 
-    async with PostgreSQLRetriever(database_url, "none", use_reranking=False) as retriever:
+    async with opened(database_url, "none") as retriever:
         for extract in (later, at_once):
             await retriever.add_documents([Document("x")], extract_metadata=extract)
             (folder / "a.md").write_text(f"{extract}", encoding="utf-8")

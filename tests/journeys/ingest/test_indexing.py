@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import (
     ConfigurationError,
     EmbeddingsMissingError,
@@ -20,6 +19,8 @@ from semlex.errors import (
 from semlex.ingest import pipeline, prepare_file
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +52,7 @@ Keys are stored in a vault.
 """
 
 
-def retriever(url: str, **options: Any) -> PostgreSQLRetriever:
-    options.setdefault("embedding_model", HashEmbedder(dimensions=64))
-    return PostgreSQLRetriever(url, collection="files", **options)
+retriever = partial(opened, model=64, collection="files")
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Pat
 
 
 async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:
-    async with retriever(database_url, embedding_model="none") as opened:
+    async with retriever(database_url, model="none") as opened:
         await opened.index(folder)
         hits = await opened.search("banana")
         assert hits.mode == "keyword"
@@ -187,7 +186,7 @@ async def test_another_model_is_refused(database_url: str, folder: Path) -> None
     async with retriever(database_url) as opened:
         await opened.index(folder)
     with pytest.raises(ModelMismatchError, match="64 dimensions"):
-        async with retriever(database_url, embedding_model=HashEmbedder(dimensions=32)):
+        async with retriever(database_url, model=32):
             pass
 
 
@@ -217,7 +216,7 @@ async def test_two_first_runs_that_read_different_texts_leave_one_version(databa
     page = folder / "keys.md"  # alone: a file that both cut alike would give them away by its keys
     page.write_text("# Keys\n\n" + "The first word of many. " * 200, encoding="utf-8")
     waiting = WaitingEmbedder()
-    async with retriever(database_url, embedding_model=waiting) as one, retriever(database_url) as other:
+    async with retriever(database_url, model=waiting) as one, retriever(database_url) as other:
         slow = asyncio.ensure_future(one.index(page, chunk_tokens=400, overlap_tokens=0))
         await asyncio.to_thread(waiting.reached.wait, 60)
         page.write_text("# Keys\n\n" + "The second text differs. " * 200, encoding="utf-8")
@@ -276,33 +275,37 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
     prepare = prepare_file.prepare_file
     begun: list[str] = []
     ended: list[str] = []
-    ahead = threading.Event()
+    ahead, let_go = threading.Event(), threading.Event()
 
-    def slowly(file: FoundFile, *arguments: Any, **options: Any) -> Any:
+    def held(file: FoundFile, *arguments: Any, **options: Any) -> Any:
         begun.append(file.uri)
         if len(begun) > 10:
             ahead.set()
-            time.sleep(0.2)
+            assert let_go.wait(LIMIT)
         prepared = prepare(file, *arguments, **options)
         ended.append(file.uri)
         return prepared
 
     async def fail(*_: object) -> None:
-        await asyncio.to_thread(ahead.wait, 60)
+        await asyncio.to_thread(ahead.wait, LIMIT)
         if ending == "error":
             raise StoreError("the server has gone")
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with retriever(database_url) as opened:
-        monkeypatch.setattr(prepare_file, "prepare_file", slowly)
+        monkeypatch.setattr(prepare_file, "prepare_file", held)
         monkeypatch.setattr(Indexer, "write_batch", fail)
         before = asyncio.all_tasks()
         run = asyncio.create_task(opened.index(tmp_path))
         if ending == "cancellation":
-            assert await asyncio.to_thread(ahead.wait, 60)
+            assert await asyncio.to_thread(ahead.wait, LIMIT)
             run.cancel()
+        await eventually(lambda: any(task.cancelling() for task in asyncio.all_tasks() - before - {run}))
+        assert await opened.count() == 0  # a run that did not wait for the reader would be over
+        assert not run.done()
+        let_go.set()
         with pytest.raises(StoreError if ending == "error" else asyncio.CancelledError):
             await run
         assert begun == ended
-        assert len(ended) < 20
+        assert len(ended) == 11
         assert asyncio.all_tasks() == before

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.ingest import pipeline, prepare_file
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
 
 FILES = 12
-WAIT = 60
 
 
 class Counted(HashEmbedder):
@@ -52,15 +52,18 @@ class Held:
         self.let_go = asyncio.Event()
         self.reached = asyncio.Event()
         self.prepared: list[str] = []
+        self.written = self.most_ahead = 0
         write, prepare = Indexer.write_batch, prepare_file.prepare_file
 
         async def held(indexer: Indexer, *arguments: Any) -> None:
             self.reached.set()
             await self.let_go.wait()
             await write(indexer, *arguments)
+            self.written += 1  # a batch is a file here
 
         def seen(file: FoundFile, *arguments: Any, **options: Any) -> Any:
             self.prepared.append(file.uri)
+            self.most_ahead = max(self.most_ahead, len(self.prepared) - self.written)
             return prepare(file, *arguments, **options)
 
         monkeypatch.setattr(Indexer, "write_batch", held)
@@ -72,17 +75,14 @@ async def test_while_one_batch_is_written_others_are_embedded_and_read(
 ) -> None:
     monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
     held, model = Held(monkeypatch), Counted()
-    async with PostgreSQLRetriever(database_url, model, use_reranking=False) as opened:
-        run = asyncio.create_task(opened.index(pages))
+    async with opened(database_url, model) as store:
+        run = asyncio.create_task(store.index(pages))
         await held.reached.wait()
         # One is being written, one waits with its vector, and so on back to the file that waits to be compared.
-        async with asyncio.timeout(WAIT):
-            while (model.texts, len(held.prepared)) != (2, 4):  # noqa: ASYNC110 - both count in other threads
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        assert (model.texts, len(held.prepared)) == (2, 4)
+        await eventually(lambda: model.texts >= 2 and len(held.prepared) >= 4)
         held.let_go.set()
         report = await run
+        assert held.most_ahead == 4
         assert (report.added, report.embedded, model.texts) == (FILES, FILES, FILES)
         assert set(report.stage_seconds) == {"read", "compare", "embed", "write"}
 
@@ -93,27 +93,26 @@ async def test_files_are_read_ahead_up_to_a_bound(
     monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
     monkeypatch.setattr(pipeline, "MAX_BYTES_AHEAD", 0)
     held = Held(monkeypatch)
-    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False) as opened:
-        run = asyncio.create_task(opened.index(pages))
+    async with opened(database_url, Counted()) as store:
+        run = asyncio.create_task(store.index(pages))
         await held.reached.wait()
-        await asyncio.sleep(0.2)
-        assert len(held.prepared) == 1
         held.let_go.set()
         assert (await run).added == FILES
+        assert held.most_ahead == 1
 
 
 async def test_a_pool_of_one_connection_is_enough(database_url: str, pages: Path) -> None:
-    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False, max_connections=1) as opened:
-        assert (await opened.index(pages)).added == FILES
+    async with opened(database_url, Counted(), max_connections=1) as store:
+        assert (await store.index(pages)).added == FILES
         (pages / "00.txt").write_text("Changed.\n", encoding="utf-8")
-        assert (await opened.index(pages)).changed == 1
+        assert (await store.index(pages)).changed == 1
 
 
 async def test_every_stage_tells_how_far_it_is(database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
     told: list[Progress] = []
-    async with PostgreSQLRetriever(database_url, Counted(), use_reranking=False) as opened:
-        await opened.index(pages, progress=told.append)
+    async with opened(database_url, Counted()) as store:
+        await store.index(pages, progress=told.append)
     for stage, unit in {"read": "files", "embed": "chunks", "write": "chunks"}.items():
         own = [step for step in told if step.stage == stage]
         assert [step.done for step in own] == list(range(1, FILES + 1))

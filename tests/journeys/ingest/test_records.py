@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex import PostgreSQLRetriever
     from tests.support.shell import Shell
 
 TABLE = """sku,title,description,colour
@@ -40,15 +42,14 @@ class Watched(HashEmbedder):
         return super().embed_documents(texts)
 
 
-def retriever(url: str, model: HashEmbedder | None = None) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, model or HashEmbedder(64), collection="records", use_reranking=False)
+retriever = partial(opened, collection="records")
 
 
 async def test_a_row_is_found_by_its_text_and_by_its_fields(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "shop.csv").write_text(TABLE, encoding="utf-8")
     fields: dict[str, Any] = {"text_fields": ["title", "description"], "id_field": "sku"}
     model = Watched()
-    async with retriever(database_url, model) as opened:
+    async with retriever(database_url, model or 64) as opened:
         report = await opened.index(tmp_path, **fields)
         assert (report.added, report.failed, report.chunks) == (1, 0, 3)
         [hit] = await opened.search("boils water", top_k=1)
@@ -83,7 +84,7 @@ async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Pa
     (tmp_path / "package.json").write_text('{"name": "zebra"}')
     (tmp_path / "lines.jsonl").write_text('{"body": "A comet returns.", "seen": [1910, 1986], "big": 1e30}\n')
     (tmp_path / "page.md").write_text("---\ntitle: Keys\ntags: [safe, door]\n---\n\nRotate them.\n")
-    async with retriever(database_url) as opened:
+    async with retriever(database_url, 64) as opened:
         report = await opened.index(tmp_path)
         assert (report.added, report.failed) == (5, 0)
         hit = (await opened.search("fair wind", mode="keyword"))[0]
@@ -108,7 +109,7 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
     async def texts(opened: PostgreSQLRetriever) -> set[str]:
         return {chunk.content for chunk in await opened.list(limit=10, filters={"sku": ["A-1", "A-2", "A-3"]})}
 
-    async with retriever(database_url) as opened:
+    async with retriever(database_url, 64) as opened:
         assert (await opened.index(tmp_path)).failed == 1
         assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
         report = await opened.index(tmp_path, **fields)
@@ -129,7 +130,7 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
     "options", [{"text_fields": "title"}, {"text_fields": [1]}, {"id_field": ""}, {"detect_encoding": 1}], ids=str
 )
 async def test_options_of_another_kind_are_refused(database_url: str, tmp_path: Path, options: dict[str, Any]) -> None:
-    async with retriever(database_url) as opened:
+    async with retriever(database_url, 64) as opened:
         with pytest.raises(ConfigurationError, match=next(iter(options))):
             await opened.index(tmp_path, **options)
 
@@ -157,7 +158,7 @@ async def test_pages_are_found_and_filtered_by(database_url: str, tmp_path: Path
     pages = [[(20, f"Chapter {name}"), (12, f"All about the {name} and its sound.")] for name in ("owl", "cat", "bee")]
     (tmp_path / "animals.pdf").write_bytes(pdf(pages, info="/Title (Animals)"))
     (tmp_path / "plain.txt").write_text("A sound without pages.")
-    async with retriever(database_url) as opened:
+    async with retriever(database_url, 64) as opened:
         report = await opened.index(tmp_path, chunk_tokens=16, overlap_tokens=0)
         assert (report.added, report.problems) == (2, [])
         hits = await opened.search("sound", mode="keyword", filters="exists @page")

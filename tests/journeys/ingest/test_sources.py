@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest import prepare_file
 from semlex.ingest.files.roots import plan_places
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from semlex import SyncRetriever
 
 
 @pytest.fixture
@@ -31,13 +32,9 @@ def handbook(tmp_path: Path) -> Path:
     return root
 
 
-def opened(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, HashEmbedder(8), use_reranking=False, **options)
-
-
 @pytest.fixture
 def store(database_url: str) -> Iterator[SyncRetriever]:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         yield retriever
 
 
@@ -132,13 +129,13 @@ def _new(folder: Path) -> Path:
 def test_two_processes_make_one_source(database_url: str, handbook: Path) -> None:
     async def both() -> list[int]:
         def run() -> int:
-            with opened(database_url) as retriever:
+            with sync_opened(database_url) as retriever:
                 return retriever.index(handbook).added
 
         return await asyncio.gather(*(asyncio.to_thread(run) for _ in range(2)))
 
     assert sum(asyncio.run(both())) == 3  # none is new twice
-    with opened(database_url) as retriever:
+    with sync_opened(database_url) as retriever:
         (source,) = retriever.sources()
         assert (source.documents, source.chunks, retriever.count()) == (3, 3, 3)
 
@@ -159,7 +156,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
 
     def late(*arguments: Any) -> Any:
         monkeypatch.setattr(prepare_file, "list_files", found)
-        with opened(store.retriever._resources.server.db_url or "") as other:
+        with sync_opened(store.retriever._resources.server.db_url or "") as other:
             other.index(others)
         return found(*arguments)
 
@@ -202,7 +199,7 @@ def test_the_same_tree_in_another_place_has_the_same_documents(database_url: str
     shutil.copytree(handbook, copy)
     ids = []
     for number, root in enumerate((handbook, copy)):
-        with opened(database_url, collection=f"c{number}") as retriever:
+        with sync_opened(database_url, collection=f"c{number}") as retriever:
             retriever.index(root)
             ids.append({hit.id for hit in retriever.search("key shutter zenith", 20)})
     assert ids[0] == ids[1]

@@ -15,6 +15,7 @@ from semlex import SyncRetriever, open_collection
 from semlex.maintenance import version_fill
 from semlex.types.documents import Document
 from tests.journeys.ingest.test_sync_histories import Folder
+from tests.support.retrievers import sync_opened
 from tests.support.two_models import OtherEmbedder, assert_vectors, new_model, old_model, texts_of, told, vectors_of
 
 if TYPE_CHECKING:
@@ -67,10 +68,6 @@ def writers_wait(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return waiting
 
 
-def opened(url: str, name: str, model: Any) -> SyncRetriever:
-    return SyncRetriever(url, model, collection=name, use_reranking=False)
-
-
 def answers(store: SyncRetriever) -> list[Any]:
     return [told(store.search(question, 20)) for question in QUESTIONS]
 
@@ -99,7 +96,7 @@ def test_documents_that_change_meanwhile(
     name = f"c{uuid.uuid4().hex[:12]}"
     present = dict(first)
     with ExitStack() as stack:
-        stores = {kind: stack.enter_context(opened(database_url, name, model)) for kind, model in
+        stores = {kind: stack.enter_context(sync_opened(database_url, model, collection=name)) for kind, model in
                   (("old", old_model()), ("none", "none"))}  # fmt: skip
         stores["old"].add_texts(list(first.values()), ids=list(first))
 
@@ -127,13 +124,16 @@ def test_documents_that_change_meanwhile(
                 assert found.embedding_model in (old_model().identity.model, None)
                 assert [one for one in found.warnings if "no word" not in one] == []
 
-        with opened(database_url, name, "none") as changing:
+        with sync_opened(database_url, "none", collection=name) as changing:
             report = changing.reembed(BetweenEmbedder(between))
         assert (report.version, report.lacking) == (2, 0)
         assert texts_of(database_url, name) == present
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
         check_old(database_url, name, whole=False)
-        with opened(database_url, name, new_model()) as new, opened(database_url, f"{name}_f", new_model()) as fresh:
+        with (
+            sync_opened(database_url, new_model(), collection=name) as new,
+            sync_opened(database_url, new_model(), collection=f"{name}_f") as fresh,
+        ):
             fresh.add_documents(stored(new))
             assert answers(new) == answers(fresh)
         # Both models' programs go on side by side; each makes vectors of its own.
@@ -143,7 +143,7 @@ def test_documents_that_change_meanwhile(
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=False)
         check_old(database_url, name, whole=False)
         assert texts_of(database_url, name) == present
-        with opened(database_url, name, new_model()) as new:
+        with sync_opened(database_url, new_model(), collection=name) as new:
             new.embed_missing()
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
         stores["old"].embed_missing()
@@ -162,7 +162,7 @@ def test_files_that_change_and_move_meanwhile(
         folder = Folder(tmp_path / f"docs{number}", random.Random(seed))
         for _ in range(10):
             folder.happen()
-        with SyncRetriever(database_url, old_model(), collection=name, use_reranking=False, keyword=keyword) as old:
+        with sync_opened(database_url, old_model(), collection=name, keyword=keyword) as old:
             old.sync(folder.root)
 
             def between(folder: Folder = folder, old: SyncRetriever = old) -> None:
@@ -170,7 +170,7 @@ def test_files_that_change_and_move_meanwhile(
                     folder.happen()
                     old.sync(folder.root)
 
-            with opened(database_url, name, "none") as changing:
+            with sync_opened(database_url, "none", collection=name) as changing:
                 changing.reembed(BetweenEmbedder(between))
             try:
                 assert_vectors(vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=True)

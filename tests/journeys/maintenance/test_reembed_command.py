@@ -11,9 +11,9 @@ import pytest
 from model2vec import StaticModel
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from semlex import SyncRetriever
 from semlex.errors import ModelError
 from tests.journeys.maintenance.test_reembedding import FailingEmbedder
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
     url = shell.environment["DATABASE_URL"]
     with (
-        SyncRetriever(url, "none", collection="keys", use_reranking=False) as retriever,
+        sync_opened(url, "none", collection="keys") as retriever,
         pytest.raises(ModelError, match="gone"),
     ):
         retriever.reembed(FailingEmbedder(1))

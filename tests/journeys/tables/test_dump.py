@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
+from semlex import BulkIngestConfig, Client, Document, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.maintenance import dump_files
 from semlex.store.tables import columns
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +40,7 @@ SHORTEST = 1e-3  # of the numbers of a vector that has a direction
 QUESTIONS = ("apple", "pear tree", "a number")
 
 
-def retriever(url: str, **options: Any) -> SyncRetriever:
-    options.setdefault("embedding_model", HashEmbedder(WIDTH))
-    return SyncRetriever(url, use_reranking=False, **{"collection": "orchard"} | options)
+retriever = partial(sync_opened, model=WIDTH, collection="orchard")
 
 
 def contents(url: str, collection: str) -> dict[str, list[Any]]:
@@ -82,7 +81,7 @@ def filled(url: str, folder: Path) -> None:
             ]
         )
         store.delete(document="3.md")
-    with retriever(url, embedding_model="none", create=False) as words:
+    with retriever(url, model="none", create=False) as words:
         assert words.count() > 5
 
 
@@ -107,7 +106,7 @@ def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage:
 
 
 def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tmp_path: Path) -> None:
-    with retriever(database_url, embedding_model="none", keyword="tsvector", distance="l2") as store:
+    with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
         store.dump(tmp_path / "empty")
         store.add_documents([Document("apple", id="a")])
         store.dump(tmp_path / "words")
@@ -116,13 +115,13 @@ def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tm
         assert client.restore(tmp_path / "words", "words").chunks == 1
         assert client.restore(tmp_path / "words", "other", keyword="bm25").chunks == 1
     for name, engine in (("words", "tsvector"), ("other", "bm25")):
-        with retriever(database_url, embedding_model="none", collection=name) as store:
+        with retriever(database_url, model="none", collection=name) as store:
             assert store.status().keyword == engine
             assert [hit.id for hit in store.search("apple")] == ["a"]
 
 
 def test_rows_that_lack_a_vector(database_url: str, tmp_path: Path) -> None:
-    with retriever(database_url, embedding_model="none") as store:
+    with retriever(database_url, model="none") as store:
         store.add_documents([Document(f"apple {number}", id=f"w{number}") for number in range(3)])
         store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
         assert (store.dump(tmp_path / "dump").chunks, store.count()) == (4, 4)
@@ -147,7 +146,7 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path, rows: list[An
         for name in ("values", "copy"):
             with suppress(CollectionNotFoundError):
                 client.drop(name)
-    with retriever(database_url, embedding_model="none", collection="values", distance="l2") as store:
+    with retriever(database_url, model="none", collection="values", distance="l2") as store:
         documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
         vectors = np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3)
         store.add_documents(documents, vectors)
@@ -161,9 +160,7 @@ def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(database_url: str, tmp
     """Writers go on meanwhile: what a dump holds was there at one moment."""
 
     async def run() -> None:
-        async with PostgreSQLRetriever(
-            database_url, "none", use_reranking=False, collection="busy", keyword="none"
-        ) as store:
+        async with opened(database_url, "none", collection="busy", keyword="none") as store:
             await store.add_documents([Document("first", id="0")], np.ones((1, 3)))
             ended = asyncio.Event()
 
@@ -198,7 +195,7 @@ def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> 
         assert json.loads(rows["pie"]["metadata"])["deep"] == {"a": [1.5, None, "é"]}
         assert rows["pie"]["created_at"].tzinfo is not None
         assert len(rows["pie"]["embedding"]) == WIDTH
-    with retriever(database_url, embedding_model="none", collection="loaded") as loaded:
+    with retriever(database_url, model="none", collection="loaded") as loaded:
         names = {"text_field": "chunk_text", "vector_field": "embedding", "id_field": "chunk_id"}
         report = loaded.load_vectors(tmp_path / "dump" / "chunks.parquet", metadata_fields=["metadata"], **names)
         assert report.rows == len(rows)
@@ -318,7 +315,7 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
 
 def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> None:
     """The dump is of what is there, not of what was there when this process opened the collection."""
-    with retriever(database_url, embedding_model="none") as first, retriever(database_url) as second:
+    with retriever(database_url, model="none") as first, retriever(database_url) as second:
         assert first.count() == 0
         (tmp_path / "a.md").write_text("# Apple\n\nAn apple tree.\n")
         second.index(tmp_path / "a.md", chunk_tokens=100)
@@ -403,7 +400,7 @@ def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tm
 
 def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, shell: Shell) -> None:
     count = 20_000
-    with retriever(database_url, embedding_model="none", bulk=BulkIngestConfig(build_indexes=False)) as store:
+    with retriever(database_url, model="none", bulk=BulkIngestConfig(build_indexes=False)) as store:
         store.load_vectors({"text": [f"apple {number}" for number in range(count)], "vector": np.ones((count, WIDTH))})
         store.dump(tmp_path / "dump")
     command = [sys.executable, "-m", "semlex", "restore", str(tmp_path / "dump"), "-c", "copy"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,9 +12,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import Client, PostgreSQLRetriever, SyncRetriever
+from semlex import BulkIngestConfig, Client, PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
 
 
-def retriever(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, "none", None, use_reranking=False, **{"collection": "moved"} | options)
+retriever = partial(sync_opened, model="none", collection="moved")
 
 
 @pytest.fixture
@@ -164,12 +165,16 @@ def test_a_role_needs_no_more_than_to_read(
         reader = make_conninfo(database_url, user="reads_tables")
         with pytest.raises(PrivilegeError):
             moved.import_table("lc_docs", source_url=reader)
-        source.execute("GRANT SELECT ON lc_docs TO reads_tables")
-        source.execute("ALTER ROLE reads_tables SET statement_timeout = '1ms'; ALTER ROLE reads_tables SET jit = off")
+        # Rows are there only for whom no time limit holds.
         source.execute(
+            "CREATE VIEW unlimited AS SELECT * FROM lc_docs WHERE current_setting('statement_timeout') = '0'"
+        )
+        source.execute("GRANT SELECT ON unlimited TO reads_tables")
+        source.execute(
+            "ALTER ROLE reads_tables SET statement_timeout = '10min'; ALTER ROLE reads_tables SET jit = off;"
             "ALTER ROLE reads_tables SET search_path = nothing; ALTER ROLE reads_tables SET TimeZone = 'Asia/Tokyo'"
         )
-        assert moved.import_table("lc_docs", source_url=reader).written == 6
+        assert moved.import_table("unlimited", source_url=reader).written == 6
     finally:
         source.execute("DROP OWNED BY reads_tables; DROP ROLE reads_tables")
 
@@ -210,16 +215,17 @@ def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever)
 
 
 def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(
-    source: psycopg.Connection[Any], moved: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+    database_url: str, source: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("semlex.store.tables.copy_out.PART_BYTES", 100_000)
+    # So many bytes that the server is still sending them when the first batch is stored.
     source.execute(
-        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear ' || repeat(n || ' ', 100), "
-        "'[1,2,3]' FROM generate_series(1, 30000) AS n"
+        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || repeat(' ', 10000) || n, "
+        "'[1,2,3]' FROM generate_series(1, 1000) AS n"
     )
     reading = sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT t.%'")
-    with pytest.raises(ConnectionFailedError, match="read the table"):
-        moved.import_table("haystack_docs", progress=lambda _: source.execute(reading))
-    stored = len(ids(moved, "pear"))
-    assert stored > 0
-    assert moved.import_table("haystack_docs").written == 30_006
+    with retriever(database_url, bulk=BulkIngestConfig(batch_size=50)) as moved:
+        with pytest.raises(ConnectionFailedError, match="read the table"):
+            moved.import_table("haystack_docs", progress=lambda _: source.execute(reading))
+        assert 0 < moved.count() < 1_006
+        assert moved.import_table("haystack_docs").written == 1_006

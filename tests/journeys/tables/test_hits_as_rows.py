@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,12 +14,11 @@ from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from semlex import Document, SearchResult, SearchResults, SyncRetriever
+from semlex import Document, SearchResult, SearchResults
 from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.tables.hits import BATCH_ROWS, COLUMNS, INCLUDED, Relation, fill_table_sync, statement
-from semlex.testing import HashEmbedder
 from semlex.types.display.texts import UNSAFE
+from tests.support.retrievers import opened, sync_opened
 from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ def test_what_is_no_hit_is_refused(connection: psycopg.Connection[Any]) -> None:
     assert connection.info.transaction_status == TransactionStatus.IDLE
 
 
-def retriever_of(url: str) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(16), use_reranking=False, collection="words")
+retriever_of = partial(opened, model=16, collection="words")
 
 
 async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> None:
@@ -210,7 +209,7 @@ async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url:
 
 
 def test_without_an_event_loop(database_url: str) -> None:
-    with SyncRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
+    with sync_opened(database_url, 16) as retriever:
         retriever.add_documents([Document("yellow fruit", id="a")])
         found = retriever.search("yellow fruit")
         with psycopg.connect(database_url) as mine:

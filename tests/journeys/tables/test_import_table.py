@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from semlex.errors import DuplicateError, ModelMismatchError
 from semlex.store.tables import copy_out
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
 from tests.support.foreign_tables import COLLECTION, KINDS, Kind, Row, ids, stored_rows
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +47,7 @@ rows_of_all_kinds = st.lists(
 )
 
 
-def retriever(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, "none", None, use_reranking=False, **{"collection": "moved", "bulk": SMALL} | options)
+retriever = partial(sync_opened, model="none", collection="moved", bulk=SMALL)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import resource
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError
 from semlex.ingest.bulk.row_fields import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +37,7 @@ PATIENCE = 60.0  # seconds: a bound for a machine that is busy
 SMALL = BulkIngestConfig(batch_size=4, small_batch_rows=0)
 
 
-def retriever(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, "none", None, use_reranking=False, **{"collection": "rows"} | options)
+retriever = partial(sync_opened, model="none", collection="rows")
 
 
 @pytest.fixture
@@ -420,7 +422,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
             together.set()
         try:
             await asyncio.wait_for(together.wait(), PATIENCE)  # until the others have begun
-            await asyncio.sleep(0.01)  # one too many may begin
+            await turns()  # one too many may begin
             return await send(connection, *arguments)
         finally:
             alive.remove(connection)

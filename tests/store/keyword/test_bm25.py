@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,14 +20,14 @@ from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
 
 WORDS = ("cat", "cats", "dog", "running", "runner", "ships", "the", "naïve", "Zürich", "v1.2", "snake_case", "E0502")
 
 
-def bm25_retriever(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", **({"keyword": "bm25", "collection": "words"} | options))
+bm25_retriever = partial(opened, model="none", keyword="bm25", collection="words")
 
 
 async def scores(retriever: PostgreSQLRetriever, query: str, top_k: int = 1000, **options: Any) -> dict[str, float]:
@@ -181,7 +182,7 @@ async def test_phrases_and_exclusions(database_url: str) -> None:
 
 @pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
 async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url: str, fusion: Any) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
+    async with opened(database_url, keyword="bm25") as retriever:
         # More of those that are excluded, and nearer, than the leg has candidates.
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(40)])
         await retriever.add_documents([Document(f"ships of many kinds {n}", id=f"ships-{n}") for n in range(5)])
@@ -204,7 +205,7 @@ async def test_texts_are_looked_at_for_phrases_once(database_url: str, monkeypat
         return await ask(snapshot, queries)
 
     monkeypatch.setattr(score_completion, "ask", counted)
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
+    async with opened(database_url, keyword="bm25") as retriever:
         await retriever.add_documents([Document(f"cats and dogs {n}", id=f"both-{n}") for n in range(5)])
         # More than a leg has candidates, so that the vectors find some which the words did not come to.
         await retriever.add_documents([Document(f"dogs, cats and ships {n}", id=f"all-{n}") for n in range(90)])
@@ -225,7 +226,7 @@ async def test_where_every_chunk_was_looked_at_nobody_looks_deeper(
         return await find(self, *given, **options)
 
     monkeypatch.setattr(Retrieval, "find", counted)
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25") as retriever:
+    async with opened(database_url, keyword="bm25") as retriever:
         await retriever.add_documents([Document("cats and dogs", id=f"both-{n}") for n in range(20)])
         await retriever.add_documents([Document("ships", id="ships")])
         assert [hit.id for hit in await retriever.search("ships -dogs", 5)] == ["ships"]
@@ -295,7 +296,7 @@ async def test_stop_words_are_a_choice(database_url: str) -> None:
 
 
 async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
+    async with opened(database_url, keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
@@ -334,7 +335,7 @@ async def test_a_token_of_many_words_is_searched(database_url: str, query: str) 
 
 async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: str) -> None:
     words = [f"word{n}" for n in range(65)]
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", stop_words=False) as retriever:
+    async with opened(database_url, keyword="bm25", stop_words=False) as retriever:
         await retriever.add_documents([Document(" ".join(words), id="1"), Document("cat", id="2")])
         for condition in (" ".join(f"-{word}" for word in words), '"' + " ".join(words) + '"'):
             with pytest.raises(ValidationError, match="64 words in quotes or behind a dash") as caught:
@@ -387,7 +388,7 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
 
 
 async def test_another_analyzers_index_is_not_searched(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
+    async with opened(database_url, keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
@@ -441,7 +442,7 @@ async def test_a_word_that_only_another_language_looks_for_is_no_warning(databas
 
 
 async def test_phrases_in_a_chunk_whose_language_was_changed_behind_our_back(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", collection="words") as retriever:
+    async with opened(database_url, keyword="bm25", collection="words") as retriever:
         await retriever.add_documents([Document("hybrid search", id="1"), Document("searching a hybrid", id="2")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_chunk SET language = 'german'")

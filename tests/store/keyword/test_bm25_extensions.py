@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from benches.bm25_server import bm25_server
 from semlex import Document, PostgreSQLRetriever
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.pg_search import STEMMERS
 from semlex.store.postgres.extensions import Extension
@@ -27,12 +27,14 @@ from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.leg import Statement
 from semlex.store.query.run import ask, run_legs
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from semlex.retriever.synchronous import SyncRetriever
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegResult
 
@@ -73,9 +75,7 @@ def url(server: str, engine: str) -> str:
     return new_database(server, f"of_{engine}", "CREATE SCHEMA apart", f"CREATE EXTENSION {engine}{apart}")
 
 
-def opened(url: str, engine: str, collection: str, **options: Any) -> SyncRetriever:
-    options = {"use_reranking": False, "embedding_model": "none"} | options
-    return SyncRetriever(url, keyword=engine, collection=collection, **options)
+searching = partial(sync_opened, model="none")
 
 
 # --- the specification ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def library(url: str, engine: str, texts: dict[str, str]) -> Iterator[SyncRetriever]:
-    with opened(url, engine, "library") as retriever:
+    with searching(url, keyword=engine, collection="library") as retriever:
         retriever.add_documents([Document(text, {"n": int(name[1:]) % 50}, id=name) for name, text in texts.items()])
         yield retriever
 
@@ -153,7 +153,7 @@ def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> Non
 
 def test_ties_go_by_key(url: str, engine: str) -> None:
     names = [*(f"same-{n}" for n in range(150)), "n" * 512]
-    with opened(url, engine, "ties") as retriever:
+    with searching(url, keyword=engine, collection="ties") as retriever:
         documents = [Document("alpha beta", {"n": n % 3}, id=name) for n, name in enumerate(names)]
         add_out_of_order(retriever, documents)
         # Later, so that the index holds them in another part; better than the rest, and worse.
@@ -169,7 +169,7 @@ def test_ties_go_by_key(url: str, engine: str) -> None:
 @pytest.fixture(scope="module")
 def uneven(url: str, engine: str) -> Iterator[SyncRetriever]:
     """2,475 equal texts, and 25 that are worse and that a filter keeps."""
-    with opened(url, engine, "uneven") as retriever:
+    with searching(url, keyword=engine, collection="uneven") as retriever:
         texts = ["sea hill" if n % 100 == 0 else "sea sea sea hill" for n in range(2500)]
         documents = [Document(text, {"kept": n % 100 == 0}, id=f"{n}") for n, text in enumerate(texts)]
         add_out_of_order(retriever, documents)
@@ -242,7 +242,7 @@ def test_what_is_written_is_found_at_once(writes: list[tuple[int, list[str] | No
 
 @pytest.fixture(scope="module")
 def busy(url: str, engine: str) -> Iterator[SyncRetriever]:
-    with opened(url, engine, "busy") as retriever:
+    with searching(url, keyword=engine, collection="busy") as retriever:
         yield retriever
 
 
@@ -290,7 +290,7 @@ def test_many_words_are_cut(library: SyncRetriever) -> None:
 
 
 def test_words_are_stemmed_in_the_collections_language(url: str, engine: str) -> None:
-    with opened(url, engine, "spanish", language="spanish") as retriever:
+    with searching(url, keyword=engine, collection="spanish", language="spanish") as retriever:
         retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos"), Document("Otro.", id="otro")])
         (hit,) = retriever.search("gato")
         assert hit.id == "gatos"
@@ -300,7 +300,7 @@ def test_words_are_stemmed_in_the_collections_language(url: str, engine: str) ->
 
 @pytest.mark.parametrize("language", ["simple", *STEMMERS])
 def test_every_language_of_pg_search_is_known_to_the_server(languages: str, language: str) -> None:
-    with opened(languages, "pg_search", language, language=language) as retriever:
+    with searching(languages, keyword="pg_search", collection=language, language=language) as retriever:
         retriever.add_documents([Document("Zanzibar", id="only")])
         assert [hit.id for hit in retriever.search("zanzibar")] == ["only"]
 
@@ -312,12 +312,12 @@ def languages(server: str) -> str:
 
 def test_languages_that_are_not_known(url: str, engine: str) -> None:
     with pytest.raises(ConfigurationError, match="language"):
-        opened(url, engine, "klingon", language="english'; --").initialize()
+        searching(url, keyword=engine, collection="klingon", language="english'; --").initialize()
     refusal: tuple[Any, str] = (
         (ConfigurationError, "choose simple") if engine == "pg_search" else (StoreError, "klingon")
     )
     with pytest.raises(refusal[0], match=refusal[1]):
-        opened(url, engine, "klingon", language="klingon").initialize()
+        searching(url, keyword=engine, collection="klingon", language="klingon").initialize()
 
 
 # --- exact scores, other legs -----------------------------------------------------------------------------------------
@@ -341,10 +341,10 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
     url: str, engine: str, library: SyncRetriever, texts: dict[str, str]
 ) -> None:
     query = "w3x w7x w20x"
-    async with PostgreSQLRetriever(url, "none", collection="library", use_reranking=False) as retriever:
+    async with opened(url, "none", collection="library") as retriever:
         every, none = await keyword_answer(retriever, query, 1000, [])
         assert none.shape == (0,)
-        keys: list[Key] = [(key, name) for name in texts for key, _ in chunks.possible_keys([name])[:1]]
+        keys: list[Key] = chunks.keys_of(list(texts))
         narrow, scores = await keyword_answer(
             retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3}, retriever.names)
         )
@@ -355,7 +355,7 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
 
 
 def test_hybrid(url: str, engine: str) -> None:
-    with opened(url, engine, "hybrid", embedding_model=HashEmbedder(16)) as retriever:
+    with searching(url, keyword=engine, collection="hybrid", model=HashEmbedder(16)) as retriever:
         retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river")])
         hits = retriever.search("stone hill", top_k=3)
         assert (hits.mode, hits.warnings, hits[0].id) == ("hybrid", [], "hill")
@@ -364,7 +364,7 @@ def test_hybrid(url: str, engine: str) -> None:
 
 def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> None:
     embedder = HashEmbedder(16)
-    with opened(url, engine, "completed", embedding_model=embedder) as retriever:
+    with searching(url, keyword=engine, collection="completed", model=embedder) as retriever:
         retriever.add_documents([Document(f"stone {word}", id=word) for word in ("sea", "hill", "river", "wind")])
         vector = embedder.embed_query("stone sea")
         cosines = {hit.id: hit.vector_score for hit in retriever.search(vector=vector)}
@@ -382,20 +382,20 @@ def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> Non
 def test_without_the_extension_the_error_has_the_remedy(server: str, engine: str) -> None:
     url = new_database(server, f"without_{engine}")
     with pytest.raises(UnsupportedServerError, match=f"CREATE EXTENSION {engine};"):
-        opened(url, engine, "words").initialize()
+        searching(url, keyword=engine, collection="words").initialize()
     assert examine_server(url).keyword_engines[engine].endswith(f"CREATE EXTENSION {engine};")
     # What stands in the way of one engine stands in the way of no other.
-    with opened(url, "tsvector", "words") as retriever:
+    with searching(url, keyword="tsvector", collection="words") as retriever:
         assert retriever.add_documents([Document("a cat", id="cat")]) == ["cat"]
 
 
 def test_an_extension_that_went_away_leaves_the_vector_leg(server: str, engine: str) -> None:
     url = new_database(server, f"leaving_{engine}", f"CREATE EXTENSION {engine}")
-    with opened(url, engine, "words", embedding_model=HashEmbedder(16)) as retriever:
+    with searching(url, keyword=engine, collection="words", model=HashEmbedder(16)) as retriever:
         retriever.add_documents([Document("a cat", id="cat")])
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP EXTENSION {engine} CASCADE")
-    with opened(url, engine, "words", embedding_model=HashEmbedder(16)) as retriever:
+    with searching(url, keyword=engine, collection="words", model=HashEmbedder(16)) as retriever:
         hits = retriever.search("cat")
         assert [hit.id for hit in hits] == ["cat"]
         assert any(f"CREATE EXTENSION {engine};" in warning for warning in hits.warnings)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import DamagedSegmentError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import merge as merging
 from semlex.store.keyword.bm25.merge import (
     FULL_CHUNKS,
@@ -29,6 +29,7 @@ from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 SEGMENT, POSTING, TOMBSTONE = "semlex.words_segment", "semlex.words_posting", "semlex.words_tombstone"
 
 
-def bm25(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
+bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:

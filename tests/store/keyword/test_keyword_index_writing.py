@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.write import chunk_batch
@@ -19,6 +19,7 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +31,7 @@ WORDS = ("cat", "cats", "dog", "running", "ships", "the", "naïve", "Zürich", "
 numbered = itertools.count()
 
 
-def bm25(url: str | None = None, model: Any = "none", **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, model, use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
+bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
@@ -73,7 +73,7 @@ async def test_the_index_is_that_of_the_texts(
     collection = f"words_{next(numbered)}"
     bulk_options = BulkIngestConfig(small_batch_rows=small, batch_size=7)
     model = HashEmbedder(8) if embedder else "none"
-    async with bm25(database_url, model, collection=collection, bulk=bulk_options) as retriever:
+    async with bm25(database_url, model=model, collection=collection, bulk=bulk_options) as retriever:
         stored: dict[str, str] = {}
         for kind, value in steps:
             if kind == "delete":
@@ -130,7 +130,7 @@ async def test_skipping_indexes_what_is_new_alone(database_url: str, count: int)
 
 async def test_rows_that_come_with_and_without_vectors(database_url: str) -> None:
     """Rows are inserted first and updated then: they are new all the same."""
-    async with bm25(database_url, HashEmbedder(8)) as retriever:
+    async with bm25(database_url, model=8) as retriever:
         await retriever.add_documents(many(100))
         changed = [*many(50), *many(30, "a dog", start=50), *many(20, "a ship", start=100)]
         for size in (len(changed), 20):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.errors import ConfigurationError, StoreError
+from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
 
@@ -20,7 +21,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("keyword", "function"), [("tsvector", "ts_rank"), ("tsvector_cd", "ts_rank_cd")])
 async def test_scores_are_those_of_the_server(database_url: str, keyword: str, function: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", keyword=keyword, collection="words") as retriever:
+    async with opened(database_url, "none", keyword=keyword, collection="words") as retriever:
         await retriever.add_documents([Document(text, id=name) for name, text in TEXTS.items()])
         hits = await retriever.search("cat dog", mode="keyword", top_k=10)
     with psycopg.connect(database_url) as connection:
@@ -35,15 +36,15 @@ async def test_scores_are_those_of_the_server(database_url: str, keyword: str, f
 
 
 async def test_the_engine_stays_the_collections(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector_cd") as retriever:
+    async with opened(database_url, "none", keyword="tsvector_cd") as retriever:
         await retriever.add_documents([Document("a cat", id="cat")])
-    async with PostgreSQLRetriever(database_url, "none") as retriever:
+    async with opened(database_url, "none") as retriever:
         assert (await retriever.status()).keyword == "tsvector_cd"
         assert (await retriever.search("cat"))[0].id == "cat"
 
 
 async def test_words_are_stemmed_in_the_collections_language(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, "none", language="spanish", collection="es") as retriever:
+    async with opened(database_url, "none", language="spanish", collection="es") as retriever:
         await retriever.add_documents([Document("Los gatos corrían por la calle.", id="gatos")])
         hits = await retriever.search("gato")
         assert [hit.id for hit in hits] == ["gatos"]
@@ -52,14 +53,14 @@ async def test_words_are_stemmed_in_the_collections_language(database_url: str) 
 
 async def test_unknown_engines_and_languages_are_refused(database_url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bm25, .*tsvector, tsvector_cd, none"):
-        async with PostgreSQLRetriever(database_url, "none", keyword="bm42"):
+        async with opened(database_url, "none", keyword="bm42"):
             pass
     with pytest.raises(ConfigurationError, match="language"):
-        async with PostgreSQLRetriever(database_url, "none", language="english'; --"):
+        async with opened(database_url, "none", language="english'; --"):
             pass
     with pytest.raises(ConfigurationError, match="klingon"):
-        async with PostgreSQLRetriever(database_url, "none", language="klingon"):
+        async with opened(database_url, "none", language="klingon"):
             pass
     with pytest.raises(StoreError, match="klingon"):
-        async with PostgreSQLRetriever(database_url, "none", language="klingon", keyword="tsvector"):
+        async with opened(database_url, "none", language="klingon", keyword="tsvector"):
             pass
