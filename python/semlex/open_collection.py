@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from semlex.errors import ModelMismatchError, PrivilegeError, SemlexError
 from semlex.models.token_counters import counter_of_words
@@ -20,6 +18,7 @@ from semlex.store.schema.registry import find_collection, open_collection
 from semlex.store.write.embedding_version import note_use
 
 if TYPE_CHECKING:
+    from semlex.clock import Clock
     from semlex.embedding.base import Embedder
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.errors import ModelError
@@ -134,7 +133,7 @@ class SeenVersions:
         is_noted: Whether it can be noted: this role may.
     """
 
-    at: float = field(default_factory=time.monotonic)
+    at: float
     versions: Versions | None = None
     told: set[tuple[str, int]] = field(default_factory=set)
     noted_at: float = -math.inf
@@ -154,6 +153,7 @@ class OpenCollection:
         models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
         executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
+        clock: Of everything that is looked at again after a while.
         sample: Stored vectors, for completed fusion.
         filter_shares: Which shares of the chunks filters keep.
         indexes: The vector indexes.
@@ -167,13 +167,31 @@ class OpenCollection:
     models: OpenModels
     executor: ModelExecutor
     query_cache: QueryEmbeddingCache
-    sample: VectorSample = field(default_factory=VectorSample)
-    filter_shares: RememberedShares = field(default_factory=RememberedShares)
-    indexes: RememberedIndexes = field(default_factory=RememberedIndexes)
-    seen: SeenVersions = field(default_factory=SeenVersions)
+    clock: Clock
+    sample: VectorSample
+    filter_shares: RememberedShares
+    indexes: RememberedIndexes
+    seen: SeenVersions
     brings_vectors: bool = False
     curve: ConfidenceCurve | None = None
     _may_be_undone: bool = False
+
+    @classmethod
+    def new(
+        cls,
+        database: Database,
+        info: CollectionInfo,
+        models: OpenModels,
+        executor: ModelExecutor,
+        query_cache: QueryEmbeddingCache,
+        *,
+        clock: Clock,
+        curve: ConfidenceCurve | None,
+    ) -> Self:
+        """Return a collection of which nothing is remembered yet."""
+        remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock))
+        seen = SeenVersions(clock.monotonic())
+        return cls(database, info, models, executor, query_cache, clock, *remembered, seen, curve=curve)
 
     async def refresh(self) -> None:
         """Reads again what there is: another process may have changed it.
@@ -189,7 +207,7 @@ class OpenCollection:
             self._take(found)
 
     def _take(self, found: CollectionInfo) -> None:
-        self.seen.at, self.seen.versions = time.monotonic(), found.versions
+        self.seen.at, self.seen.versions = self.clock.monotonic(), found.versions
         used = self.info.embedding
         if used is not None and found.versions.of(used.identity_key) is None:
             used = None  # made in a transaction that was rolled back
@@ -229,7 +247,7 @@ class OpenCollection:
         """
         if self._is_late():
             found = await read_versions(connection, self.info)
-            self.seen.at = time.monotonic()
+            self.seen.at = self.clock.monotonic()
             self.seen.versions = found or self.seen.versions
         return self._as_seen()
 
@@ -240,7 +258,7 @@ class OpenCollection:
         return self.info
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self.seen.at >= LOOK_SECONDS
+        return self.clock.monotonic() - self.seen.at >= LOOK_SECONDS
 
     def _with(self, versions: Versions, info: CollectionInfo) -> CollectionInfo:
         """A collection with the vectors that are used here."""
@@ -292,15 +310,15 @@ class OpenCollection:
             return
         if info.server.read_only or self.database.joins_transaction:
             return
-        if time.monotonic() - seen.noted_at < NOTE_SECONDS:
+        if self.clock.monotonic() - seen.noted_at < NOTE_SECONDS:
             return
-        seen.noted_at = time.monotonic()
+        seen.noted_at = self.clock.monotonic()
 
         async def work(connection: Connection) -> None:
             await note_use(connection, info.names, used.version)
 
         try:
-            async with asyncio.timeout(NOTE_LIMIT_SECONDS):
+            async with self.clock.timeout(NOTE_LIMIT_SECONDS):
                 await self.database.write("note the use of an embedding version", work)
         except (SemlexError, TimeoutError) as error:
             seen.is_noted = not isinstance(error, PrivilegeError)

@@ -30,7 +30,7 @@ RULE = """
     types
     filters
     validation forks telemetry
-    errors
+    errors clock
     rule_messages _core
 """
 FLOORS = {name: floor for floor, line in enumerate(reversed(RULE.split("\n"))) for name in line.split()}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Waits between attempts are noted instead of waited."""
     noted: list[float] = []
-    monkeypatch.setattr(http_client, "_pause", noted.append)
+    monkeypatch.setattr(http_client, "_pause", lambda seconds, _clock: noted.append(seconds))
     return noted
 
 

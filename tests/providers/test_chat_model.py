@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +14,15 @@ from semlex.chat import openai
 from semlex.chat.base import ChatModel, Completion
 from semlex.chat.openai import OpenAIChatModel
 from semlex.chat.registry import choose_chat_model
+from semlex.clock import SYSTEM
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelServerError, WorkAbandonedError
-from semlex.models import cancellation, http_client
+from semlex.models import cancellation
 from semlex.models.http_stream import Limits
 from semlex.types.answers import Usage
 from tests.support.chat_servers import EVENT_STREAM, chat_server, completion, events, streamed
+from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, Reply, echo, raw, status
+from tests.support.waiting import PAUSE, until
 
 PASSAGE = "text-4e5f"
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": PASSAGE}]
@@ -28,14 +31,15 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch):
-    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
+def surroundings(monkeypatch, pauses):
     for name in ("SEMLEX_CHAT_API_KEY", "OPENAI_API_KEY", "SEMLEX_CHAT_MODEL", "OLLAMA_HOST"):
         monkeypatch.delenv(name, raising=False)
 
 
-def model_at(double, **options):
-    return OpenAIChatModel("small-model", f"{double.url}/v1", **options)
+def model_at(double, clock=SYSTEM, **options):
+    made = OpenAIChatModel("small-model", f"{double.url}/v1", **options)
+    made._server._clock = clock
+    return made
 
 
 def refused(model, *, stream=True):
@@ -145,36 +149,66 @@ def test_ten_megabytes_are_not_read(monkeypatch):
         model.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [({"seconds": 0.3}, "did not end in time"), ({"pause": 0.01}, "stopped in the middle"), ({"timeout": 0.2}, "")],
+    ("options", "drips", "message"),
+    [
+        ({"seconds": 60, "pause": 3600}, True, "did not end in time"),
+        ({"seconds": 3600, "pause": 60}, False, "stopped in the middle"),
+    ],
 )
-def test_a_server_that_drips_is_left(options, message):
-    body = events("a long answer") * 50
-    with chat_server(lambda _: "", [lambda *_: Reply(body, headers=EVENT_STREAM, manner="drip")]) as double:
-        model = model_at(double, attempts=1, **options)
-        if message:
-            assert message in str(refused(model))
-        else:  # `timeout` is for the beginning alone
-            assert next(model.stream(ASKED)) == "a long "
+def test_a_server_that_does_not_end_is_left(options, drips, message):
+    body, sent, clock = events("a long answer") + b": more\n" * 100_000, itertools.count(1), ManualClock()
+    middle = body.index(b"answer")
+
+    def tick():
+        if next(sent) >= middle:
+            double.stopped.wait(PAUSE if drips else None)
+
+    with chat_server(lambda _: "") as double:
+        double.answer = lambda _: Reply(body, headers=EVENT_STREAM, manner="drip", tick=tick)
+        model = model_at(double, clock, attempts=1, **options)
+        stream = model.stream(ASKED)
+        assert next(stream) == "a long "
+        with clock.passing(1), pytest.raises(ModelServerError, match=message):
+            list(stream)
+        model.close()
+
+
+def test_the_time_until_an_answer_begins_is_not_for_its_rest():
+    clock = ManualClock()
+    with chat_server(lambda _: "a long answer") as double:
+        model = model_at(double, clock, attempts=1, timeout=60, pause=900, seconds=3600)
+        stream = model.stream(ASKED)
+        assert next(stream) == "a long "
+        clock.advance(600)
+        assert next(stream) == "answer"
         model.close()
 
 
 def test_a_server_that_says_nothing_is_left_at_its_time():
+    clock = ManualClock()
+
+    def answer(_request):
+        clock.advance(60)
+        double.stopped.wait()
+
     with chat_server(lambda _: "") as double:
-        double.answer = lambda _: double.stopped.wait(10) and Reply(b"")
-        model = model_at(double, attempts=1, timeout=0.1)
+        double.answer = answer
+        model = model_at(double, clock, attempts=1, timeout=60)
         assert "did not answer in time" in str(refused(model))
         model.close()
 
 
 def test_nobody_waits_any_more():
     flag = threading.Event()
+
+    def answer(_request):
+        flag.set()
+        double.stopped.wait()
+
     with chat_server(lambda _: "") as double:
-        double.answer = lambda _: double.stopped.wait(10) and Reply(b"")
+        double.answer = answer
         model = model_at(double)
-        threading.Timer(0.1, flag.set).start()
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
             list(model.stream(ASKED))
         model.close()
@@ -190,12 +224,7 @@ def test_a_stream_that_is_closed_lets_its_thread_go():
         next(stream)
         stream.close()
         model.close()
-        for _ in range(100):
-            names = [thread.name for thread in threading.enumerate() if thread not in before]
-            if "semlex-model-stream" not in names:
-                break
-            time.sleep(0.05)
-    assert "semlex-model-stream" not in names
+        until(lambda: not any(one.name == "semlex-model-stream" for one in {*threading.enumerate()} - before))
 
 
 @pytest.mark.parametrize("wrong", [echo(400), echo(401), echo(500), raw(b"["), raw(f"data: {PASSAGE}\n\n".encode())])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 
 import pytest
@@ -13,6 +12,7 @@ from semlex.models import cancellation
 from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer
 from tests.support import model_servers
+from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, ModelServerDouble, altered, echoed, status
 
 # --- one request ------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_no_more_than_so_many_at_once():
     meeting = threading.Barrier(3)
 
     def answer(request):
-        meeting.wait(10)  # breaks, and fails the request, unless three are here together
+        meeting.wait(60)  # breaks, and fails the request, unless three are here together
         return echoed(request)
 
     with ModelServerDouble(answer) as double:
@@ -103,41 +103,43 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
 
 @pytest.mark.parametrize("count", [1, 9])
 def test_an_answer_that_nobody_waits_for_is_left(count):
-    asked, flag = threading.Event(), threading.Event()
+    flag = threading.Event()
 
     def answer(request):
-        asked.set()
-        double.stopped.wait(60)
+        flag.set()
+        double.stopped.wait()  # the server answers when everybody has left
         return echoed(request)
 
-    def give_up():
-        asked.wait(60)
-        flag.set()
-
     with ModelServerDouble(answer) as double:
-        server = ModelServer(double.url, timeout=60)
-        threading.Thread(target=give_up).start()
-        begun = time.monotonic()
+        server = ModelServer(double.url, timeout=600)
         with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
             server.map(partial(server.post, "/x"), [{"input": []}] * count)
-        assert time.monotonic() - begun < 30
         double.stopped.set()
         server.close()
 
 
 def test_a_wait_ends_when_nobody_waits_for_it():
-    flag = threading.Event()
-    timer = threading.Timer(0.05, flag.set)
-    timer.start()
+    flag, clock = threading.Event(), ManualClock()
+
+    def give_up():
+        clock.until_waited(module.POLL_SECONDS)
+        flag.set()
+        clock.advance(module.POLL_SECONDS)
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-        module._pause(600)
-    timer.join()
+        module._pause(600, clock)
+    thread.join()
+    assert clock.waits == []
 
 
 def test_a_pause_lasts_as_long_as_it_should():
-    begun = time.monotonic()
-    module._pause(0.25)
-    assert time.monotonic() - begun >= 0.25
+    clock = ManualClock()
+    begun = clock.monotonic()
+    with clock.passing(0.01):
+        module._pause(0.25, clock)
+        assert clock.monotonic() - begun >= 0.25
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------

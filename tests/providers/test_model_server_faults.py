@@ -6,7 +6,7 @@ import json
 import logging
 import socket
 import threading
-import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
@@ -19,6 +19,7 @@ from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer
 from semlex.models.http_refusals import asked_wait
+from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
 
 REFUSED = [301, 302, 307, 400, 401, 403, 404, 409, 413, 418, 422, 501]
@@ -40,7 +41,7 @@ retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-        patch.setattr(module, "_pause", lambda _: None)
+        patch.setattr(module, "_pause", lambda *_: None)
         server = ModelServer(double.url, attempts=5)
         assert server.post("/x", {"input": ["t"]})["body"] == {"input": ["t"]}
         server.close()
@@ -53,7 +54,7 @@ def test_whatever_passes_by_itself_is_tried_again(faults):
 def test_many_requests_are_those_of_each(count, concurrency, faults):
     bodies = [{"input": [number]} for number in range(count)]
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults if count else []) as double:
-        patch.setattr(module, "_pause", lambda _: None)
+        patch.setattr(module, "_pause", lambda *_: None)
         server = ModelServer(double.url, concurrency=concurrency)
         assert [answer["body"] for answer in server.map(partial(server.post, "/x"), bodies)] == bodies
         server.close()
@@ -117,11 +118,12 @@ def test_a_wait_that_cannot_be_read_is_passed_over(server, double, pauses, value
 
 
 def test_a_server_that_is_not_there(pauses):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    with socket.socket() as closed:  # it has a port and does not listen: nobody else gets the port
+        closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    server = ModelServer(f"http://127.0.0.1:{port}", attempts=3)
-    error = refused(server)
-    server.close()
+        server = ModelServer(f"http://127.0.0.1:{port}", attempts=3)
+        error = refused(server)
+        server.close()
     assert error.status is None
     assert f"127.0.0.1:{port}/x cannot be reached" in str(error)
     assert len(pauses) == 2
@@ -151,33 +153,32 @@ def test_a_huge_answer_is_not_read_to_its_end(server, double, monkeypatch):
 
 
 def test_a_time_out_bounds_the_whole_answer(double, pauses):
-    double.then(drip, drip)
-    server = ModelServer(double.url, timeout=0.3, attempts=2)
-    begun = time.monotonic()
-    error = refused(server)
-    assert time.monotonic() - begun < 5
+    clock = ManualClock()
+    slow = partial(drip, tick=lambda: clock.advance(1))
+    double.then(slow, slow)
+    server = ModelServer(double.url, timeout=60, attempts=2, clock=clock)
+    error = refused(server, body={"input": ["a text that takes its time"] * 10})
     assert "did not answer in time" in str(error)
     assert error.status is None
+    assert len(double.requests) == 2
     server.close()
 
 
 def test_a_time_out_bounds_the_headers_as_well(pauses):
-    stopped = threading.Event()
+    stopped, clock = threading.Event(), ManualClock()
 
     def serve(listener):
         connection, _ = listener.accept()
-        with connection:
+        with connection, suppress(OSError):
             connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
-            while not stopped.wait(0.02):
-                try:
-                    connection.sendall(b"x")
-                except OSError:
-                    return
+            while not stopped.is_set():
+                connection.sendall(b"x")
+                clock.advance(0.01)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        server = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3, attempts=1)
+        server = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60, attempts=1, clock=clock)
         assert "did not answer in time" in str(refused(server))
         stopped.set()
         thread.join()
@@ -214,7 +215,7 @@ def test_keys_and_texts_are_never_told(faults, text):
     root.setLevel(logging.DEBUG)
     try:
         with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-            patch.setattr(module, "_pause", lambda _: None)
+            patch.setattr(module, "_pause", lambda *_: None)
             server = ModelServer(double.url, api_key=KEY, attempts=3)
             told = [repr(server), str(server)]
             try:

@@ -43,12 +43,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends: `manner` is ``whole``, ``cut`` (half of the body, then the end) or ``drip`` (bytewise)."""
+    """What the server sends: `manner` is ``whole``, ``cut`` (half of the body, then the end) or ``drip`` (bytewise).
+
+    After a byte of a drip the server waits for a moment, or calls `tick`, which may let the time of a test pass.
+    """
 
     body: bytes
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     manner: str = "whole"
+    tick: Callable[[], object] | None = None
 
 
 if TYPE_CHECKING:
@@ -142,8 +146,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             for byte in reply.body:
                 self.wfile.write(bytes([byte]))
-                if stopped.wait(DRIP_SECONDS):
+                if stopped.wait(0 if reply.tick else DRIP_SECONDS):
                     break
+                if reply.tick:
+                    reply.tick()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -182,9 +188,9 @@ def cut(request: Request, answer: Answer) -> Reply:
     return Reply(right(request, answer).body, manner="cut")
 
 
-def drip(request: Request, answer: Answer) -> Reply:
+def drip(request: Request, answer: Answer, tick: Callable[[], object] | None = None) -> Reply:
     """Sends the answer byte by byte."""
-    return Reply(right(request, answer).body, manner="drip")
+    return Reply(right(request, answer).body, manner="drip", tick=tick)
 
 
 def raw(body: bytes) -> Fault:

@@ -80,7 +80,7 @@ class Indexer:
         self._models = opened.models
         self.storage = storage
         self._new_rows = NewRows(opened.database)
-        self._looks = Looks()
+        self._looks = Looks(opened.clock)
         self._vectors = DocumentVectors(self.embedder, opened.executor)
 
     @property
@@ -390,7 +390,7 @@ class Indexer:
         problems = await build_where_wanted(self.database, self.collection, begin, _build_progress(progress))
         self.opened.indexes.forget()
         if problems:
-            self._looks = Looks()  # the next call tries again
+            self._looks = Looks(self.opened.clock)  # the next call tries again
         return problems
 
 

@@ -143,14 +143,13 @@ class Attempt:
 
     async def _keep(self, work: asyncio.Task[dict[str, int]]) -> None:
         """Renews the lease and stores the progress until the work has ended."""
-        clock = asyncio.get_running_loop().time
-        often = self._leases.seconds * RENEWED_AFTER
-        renewed, told = clock(), self._progress
+        clock, often = self._leases.clock, self._leases.seconds * RENEWED_AFTER
+        renewed, told = clock.monotonic(), self._progress
         while True:
-            await asyncio.wait({work}, timeout=min(PROGRESS_SECONDS, often))
+            await clock.wait_for_tasks({work}, min(PROGRESS_SECONDS, often))
             if work.done():
                 return
-            begun, progress = clock(), self._progress
+            begun, progress = clock.monotonic(), self._progress
             if self._is_lost or self._is_cancelled or (begun - renewed < often and progress == told):
                 continue
             try:

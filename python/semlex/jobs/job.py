@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -47,17 +46,17 @@ class Job(JobInfo):
             JobTimeoutError: It has not ended by then; it goes on.
         """
         check_parameters([] if timeout is None else number_errors("timeout", timeout, 0, threading.TIMEOUT_MAX))
-        clock = asyncio.get_running_loop().time
-        until = None if timeout is None else clock() + timeout
+        clock = self._queue.clock
+        until = None if timeout is None else clock.monotonic() + timeout
         pause = FIRST_PAUSE_SECONDS
         while not (job := await self.status()).has_ended:
-            left = pause if until is None else until - clock()
+            left = pause if until is None else until - clock.monotonic()
             if left <= 0:
                 raise JobTimeoutError(
                     f"job {self.id} is {job.state} after {timeout:g} s, and goes on: wait again, or see whether a "
                     "worker runs (semlex worker)"
                 )
-            await asyncio.sleep(min(pause, left))
+            await clock.sleep(min(pause, left))
             pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
         return job
 

@@ -103,6 +103,7 @@ class Worker:
     ) -> None:
         if database.joins_transaction:
             raise ConfigurationError("a worker has several transactions at a time: open the client without connection=")
+        self._clock = database.clock
         self._leases = JobLeases(database, schema, options.lease)
         self._open_collection = open_collection
         self._options = options
@@ -158,7 +159,7 @@ class Worker:
                 # Workers that were started together must not come together.
                 seconds = random.uniform(pause / 2, pause)  # noqa: S311 - not a secret
                 waited = {stopped, *self._running}
-                await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                await self._clock.wait_for_tasks(waited, seconds, asyncio.FIRST_COMPLETED)
                 pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
 
     async def _claim(self, stopped: asyncio.Task[Any]) -> Claim | None:
@@ -172,7 +173,7 @@ class Worker:
                 if not is_lost:
                     self._tell(f"the server is lost, and looked for again and again: {error}")
                 is_lost = True
-                await asyncio.wait({stopped}, timeout=random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
+                await self._clock.wait_for_tasks({stopped}, random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
                 if self._stop.is_set():
                     return None
                 pause = min(pause * 2, LAST_RECONNECT_SECONDS)
@@ -183,7 +184,7 @@ class Worker:
 
     async def _remove_old(self) -> None:
         """Removes jobs that ended long ago, once in an hour."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         if now >= self._remove_at:
             await self._leases.remove_ended(self._options.keep_days * DAY_SECONDS)
             self._remove_at = now + REMOVING_SECONDS
@@ -210,7 +211,7 @@ class Worker:
             for attempt in self._running.values():
                 end(attempt)
             if self._running:
-                await asyncio.wait(self._running, timeout=seconds)
+                await self._clock.wait_for_tasks(self._running, seconds)
 
     def _tell(self, line: str) -> None:
         logger.info("%s", line)

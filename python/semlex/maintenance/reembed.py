@@ -10,7 +10,6 @@ Whoever holds the old model goes on with the old version. A run that was killed 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -196,7 +195,7 @@ class Reembedding:
             logger.info("%s: waiting whether a run that has begun goes on", name)
             if self._progress is not None:
                 self._progress(Progress("wait for another run", 0, None, "chunks"))
-            await asyncio.sleep(begun.run + 0.1)
+            await self._database.clock.sleep(begun.run + 0.1)
             begun = await self._try_begin()
             if isinstance(begun.run, float):
                 raise StoreError(

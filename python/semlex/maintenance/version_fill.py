@@ -95,7 +95,7 @@ class VersionFill:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(embedding_version.RUN_SECONDS / BEATS)
+            await self._database.clock.sleep(embedding_version.RUN_SECONDS / BEATS)
             await self._database.write("keep a run", self._keep)
 
     async def _keep(self, connection: Connection, seconds: float | None = None) -> None:

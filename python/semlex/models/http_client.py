@@ -12,11 +12,11 @@ import json
 import logging
 import random
 import threading
-import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
@@ -64,6 +64,7 @@ class ModelServer:
         timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
         attempts: Most attempts of one request, 1 to 20.
         concurrency: Most requests at the same time in one call of `map`, 1 to 64.
+        clock: Of attempts and of the waits between them.
 
     Raises:
         ConfigurationError: A parameter cannot be used.
@@ -79,6 +80,7 @@ class ModelServer:
         timeout: float = 60.0,
         attempts: int = 5,
         concurrency: int = 4,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.host, self.is_local = host_at(base_url)
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
@@ -96,6 +98,7 @@ class ModelServer:
         self._timeout = timeout
         self._attempts = attempts
         self._concurrency = concurrency
+        self._clock = clock
         self._client: Any = None
         renew_after_fork(self)
         self._closed = False
@@ -147,7 +150,7 @@ class ModelServer:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
         def begin() -> Stream | Response | Failure:
-            stream = Stream(self._open(), self.base_url + path, content, limits)
+            stream = Stream(self._open(), self.base_url + path, content, limits, self._clock)
             first = stream.begin(self._timeout)
             return stream if first is None else first
 
@@ -173,7 +176,7 @@ class ModelServer:
             ends = isinstance(answer, Failure) and answer.is_slow and not is_slow_tried_again
             if ends or not answer.retried or number == self._attempts:
                 break
-            _pause(self._wait_seconds(path, answer, number))
+            _pause(self._wait_seconds(path, answer, number), self._clock)
         if isinstance(answer, Failure):
             raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
         raise self._refusal(path, cast("Response", answer))
@@ -234,18 +237,33 @@ class ModelServer:
         client = self._open()
         outcome: list[Response | Failure] = []
         done = threading.Event()
-        deadline = time.monotonic() + self._timeout
+        deadline = self._clock.monotonic() + self._timeout
 
         def exchange() -> None:
             try:
-                outcome.append(_exchange(client, self.base_url + path, content, deadline, max_bytes))
+                outcome.append(self._exchange(client, path, content, max_bytes, deadline))
             finally:
                 done.set()
 
         threading.Thread(target=exchange, name="semlex-model-request", daemon=True).start()
-        _wait(done, self._timeout)
+        _wait(done, deadline, self._clock)
         self._check_open()
         return outcome[0] if outcome else TOO_SLOW
+
+    def _exchange(self, client: Any, path: str, content: bytes, max_bytes: int, deadline: float) -> Response | Failure:
+        try:
+            with client.stream("POST", self.base_url + path, content=content) as response:
+                body = bytearray()
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > max_bytes:
+                        what = f"sent more than the {max_bytes} bytes that are read"
+                        return Failure(what, "lower batch_size, or check the address", retried=False)
+                    if self._clock.monotonic() > deadline:
+                        return TOO_SLOW
+                return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
+        except Exception as error:  # noqa: BLE001 (whatever goes wrong here must reach the thread that waits)
+            return failure_of(error)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -310,30 +328,13 @@ class ModelServer:
         return ModelServerError(f"{self.host}{path} answered {status}{quoted(answer.body)}; {remedy}", status=status)
 
 
-def _exchange(client: Any, url: str, content: bytes, deadline: float, max_bytes: int) -> Response | Failure:
-    try:
-        with client.stream("POST", url, content=content) as response:
-            body = bytearray()
-            for part in response.iter_bytes():
-                body += part
-                if len(body) > max_bytes:
-                    what = f"sent more than the {max_bytes} bytes that are read"
-                    return Failure(what, "lower batch_size, or check the address", retried=False)
-                if time.monotonic() > deadline:
-                    return TOO_SLOW
-            return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
-    except Exception as error:  # noqa: BLE001 (whatever goes wrong here must reach the thread that waits)
-        return failure_of(error)
-
-
-def _wait(event: threading.Event, seconds: float) -> None:
-    """Waits for an event, at most so long; ends early, with an error, when nobody waits for the result any more."""
-    deadline = time.monotonic() + seconds
-    while not event.wait(max(0.0, min(POLL_SECONDS, deadline - time.monotonic()))):
+def _wait(event: threading.Event, deadline: float, clock: Clock) -> None:
+    """Waits for an event until a deadline; ends early, with an error, when nobody waits for the result any more."""
+    while not clock.wait(event, max(0.0, min(POLL_SECONDS, deadline - clock.monotonic()))):
         cancellation.check()
-        if time.monotonic() >= deadline:
+        if clock.monotonic() >= deadline:
             return
 
 
-def _pause(seconds: float) -> None:
-    _wait(threading.Event(), seconds)
+def _pause(seconds: float, clock: Clock) -> None:
+    _wait(threading.Event(), clock.monotonic() + seconds, clock)

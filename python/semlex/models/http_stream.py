@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,8 @@ from semlex.models.http_refusals import TOO_SLOW, Failure, Response, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from semlex.clock import Clock
 
 POLL_SECONDS = 0.1
 # Pieces that wait to be read; then the server waits.
@@ -49,10 +50,11 @@ class Stream:
         url: Where to.
         content: What is sent.
         limits: Of the answer.
+        clock: That measures it.
     """
 
-    def __init__(self, client: Any, url: str, content: bytes, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, client: Any, url: str, content: bytes, limits: Limits, clock: Clock) -> None:
+        self._limits, self._clock, self._begun = limits, clock, clock.monotonic()
         self._parts: queue.Queue[Any] = queue.Queue(MAX_WAITING)
         self._stopped = threading.Event()
         run = copy_context().run
@@ -64,14 +66,14 @@ class Stream:
         """Waits for the answer's beginning.
 
         Args:
-            seconds: At most so long.
+            seconds: At most so long after it was sent.
 
         Returns:
             None where it has begun; a refusal, or what stood in the way. It is over then.
         """
         first: Any = TimeoutError
         try:
-            first = self._next(time.monotonic() + seconds)
+            first = self._next(self._begun + seconds)
         finally:
             if first is not None:
                 self.close()
@@ -81,10 +83,10 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes | Failure]:
         """The pieces; a failure is the last of them."""
-        end = time.monotonic() + self._limits.seconds
+        end = self._clock.monotonic() + self._limits.seconds
         left = self._limits.max_bytes
         while True:
-            part = self._next(min(end, time.monotonic() + self._limits.pause))
+            part = self._next(min(end, self._clock.monotonic() + self._limits.pause))
             if part is _END:
                 return
             if isinstance(part, bytes):
@@ -96,7 +98,8 @@ class Stream:
                     f"sent more than the {self._limits.max_bytes} bytes that are read", "choose another model"
                 )
             elif not isinstance(part, Failure):
-                what = "did not end in time" if time.monotonic() >= end else "stopped in the middle of its answer"
+                is_over = self._clock.monotonic() >= end
+                what = "did not end in time" if is_over else "stopped in the middle of its answer"
                 part = Failure(what, "raise timeout, or look at the server's load")
             self.close()
             yield part
@@ -110,10 +113,10 @@ class Stream:
         """The next piece; `TimeoutError` where none came in time."""
         while True:
             try:
-                return self._parts.get(timeout=max(0.001, min(POLL_SECONDS, deadline - time.monotonic())))
+                return self._parts.get(timeout=max(0.001, min(POLL_SECONDS, deadline - self._clock.monotonic())))
             except queue.Empty:
                 cancellation.check()
-                if time.monotonic() >= deadline:
+                if self._clock.monotonic() >= deadline:
                     return TimeoutError
 
     def _receive(self, client: Any, url: str, content: bytes) -> None:

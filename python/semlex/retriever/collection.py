@@ -203,7 +203,9 @@ class Collection(
         elif info.keyword.index is not None:
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)
-        opened = OpenCollection(database, info, models, resources.executor, resources.query_cache, curve=curve)
+        opened = OpenCollection.new(
+            database, info, models, resources.executor, resources.query_cache, clock=resources.clock, curve=curve
+        )
         await opened.note_use()
         return opened
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionNotFoundError, PrivilegeError, ReadOnlyError, SemlexError, StoreError
 from semlex.store.query_log.rows import PRUNED_ROWS, Question, hash_of, write_questions
 from semlex.types.documents import utc_now
@@ -93,10 +94,12 @@ class QueryLog:
 
     Args:
         options: What is kept.
+        clock: Of pauses and of the time for the last questions.
     """
 
-    def __init__(self, options: QueryLogOptions) -> None:
+    def __init__(self, options: QueryLogOptions, clock: Clock = SYSTEM) -> None:
         self.options = options
+        self.clock = clock
         self._waiting: deque[tuple[_Place, Question]] = deque()
         self._logs: dict[_Key, _Log] = {}
         self._task: asyncio.Task[None] | None = None
@@ -170,10 +173,10 @@ class QueryLog:
         if task is None:
             return
         self._hurry.set()
-        done, _ = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
-        if not done:
+        await self.clock.wait_for_tasks({task}, CLOSE_SECONDS)
+        if not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=CLOSE_SECONDS)
+            await self.clock.wait_for_tasks({task}, CLOSE_SECONDS)
         while self._waiting:
             place, _ = self._waiting.popleft()
             self._lose(place, 1, f"closing did not wait longer than {CLOSE_SECONDS:g} s")
@@ -186,7 +189,7 @@ class QueryLog:
     async def _drain(self) -> None:
         while self._waiting:
             try:
-                async with asyncio.timeout(PAUSE_SECONDS):
+                async with self.clock.timeout(PAUSE_SECONDS):
                     await self._hurry.wait()
             except TimeoutError:
                 pass
@@ -230,7 +233,7 @@ class QueryLog:
         for _ in range(TURNS):
             deleted = await place.database.write("log questions", work)
             if deleted is None:
-                await asyncio.sleep(TURN_SECONDS)
+                await self.clock.sleep(TURN_SECONDS)
                 continue
             left = ()
             if deleted < PRUNED_ROWS:

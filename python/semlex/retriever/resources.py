@@ -10,6 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Self
 
+from semlex.clock import SYSTEM, Clock
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
@@ -50,6 +51,7 @@ class Resources:
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
             much as each has of its own.
         query_log: What is kept of questions.
+        clock: Of everything that has a limit or is looked at again after a while.
 
     Raises:
         ConfigurationError: An option cannot be used.
@@ -63,6 +65,7 @@ class Resources:
         cached_queries: int = DEFAULT_QUERIES,
         keyword_cache_bytes: int | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        clock: Clock = SYSTEM,
     ) -> None:
         ways = (server.db_url, server.pool, server.connection, server.data_folder)
         if sum(given is not None for given in ways) > 1:
@@ -88,8 +91,9 @@ class Resources:
         )
         self.server = server
         self.models = models
+        self.clock = clock
         self.query_cache = QueryEmbeddingCache(cached_queries)
-        self.query_log = QueryLog(QueryLogOptions.of(query_log))
+        self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[KeywordIndex] = weakref.WeakSet()
         # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
@@ -148,6 +152,7 @@ class Resources:
             connection=server.connection,
             max_size=server.max_connections,
             timeout=server.timeout,
+            clock=self.clock,
         )
         await self._database.open()
 

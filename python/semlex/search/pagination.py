@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.planner import candidate_depth
 from semlex.search.request import Page, Request, check_deadline
@@ -120,13 +121,16 @@ def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None, collect
     return urlsafe_b64encode(body[:1] + _checksum(body) + body[1:]).rstrip(b"=").decode()
 
 
-def read_cursor(cursor: object, collection: CollectionInfo, deadline: float | None = None) -> Request:
+def read_cursor(
+    cursor: object, collection: CollectionInfo, deadline: float | None = None, clock: Clock = SYSTEM
+) -> Request:
     """The request of the page that a cursor leads to.
 
     Args:
         cursor: As `next_cursor` made it.
         collection: That is searched.
         deadline: Of the new request.
+        clock: Of the deadline.
 
     Raises:
         ValidationError: It is no cursor, is damaged, or belongs to another collection or another version of semlex.
@@ -140,7 +144,7 @@ def read_cursor(cursor: object, collection: CollectionInfo, deadline: float | No
         page = _page_of(content)
         search = {name: content[name] for name in _SEARCH}
         search |= {"vector": _numbers_of(content["vector"]), "names": collection.names}
-        request = Request.checked(**search, rerank=None, deadline=deadline, max_results=page.max_results)
+        request = Request.checked(**search, rerank=None, deadline=deadline, max_results=page.max_results, clock=clock)
     except (ConfigurationError, ValidationError, TypeError):
         _refuse(A_CURSOR, "other content")
     if page.offset >= page.max_results or request.candidates is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from semlex.telemetry.names import DIMENSIONS, SERVER, TEXTS, Work
 from semlex.telemetry.spans import Span, span
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
@@ -53,7 +53,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
         made = opened.query_cache.find(identity, request.text)
         state.query_cached = made is not None
         if made is None:
-            async with asyncio.timeout(limit) as deadline:
+            async with request.clock.timeout(limit) as deadline:
                 with embedding_span(models, 1):
                     made = await opened.executor.query(
                         opened.query_cache.embed, embedder, identity, request.text, model=embedder

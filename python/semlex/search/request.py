@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from semlex import _core
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.search.thresholds import check_thresholds
@@ -105,6 +105,8 @@ class Request:
         page: Which part of a list is asked for; None for a search without pages.
         group_size: Most chunks of a document, where they are grouped; None where they are not.
         boosts: Factors on the fused score.
+        clock: Of the deadline.
+        started: When the search began, by that clock.
     """
 
     text: str | None
@@ -126,7 +128,8 @@ class Request:
     probes: int | None = None
     min_similarity: float | None = None
     min_rerank: float | None = None
-    started: float = field(default_factory=time.perf_counter)
+    clock: Clock = SYSTEM
+    started: float = field(default_factory=SYSTEM.monotonic)
 
     @classmethod
     def checked(
@@ -156,6 +159,7 @@ class Request:
         min_rerank: float | None = None,
         default_top_k: int = DEFAULT_TOP_K,
         oversampling: float | None = None,
+        clock: Clock = SYSTEM,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -224,6 +228,8 @@ class Request:
             probes,
             min_similarity,
             min_rerank,
+            clock,
+            clock.monotonic(),
         )
 
     @property
@@ -235,7 +241,7 @@ class Request:
         """Seconds until the deadline (at least a millisecond), or None without one."""
         if self.deadline is None:
             return None
-        return max(0.001, self.deadline - (time.perf_counter() - self.started))
+        return max(0.001, self.deadline - (self.clock.monotonic() - self.started))
 
 
 def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Request]:

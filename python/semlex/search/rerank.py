@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,8 @@ from semlex.telemetry.names import SERVER, TEXTS, Work
 from semlex.telemetry.spans import Span, span
 
 if TYPE_CHECKING:
+    import asyncio
+
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.models.executor import ModelExecutor
@@ -36,7 +37,7 @@ async def rerank(
     deadline: asyncio.Timeout | None = None
     texts = [hit.content for _, hit in hits]
     try:
-        async with asyncio.timeout(request.remaining()) as deadline:
+        async with request.clock.timeout(request.remaining()) as deadline:
             with rerank_span(reranker, len(texts)):
                 judged = await executor.query(reranker.score, request.text, texts, model=reranker)
         scores = usable_scores(judged, len(texts))

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import SemlexError
 from semlex.server.access.guard import EXPOSED_HEADERS, Guard
 from semlex.server.limits.admission import Admission
@@ -46,7 +47,11 @@ PROBLEM_SCHEMA = {
 
 
 def create_app(
-    options: ServeOptions | None = None, source: SettingsSource | None = None, client: Client | None = None
+    options: ServeOptions | None = None,
+    source: SettingsSource | None = None,
+    client: Client | None = None,
+    *,
+    clock: Clock = SYSTEM,
 ) -> FastAPI:
     """The server as an ASGI application.
 
@@ -54,6 +59,7 @@ def create_app(
         options: How it is reached, by whom, and within which limits.
         source: Of the settings; by default those of the environment and the files, read again when they change.
         client: An open client that stays yours, in place of one that is made from the settings.
+        clock: Of limits, and of looks for changes; another one than the machine's is for tests.
 
     Raises:
         ConfigurationError: A setting is refused.
@@ -62,7 +68,7 @@ def create_app(
         from semlex.settings.reload import WatchedSettings  # noqa: PLC0415 - reads files
 
         source = WatchedSettings()
-    state = ServerState(options or ServeOptions(), source, client)
+    state = ServerState(options or ServeOptions(), source, client, clock)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

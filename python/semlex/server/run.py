@@ -44,7 +44,7 @@ class Server(StoppingServer):
         tell: Callable[[str], None],
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(config, seconds)
+        super().__init__(config, seconds, app.state.server.clock)
         self._served, self._tell, self._ready = app, tell, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -63,7 +63,7 @@ def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
     """What uvicorn is made with."""
     return uvicorn.Config(
         app,
-        **uvicorn_options(options),
+        **uvicorn_options(options, app.state.server.clock),
         lifespan="off",
         log_config=None,
         access_log=False,

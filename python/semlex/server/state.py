@@ -6,10 +6,10 @@ import asyncio
 import logging
 import math
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import (
     CollectionNotFoundError,
     EmbeddingsMissingError,
@@ -27,7 +27,7 @@ from semlex.server.metrics import Metrics
 from semlex.server.options import client_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from typing import Any
 
     from semlex.retriever.collection import Collection
@@ -170,9 +170,13 @@ class ServerState:
         options: Of the server.
         source: Of the settings.
         client: An open client that stays the caller's, in place of one that is made from the settings.
+        clock: Of limits, and of looks for changes.
     """
 
-    def __init__(self, options: ServeOptions, source: SettingsSource, client: Client | None = None) -> None:
+    def __init__(
+        self, options: ServeOptions, source: SettingsSource, client: Client | None = None, clock: Clock = SYSTEM
+    ) -> None:
+        self.clock = clock
         self.options, self._source, self._given = options, source, client
         self.metrics = Metrics()
         self._tokens: WatchedTokens | None = None
@@ -241,7 +245,7 @@ class ServerState:
             await self._lease.warm()
         for work in self.beside:
             self._begin(work())
-        self._begin(_every_second(self.look_at_settings))
+        self._begin(self._keep_looking())
         self._begin_jobs()
 
     async def stop(self) -> None:
@@ -268,7 +272,7 @@ class ServerState:
             except SemlexError as error:
                 problems = (str(error),)
                 if isinstance(error, (StoreError, ModelServerError)):
-                    self._opens_again = time.monotonic() + REOPEN_SECONDS
+                    self._opens_again = self.clock.monotonic() + REOPEN_SECONDS
             except Exception:
                 logger.exception("the changed settings cannot be used")
                 problems = ("an error that is none of semlex's own; see above",)
@@ -312,8 +316,17 @@ class ServerState:
         """Reads the settings again where a file of theirs has changed, or a server was away when they were opened."""
         if await asyncio.to_thread(self._source.has_changed):
             await self.reload()
-        elif time.monotonic() >= self._opens_again:
+        elif self.clock.monotonic() >= self._opens_again:
             await self.reload(is_again=True)
+
+    async def _keep_looking(self) -> None:
+        """Looks at the settings every second; an error is logged, and they are looked at again."""
+        while True:
+            await self.clock.sleep(LOOK_SECONDS)
+            try:
+                await self.look_at_settings()
+            except Exception:
+                logger.exception("changed files could not be looked at; they are looked at again")
 
     def _begin_jobs(self) -> None:
         """Does jobs with the client that serves now, where this process does any."""
@@ -326,10 +339,9 @@ class ServerState:
         """Does jobs. What ends that is told, and they are begun again after a pause."""
         lease, task = self.take(), asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        loop = asyncio.get_running_loop()
         try:
             while True:
-                settled = loop.call_later(JOBS_PAUSE_SECONDS, setattr, self, "jobs_readiness", "ok")
+                settled = self.clock.call_later(JOBS_PAUSE_SECONDS, setattr, self, "jobs_readiness", "ok")
                 try:
                     await lease.client.work(
                         concurrency=self.options.jobs,
@@ -343,7 +355,7 @@ class ServerState:
                     logger.exception("no jobs are done; they are begun again in %g s", JOBS_PAUSE_SECONDS)
                 finally:
                     settled.cancel()
-                await asyncio.sleep(JOBS_PAUSE_SECONDS)
+                await self.clock.sleep(JOBS_PAUSE_SECONDS)
         finally:
             lease.release()
 
@@ -352,13 +364,3 @@ class ServerState:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-async def _every_second(look: Callable[[], Awaitable[None]]) -> None:
-    """Looks for changes; what fails is told, and looked at again."""
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        try:
-            await look()
-        except Exception:
-            logger.exception("changed files could not be looked at; they are looked at again")

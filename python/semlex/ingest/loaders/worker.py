@@ -20,6 +20,7 @@ import tempfile
 import threading
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
+from semlex.clock import SYSTEM, Clock
 from semlex.ingest.loaders.base import LoadedDocument, LoadError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 READER = "semlex.ingest.loaders.office:read"
 MAX_SECONDS = 60.0  # a manual of a thousand pages takes ten
+START_SECONDS = 120.0  # python starts and imports kreuzberg; on a busy machine that takes a while
 IDLE_SECONDS = 20.0
 # Beside what it takes itself: a hundred times the largest file that is read at all would be more than machines have.
 MAX_MEMORY = 2 * 1024**3
@@ -47,19 +49,28 @@ class Worker:
 
     Args:
         reader: The function ``read(name, data)`` that makes text of a file, as ``module:name``.
-        max_seconds: A file that takes longer is given up.
+        max_seconds: A file that takes longer is given up; starting the process does not count.
         max_memory: Bytes that the process may take beside what it has at its start.
+        clock: Of these limits.
     """
 
-    def __init__(self, reader: str = READER, *, max_seconds: float = MAX_SECONDS, max_memory: int = MAX_MEMORY) -> None:
+    def __init__(
+        self,
+        reader: str = READER,
+        *,
+        max_seconds: float = MAX_SECONDS,
+        max_memory: int = MAX_MEMORY,
+        clock: Clock = SYSTEM,
+    ) -> None:
         self._reader = reader
         self._max_seconds = max_seconds
         self._max_memory = max_memory
+        self._clock = clock
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: IO[bytes] | None = None
         self._folder = ""
-        self._idle: threading.Timer | None = None
+        self._idle: threading.Event | None = None  # set when the time without a file is over before its end
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
@@ -76,38 +87,40 @@ class Worker:
             LoadError: It cannot be read.
         """
         with self._lock:
-            if self._idle is not None:
-                self._idle.cancel()
+            self._end_idling()
             try:
                 return self._read(name, data)
             finally:
-                idle = self._idle = threading.Timer(IDLE_SECONDS, self.close)
-                idle.daemon = True
-                idle.start()
+                self._idle = threading.Event()
+                threading.Thread(target=self._close_unless, args=(self._idle,), daemon=True).start()
 
     def close(self) -> None:
         """Ends the process; the next file starts another."""
         with self._lock:
-            if self._idle is not None:
-                self._idle.cancel()
-                self._idle = None
+            self._end_idling()
             self._end()
+
+    def _close_unless(self, used: threading.Event) -> None:
+        if not self._clock.wait(used, IDLE_SECONDS):
+            self.close()
+
+    def _end_idling(self) -> None:
+        if self._idle is not None:
+            self._idle.set()
+            self._idle = None
 
     def _read(self, name: str, data: bytes) -> LoadedDocument:
         if self._process is not None and self._process.poll() is not None:
             self._end()
         is_new = self._process is None
-        if self._process is None:
-            self._process = self._started()
-        process = self._process
+        process = self._process or self._start()
         was_received = False
-        with _Watch(process, self._max_seconds, self._max_memory) as watch, contextlib.suppress(*_BROKEN):
+        with self._watched(process, self._max_seconds) as watch, contextlib.suppress(*_BROKEN):
             stdin, stdout = _pipes(process)
-            if not is_new or stdout.read(1) == _READY:
-                _write_frame(stdin, {"name": name}, data)
-                was_received = stdout.read(1) == _RECEIVED
-                header, text = _read_frame(stdout)
-                return _loaded(header, text)
+            _write_frame(stdin, {"name": name}, data)
+            was_received = stdout.read(1) == _RECEIVED
+            header, text = _read_frame(stdout)
+            return _loaded(header, text)
         # A process that somebody ended between two files: not this one's fault.
         said = self._end()
         if not was_received and not is_new and not watch.reason:
@@ -118,7 +131,24 @@ class Worker:
             raise _too_big()
         raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and store it anew")
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _watched(self, process: subprocess.Popen[bytes], seconds: float) -> _Watch:
+        return _Watch(process, self._clock, seconds, self._max_memory)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Starts the process, and waits until it is ready to read.
+
+        Raises:
+            LoadError: It is not ready in time.
+        """
+        process = self._process = self._launched()
+        with self._watched(process, START_SECONDS) as watch:
+            _pipes(process)[1].read(1)
+        if watch.reason:
+            self._end()
+            raise LoadError("too_slow", f"the reader did not start within {START_SECONDS:g} s: index the file again")
+        return process
+
+    def _launched(self) -> subprocess.Popen[bytes]:
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         # Of its own: kreuzberg loads a library from the temporary folder, where others might have put theirs.
         self._folder = tempfile.mkdtemp(prefix="semlex-worker-")
@@ -159,9 +189,10 @@ class Worker:
 class _Watch:
     """Ends a process that takes too long, or too much memory where the system does not see to that."""
 
-    def __init__(self, process: subprocess.Popen[bytes], max_seconds: float, max_memory: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], clock: Clock, seconds: float, max_memory: int) -> None:
         self.reason = ""
-        self._process, self._left, self._max_memory = process, max_seconds, max_memory
+        self._process, self._clock, self._max_memory = process, clock, max_memory
+        self._end = clock.monotonic() + seconds
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="semlex-worker-watch", daemon=True)
 
@@ -175,9 +206,9 @@ class _Watch:
 
     def _watch(self) -> None:
         memory = None if sys.platform == "linux" else _memory_of(self._process.pid)
-        step = self._left if memory is None else _WATCH_SECONDS
-        while self._left > 0 and not self._done.wait(step):
-            self._left -= step
+        while (left := self._end - self._clock.monotonic()) > 0:
+            if self._clock.wait(self._done, left if memory is None else min(left, _WATCH_SECONDS)):
+                return
             if memory is not None and memory() > self._max_memory:
                 self.reason = "too_big"
                 self._process.kill()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from semlex.clock import SYSTEM, Clock
 from semlex.ingest.files.ignore_files import NAMES
 from semlex.ingest.files.selection import SKIPPED_FOLDERS
 
@@ -33,10 +33,12 @@ class FolderWatch:
     Args:
         paths: Files and folders.
         poll: Whether to look again and again instead of asking the system for events.
+        clock: Of the time after which nothing has changed.
     """
 
-    def __init__(self, paths: Sequence[Path], *, poll: bool) -> None:
+    def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:
         self._paths = {Path(os.path.realpath(path)): path for path in paths}
+        self._clock = clock
         self.watched_by: WatchedBy = "polling" if poll else "events"
         self._stream: AsyncGenerator[set[tuple[Change, str]], None] | None = None
         self._next: asyncio.Task[set[tuple[Change, str]]] | None = None
@@ -69,8 +71,6 @@ class FolderWatch:
                 watch_filter=lambda _, path: self._is_wanted(Path(path)),
                 debounce=GATHER_MS,
                 step=STEP_MS,
-                rust_timeout=int(FULL_LOOK_SECONDS * 1_000),
-                yield_on_timeout=True,
                 force_polling=self.watched_by == "polling",
                 poll_delay_ms=POLL_MS,
                 ignore_permission_denied=True,
@@ -82,7 +82,10 @@ class FolderWatch:
         if self._next is None:
             await self.start()
         assert self._next is not None  # noqa: S101 - it was started
-        changes = await self._next
+        await self._clock.wait_for_tasks({self._next}, FULL_LOOK_SECONDS)
+        if not self._next.done():
+            return []
+        changes = self._next.result()
         self._listen()
         seen = [Path(path) for _, path in changes]
         return [path for real, path in self._paths.items() if any(one.is_relative_to(real) for one in seen)]
@@ -106,7 +109,11 @@ class FolderWatch:
 
 
 async def watch(
-    paths: Sequence[Path], look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], *, poll: bool
+    paths: Sequence[Path],
+    look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]],
+    *,
+    poll: bool,
+    clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
     """Synchronises at the start, then whenever something changes, and every five minutes.
 
@@ -114,20 +121,21 @@ async def watch(
         paths: Files and folders.
         look: Synchronises some of the paths; its second argument is whether a run without changes stays unlogged.
         poll: As for `FolderWatch`.
+        clock: As for `FolderWatch`.
 
     Yields:
         The report of the first synchronisation, then of each that did something or found other problems.
     """
-    watched = FolderWatch(paths, poll=poll)
+    watched = FolderWatch(paths, poll=poll, clock=clock)
     try:
         await watched.start()
         last = await look(paths, False)
         yield replace(last, watched_by=watched.watched_by)
-        looked = time.monotonic()
+        looked = clock.monotonic()
         while True:
             changed = await watched.changed()
-            if not changed or time.monotonic() - looked > FULL_LOOK_SECONDS:
-                changed, looked = list(paths), time.monotonic()
+            if not changed or clock.monotonic() - looked > FULL_LOOK_SECONDS:
+                changed, looked = list(paths), clock.monotonic()
             report = await look(changed, True)
             if not report.plan.is_empty or report.plan.problems != last.plan.problems:
                 last = report

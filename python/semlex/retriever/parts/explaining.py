@@ -221,6 +221,7 @@ class CollectionExplaining(ABC):
             deadline=deadline,
             rerank=False,
             boost=boost,
+            clock=opened.clock,
         )
         found = await explained_search(opened, None, replace(request, top_k=len(LEGS) * depth))
         await opened.note_use()

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import WantedOptions
+    from semlex.retriever.resources import Resources
 
 
 class CollectionFolders(CollectionEnriching):
     """Synchronising and watching folders of a collection; `Collection` is one."""
 
+    _resources: Resources
     _wanted: WantedOptions
 
     async def sync(
@@ -168,7 +170,7 @@ class CollectionFolders(CollectionEnriching):
                 run = SyncRun(await self._ready(), wanted, tell, extraction)
                 return await run.sync(some, options, only_changes=only_changes)
 
-        return watch(found, look, poll=poll)
+        return watch(found, look, poll=poll, clock=self._resources.clock)
 
     async def documents(self, source: str | None = None) -> Documents:
         """The documents that were read from files, with the states of these, and what the last run could not read.

@@ -214,7 +214,8 @@ class CollectionReads(ABC):
             options["candidates"] = way.depth(options["candidates"], most, options["group_size"])
             options["rerank"] = way.reranks(options["rerank"], options["min_rerank"])
         options, notes = defaults.filled(query, options)
-        return Request.checked(names=self.names, **options), options["rerank"], routed, notes
+        request = Request.checked(names=self.names, clock=self._resources.clock, **options)
+        return request, options["rerank"], routed, notes
 
     async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
@@ -233,7 +234,7 @@ class CollectionReads(ABC):
             SearchTimeoutError: Nothing had answered at the deadline.
         """
         opened = await self._searched()
-        request = read_cursor(cursor, opened.info, deadline)
+        request = read_cursor(cursor, opened.info, deadline, opened.clock)
         is_reranked = request.page is not None and request.page.scores is not None
         found = await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
         await opened.note_use()

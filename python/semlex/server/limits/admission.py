@@ -6,7 +6,6 @@ Nothing waits here. A queue without an end would answer everybody late; a refusa
 from __future__ import annotations
 
 import math
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -124,7 +123,7 @@ class Admission:
             return problem
         caller = scope["state"]["caller"]
         address = (scope.get("client") or ("",))[0]
-        seconds = self._rates.wait(caller.name if caller and caller.name else address, time.monotonic())
+        seconds = self._rates.wait(caller.name if caller and caller.name else address, self._state.clock.monotonic())
         if seconds:
             return Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
         return None

@@ -98,7 +98,7 @@ class Bodies:
         """
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self._state.options.body_seconds):
+            async with self._state.clock.timeout(self._state.options.body_seconds):
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -146,7 +146,7 @@ class Bodies:
         watching = asyncio.ensure_future(watch())
         seconds = self._state.seconds_of(scope["path"])
         try:
-            async with asyncio.timeout(seconds):
+            async with self._state.clock.timeout(seconds):
                 await self._app(scope, receiving, sending)
         except TimeoutError:
             if has_started:

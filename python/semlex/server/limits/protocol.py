@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from semlex.clock import SYSTEM, Clock
 from semlex.server.problems import Problem
 
 logger = logging.getLogger("semlex.server")
@@ -71,12 +72,14 @@ class LimitedProtocol(H11Protocol):
             whose request was answered before it was read.
         send_seconds: Time in which a client takes some of what was sent.
         most_connections: Most of them; the next are closed.
+        clock: Of these times.
         lingers: Whether everything is sent, and the rest of a body is still thrown away.
     """
 
     head_seconds = 10.0
     send_seconds = 30.0
     most_connections = 1024
+    clock: Clock = SYSTEM
     _head_timer: asyncio.TimerHandle | None = None
     _send_timer: asyncio.TimerHandle | None = None
     _rest_bytes = 0
@@ -179,7 +182,7 @@ class LimitedProtocol(H11Protocol):
 
     def _await_taking(self) -> None:
         waiting = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self.send_seconds, self._look_at_taking, waiting)
+        self._send_timer = self.clock.call_later(self.send_seconds, self._look_at_taking, waiting)
 
     def _look_at_taking(self, before: int) -> None:
         if before - self.transport.get_write_buffer_size() < MIN_TAKEN_BYTES:
@@ -194,7 +197,7 @@ class LimitedProtocol(H11Protocol):
 
     def _begin(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.head_seconds, self._give_up)
+            self._head_timer = self.clock.call_later(self.head_seconds, self._give_up)
 
     def _end(self) -> None:
         if self._head_timer is not None:
@@ -206,13 +209,15 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
 
-def uvicorn_options(options: ServeOptions) -> dict[str, Any]:
+def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
     """What uvicorn is made with for such connections.
 
     Args:
         options: Of the server.
+        clock: Of its limits.
     """
     limits = {
+        "clock": clock,
         "head_seconds": options.head_seconds,
         "send_seconds": options.send_seconds,
         "most_connections": options.connections,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from semlex.clock import SYSTEM, Clock
+
 if TYPE_CHECKING:
     import socket
     from types import FrameType
@@ -26,12 +28,13 @@ class StoppingServer(uvicorn.Server):
     Args:
         config: Of uvicorn.
         seconds: Time for requests in progress.
+        clock: That measures it.
     """
 
-    def __init__(self, config: uvicorn.Config, seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:
         config.timeout_graceful_shutdown = int(seconds) + MORE_SECONDS
         super().__init__(config)
-        self._seconds, self._is_urged = seconds, False
+        self._seconds, self._clock, self._is_urged = seconds, clock, False
         self._stopping = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -57,9 +60,8 @@ class StoppingServer(uvicorn.Server):
 
     async def _end(self) -> None:
         """Closes the connections of what goes on when the time is over."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds
-        while loop.time() < end and not self._is_urged:  # noqa: ASYNC110 - a signal's handler sets no event
-            await asyncio.sleep(LOOK_SECONDS)
+        end = self._clock.monotonic() + self._seconds
+        while self._clock.monotonic() < end and not self._is_urged:  # a signal's handler sets no event
+            await self._clock.sleep(LOOK_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()

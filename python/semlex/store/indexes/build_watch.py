@@ -73,6 +73,6 @@ async def _look(database: Database, backend: int, name: str, tell: TellBuild) ->
                         tell(name, blocks, all_blocks, "blocks")
                     elif all_rows:
                         tell(name, rows, all_rows, "rows")
-                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+                await database.clock.sleep(SECONDS_BETWEEN_LOOKS)
     except (psycopg.Error, StoreError) as error:
         logger.debug("index %s: the progress of its build is not known: %s", name, type(error).__name__)

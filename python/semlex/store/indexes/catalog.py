@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from psycopg import sql
 
+from semlex.clock import SYSTEM, Clock
 from semlex.store.indexes.indexed_value import MAX_INDEXED_DIMENSIONS, indexed_value
 from semlex.store.indexes.options import IvfflatIndex, as_text, default_probes, from_text
 
@@ -129,7 +129,8 @@ async def read_vector_indexes(
 class RememberedIndexes:
     """The vector indexes of a collection as they were seen last, for a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._seen: tuple[float, int | None, VectorIndexes] | None = None
 
     @property
@@ -147,10 +148,10 @@ class RememberedIndexes:
         version = None if collection.embedding is None else collection.embedding.version
         if self._seen is not None:
             at, seen_version, found = self._seen
-            if seen_version == version and time.monotonic() - at < REMEMBERED_SECONDS:
+            if seen_version == version and self._clock.monotonic() - at < REMEMBERED_SECONDS:
                 return found
         found = await read_vector_indexes(connection, collection)
-        self._seen = (time.monotonic(), version, found)
+        self._seen = (self._clock.monotonic(), version, found)
         return found
 
     def forget(self) -> None:

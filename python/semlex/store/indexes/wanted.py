@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import built_to_their_end, read_vector_indexes
 from semlex.store.indexes.indexed_value import value_for
@@ -144,13 +144,14 @@ async def missing_others(connection: Connection, collection: CollectionInfo) -> 
 class Looks:
     """When a writer looks whether indexes are wanted: after every load, but not after every row of an agent."""
 
-    _rows: int = 0
-    _at: float = -math.inf
+    clock: Clock = SYSTEM
+    _rows: int = field(default=0, init=False)
+    _at: float = field(default=-math.inf, init=False)
 
     def is_due(self, written: int) -> bool:
         """Whether to look now, after a call that has written so many rows."""
         self._rows += written
-        now = time.monotonic()
+        now = self.clock.monotonic()
         if self._rows < INDEX_FROM_ROWS * LOOK_SHARE and now - self._at < LOOK_SECONDS:
             return False
         self._rows, self._at = 0, now

@@ -73,6 +73,7 @@ class JobLeases:
 
     def __init__(self, database: Database, schema: str, seconds: float) -> None:
         self._database = database
+        self.clock = database.clock
         self._table = job_table(schema)
         self.seconds = seconds
         self._lease = timedelta(seconds=seconds)

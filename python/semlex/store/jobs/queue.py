@@ -72,6 +72,7 @@ class JobQueue:
 
     def __init__(self, database: Database, schema: str) -> None:
         self._database = database
+        self.clock = database.clock
         self._schema = schema
         self._table = job_table(schema)
 

@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import check_usable, plain_cursors
@@ -100,6 +101,7 @@ class Database:
         connection: An open connection that the caller keeps; writes join its transaction when it is in one.
         max_size: Most connections of semlex's pool.
         timeout: Seconds to wait for the server or for a free connection.
+        clock: Of deadlines and of pauses before another attempt.
 
     Raises:
         ConfigurationError: An argument cannot be used; see `check_access`.
@@ -113,12 +115,14 @@ class Database:
         connection: Connection | None = None,
         max_size: int = 8,
         timeout: float = 10.0,
+        clock: Clock = SYSTEM,
     ) -> None:
         if sum(given is not None for given in (url, pool, connection)) != 1:
             raise ConfigurationError("give exactly one of db_url, pool and connection")
         check_access(url, pool=pool, connection=connection, max_connections=max_size, timeout=timeout)
         self.url = url
         self.timeout = timeout
+        self.clock = clock
         self._max_size = max_size
         self._pool = pool
         self._owns_pool = pool is None and connection is None
@@ -274,11 +278,11 @@ class Database:
 
         task = asyncio.ensure_future(self._run(doing, remembering))
         try:
-            done, _ = await asyncio.wait({task}, timeout=deadline + DEADLINE_GRACE_SECONDS)
+            await self.clock.wait_for_tasks({task}, deadline + DEADLINE_GRACE_SECONDS)
         except asyncio.CancelledError:
             await self._abandon(task, held)
             raise
-        if done:
+        if task.done():
             return task.result()
         if self._connection is None:
             # Without this, cancelling would wait for the server's answer to the cancellation. The pool replaces the
@@ -296,11 +300,9 @@ class Database:
         """
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         task.cancel()
-        try:
-            done, _ = await asyncio.wait({task}, timeout=ENDING_SECONDS)
-        except asyncio.CancelledError:
-            done = set()
-        if not done:
+        with suppress(asyncio.CancelledError):
+            await self.clock.wait_for_tasks({task}, ENDING_SECONDS)
+        if not task.done():
             for connection in held:
                 connection.pgconn.finish()
 
@@ -381,7 +383,7 @@ class Database:
                     pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
                     told.tell(RETRY, {SQLSTATE: error.sqlstate})
                     logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
-                    await asyncio.sleep(pause)
+                    await self.clock.sleep(pause)
             raise AssertionError  # the loop returns or raises
 
     async def _explained(self, error: BaseException) -> BaseException:

@@ -7,7 +7,6 @@ standard deviations a chunk lies above what random chunks of the collection give
 from __future__ import annotations
 
 import hashlib
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
+from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class VectorSample:
     write meanwhile is not in it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._drawn: _Drawn | None = None
         self._written = 0
 
@@ -103,7 +104,7 @@ class VectorSample:
             vectors = _unit(vectors)
         of = (collection.collection_id, embedding.version)
         # What was written while we read counts against the new sample.
-        self._drawn = _Drawn(of, vectors, rows, time.monotonic(), written)
+        self._drawn = _Drawn(of, vectors, rows, self._clock.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
 
     def spread_in_memory(self, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread | None:
@@ -114,7 +115,7 @@ class VectorSample:
         return None if self._is_old(drawn) else spread_of(drawn.vectors, query, collection.distance.name)
 
     def _is_old(self, drawn: _Drawn) -> bool:
-        if time.monotonic() - drawn.at > SAMPLE_SECONDS:
+        if self._clock.monotonic() - drawn.at > SAMPLE_SECONDS:
             return True
         return self._written - drawn.written > TOLERATED_WRITES * drawn.rows
 

@@ -6,12 +6,12 @@ at instead. What it shows is remembered for a minute: it decides how chunks are 
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.clock import SYSTEM, Clock
 from semlex.store.keyword.id_arrays import ids_of
 from semlex.store.query.leg import Statement
 from semlex.store.query.run import fetch
@@ -38,18 +38,19 @@ REMEMBERED_FILTERS = 256
 class RememberedShares:
     """Which share of the chunks passes each of the filters that were used last, for a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._shares: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def get(self, condition: Filter) -> float | None:
         """The share of a filter, 0 to 1; None where there is none that is young enough."""
         taken, share = self._shares.get(condition.key, (0.0, None))
-        return share if time.monotonic() - taken < REMEMBERED_SECONDS else None
+        return share if self._clock.monotonic() - taken < REMEMBERED_SECONDS else None
 
     def put(self, condition: Filter, share: float) -> None:
         """Remembers a share."""
         self._shares.pop(condition.key, None)
-        self._shares[condition.key] = (time.monotonic(), share)
+        self._shares[condition.key] = (self._clock.monotonic(), share)
         if len(self._shares) > REMEMBERED_FILTERS:
             self._shares.popitem(last=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -76,5 +75,5 @@ async def without_writers(
         except StoreError as error:
             if error.sqlstate != LOCK_NOT_AVAILABLE or attempt == LOCK_ATTEMPTS:
                 raise
-        await asyncio.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
+        await database.clock.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
     raise AssertionError  # the loop returns or raises

@@ -26,6 +26,7 @@ SOCKET_NAME = f".s.PGSQL.{PORT}"
 MAX_SOCKET_BYTES = 100
 # How long backends may outlive a killed postmaster; they look for it whenever they wait.
 ORPHAN_SECONDS = 5.0
+KILLED_SECONDS = 60.0  # how long they may take to end when they are killed
 POLL_SECONDS = 0.02
 
 
@@ -138,7 +139,7 @@ def clear_remains(folder: Path) -> None:
     if postmaster is None:
         return
     # A backend in a long query outlives its postmaster. Two servers on one data folder would destroy it.
-    orphans = _alive_after_waiting([*_psutil().process_iter()], folder)
+    orphans = _alive_after_waiting([*_psutil().process_iter()], folder, ORPHAN_SECONDS)
     for process in orphans:
         if not _is_backend(process):
             raise EmbeddedServerError(
@@ -146,7 +147,7 @@ def clear_remains(folder: Path) -> None:
             )
     for process in orphans:
         process.kill()
-    if orphans := _alive_after_waiting(orphans, folder):
+    if orphans := _alive_after_waiting(orphans, folder, KILLED_SECONDS):
         pids = ", ".join(str(process.pid) for process in orphans)
         raise EmbeddedServerError(f"processes {pids} of the last server of {folder} do not end: end them, then retry")
     named = postmaster.socket_folder
@@ -161,8 +162,8 @@ def _remove_socket(socket_folder: Path) -> None:
         (socket_folder / name).unlink(missing_ok=True)
 
 
-def _alive_after_waiting(processes: list[Any], folder: Path) -> list[Any]:
-    deadline = time.monotonic() + ORPHAN_SECONDS
+def _alive_after_waiting(processes: list[Any], folder: Path, seconds: float) -> list[Any]:
+    deadline = time.monotonic() + seconds
     while (processes := [process for process in processes if _is_ours(process, folder)]) and (
         time.monotonic() < deadline
     ):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from semlex.clock import SYSTEM, Clock
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.score_calibration import sample_vectors
@@ -40,7 +40,13 @@ class Recall(NamedTuple):
 
 
 async def vector_recall(
-    connection: Connection, collection: CollectionInfo, indexes: VectorIndexes, *, vectors: int, seconds: float
+    connection: Connection,
+    collection: CollectionInfo,
+    indexes: VectorIndexes,
+    *,
+    vectors: int,
+    seconds: float,
+    clock: Clock = SYSTEM,
 ) -> Recall:
     """Asks for the neighbours of stored vectors, through the index and exactly.
 
@@ -53,13 +59,14 @@ async def vector_recall(
         indexes: Over them; one is used.
         vectors: Most vectors.
         seconds: Most time for all of them; what was measured by then counts.
+        clock: That measures it.
     """
     queries = await sample_vectors(connection, collection, vectors)
-    until, shares, plan = time.monotonic() + seconds, [], ""
+    until, shares, plan = clock.monotonic() + seconds, [], ""
     register_vector_parameter(connection)
     condition = parse_filters(None, collection.names)
     for query in queries:
-        milliseconds = round(1000 * (until - time.monotonic()))
+        milliseconds = round(1000 * (until - clock.monotonic()))
         if milliseconds <= 0:
             break
         through = vector_leg(collection, query, NEIGHBOURS + 1, condition, indexes=indexes)
