@@ -9,6 +9,7 @@ import pytest
 from semlex.models import http_client
 from semlex.models.http_client import ModelServer
 from tests.support.model_servers import KEY, ModelServerDouble, echoed
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,6 @@ def double() -> Iterator[ModelServerDouble]:
 @pytest.fixture
 def server(double: ModelServerDouble, pauses: list[float]) -> Iterator[ModelServer]:
     """The client of that server."""
-    opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=10)
+    opened = ModelServer(f"{double.url}/v1", api_key=KEY, timeout=LIMIT)
     yield opened
     opened.close()

@@ -20,6 +20,7 @@ from semlex.models.token_counters import WordCounter
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, TEXTS, all_expected, gemini, openai
 from tests.support.model_servers import KEY, ModelServerDouble, Reply, gemini_embeddings, openai_embeddings, status
+from tests.support.properties import SAME_SURROUNDINGS
 
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
@@ -190,7 +191,7 @@ def test_identity(double):
         )
     }
     assert len(keys) == 6
-    assert openai(double, dimensions=4, batch_size=3, concurrency=1, timeout=5).identity.key == plain.key
+    assert openai(double, dimensions=4, batch_size=3, concurrency=1, timeout=90).identity.key == plain.key
     assert openai(double, dimensions=4, name="ollama:m").identity.model == "ollama:m"
 
 
@@ -288,6 +289,7 @@ def test_nothing_is_sent_when_nobody_waits(double):
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
+@SAME_SURROUNDINGS
 @given(rows=TEXTS)
 def test_words_are_counted_where_there_is_no_tokenizer(rows):
     embedder = OpenAIEmbedder("m", "http://localhost/v1")

@@ -11,15 +11,16 @@ from contextlib import closing
 
 import pytest
 
-from semlex import Document, Enrichment, LLMReranker, OpenAIChatModel, SyncRetriever
+from semlex import Document, Enrichment, LLMReranker, OpenAIChatModel
 from semlex.errors import ModelError, ModelServerError
 from semlex.models import http_client
 from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, completion, events, streamed
 from tests.support.line_models import asked_passage, line_about
 from tests.support.model_servers import KEY, Reply, cut, drip, echo, status
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import LIMIT
 
 TEXT = "Rotate a key every ninety days."
-PATIENCE = 60.0  # seconds: a bound for a machine that is busy
 LINE = json.dumps({"line": "A line."})
 ENDLESS = "<think>" + "so " * 30_000
 FAULTS = {
@@ -52,7 +53,12 @@ def say(request):
     return json.dumps({"line": line_about(asked_passage(request.body["messages"][1]["content"])[1])})
 
 
-def model(double, seconds=0.4):
+def seconds_for(case):
+    """Only the server that sends byte by byte is given up for its slowness."""
+    return 0.1 if case == "drip" else LIMIT
+
+
+def model(double, seconds=LIMIT):
     limits = {"timeout": seconds, "pause": seconds, "seconds": seconds}
     return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, attempts=2, **limits)
 
@@ -63,9 +69,9 @@ def test_lines(database_url, case, caplog):
     texts = [TEXT, "Keys are stored in a vault."]
     with (
         chat_server(say) as double,
-        closing(model(double)) as chat,
-        closing(model(double, PATIENCE)) as patient,
-        SyncRetriever(database_url, "none", use_reranking=False) as retriever,
+        closing(model(double, seconds_for(case))) as chat,
+        closing(model(double)) as patient,
+        sync_opened(database_url, "none") as retriever,
     ):
         retriever.add_texts(texts, ids=["a", "b"])
         # Whatever the server does, all chunks are there and found, and the report says why they have no line.
@@ -99,14 +105,16 @@ def test_the_reranker(database_url, case):
     fault = faults.get(case, FAULTS[case])
     with (
         chat_server(lambda _: answer_text([]), [fault] * 9) as double,
-        closing(LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=0.4, attempts=2)) as reranker,
+        closing(
+            LLMReranker("small", f"{double.url}/v1", api_key=KEY, timeout=seconds_for(case), attempts=2)
+        ) as reranker,
     ):
         with pytest.raises(ModelServerError) as caught:
             reranker.score("rotate", [TEXT])
         assert KEY not in str(caught.value)
         assert TEXT not in str(caught.value)
         double.then(*[fault] * 9)
-        with SyncRetriever(database_url, "none", reranker, use_reranking=True) as retriever:
+        with sync_opened(database_url, "none", reranker) as retriever:
             retriever.add_documents([Document(TEXT, id="a")])
             found = retriever.search("rotate")
         assert [hit.id for hit in found] == ["a"]

@@ -287,7 +287,7 @@ def test_a_fault_that_stays_is_an_error(form, fault):
 
 def test_a_slow_answer_is_an_error(form):
     with (
-        served(form, faults=[drip], timeout=0.3, attempts=1) as (reranker, _),
+        served(form, faults=[drip], timeout=0.1, attempts=1) as (reranker, _),  # expires
         pytest.raises(ModelServerError, match="raise timeout"),
     ):
         reranker.score(QUERY, ["one"])

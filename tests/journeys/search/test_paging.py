@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, VERSION
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,10 +39,6 @@ def documents(count: int, seed: int = 0) -> list[Document]:
     ]
 
 
-def opened(url: str, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, HashEmbedder(DIMENSIONS), **({"use_reranking": False} | options))
-
-
 @pytest.fixture(scope="module")
 def url(new_database: Callable[[], str]) -> str:
     return new_database()
@@ -51,7 +47,7 @@ def url(new_database: Callable[[], str]) -> str:
 @pytest.fixture(scope="module")
 def library(url: str) -> Iterator[SyncRetriever]:
     """300 documents; tests only read it."""
-    with opened(url, reranker_model=TermOverlapReranker(), use_reranking=True) as retriever:
+    with sync_opened(url, DIMENSIONS, TermOverlapReranker()) as retriever:
         retriever.add_documents(documents(300))
         yield retriever
 
@@ -130,7 +126,7 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
 
 def test_later_pages_ask_no_reranker(library: SyncRetriever, url: str) -> None:
     first = library.search("sea stone", 5, max_results=50)
-    with opened(url) as other:  # without a reranker, in another process
+    with sync_opened(url, DIMENSIONS) as other:  # without a reranker, in another process
         page = other.search_page(first.next_cursor or "")
         assert plain(page) == plain(library.search_page(first.next_cursor or ""))
         assert "rerank" not in page.timings
@@ -158,7 +154,7 @@ def test_a_search_without_pages_has_no_cursor(library: SyncRetriever) -> None:
 
 
 def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(100))
         first = retriever.search("sea hill", 5, max_results=100)
         second = retriever.search_page(first.next_cursor or "")
@@ -174,7 +170,7 @@ def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -
 
 
 def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
-    with opened(database_url, reranker_model=TermOverlapReranker(), use_reranking=True) as retriever:
+    with sync_opened(database_url, DIMENSIONS, TermOverlapReranker()) as retriever:
         retriever.add_documents(documents(60))
         first = retriever.search("sea hill", 5, max_results=60, candidates=60)
         retriever.delete([first[0].id])
@@ -278,16 +274,16 @@ def test_another_version_and_another_collection_are_told(library: SyncRetriever,
     cursor = cursor_of(library)
     with pytest.raises(ValidationError, match="version 1"):
         library.search_page(signed(json.dumps(content(cursor)).encode(), b"\x02"))
-    with opened(database_url) as other, pytest.raises(ValidationError, match="another one"):
+    with sync_opened(database_url, DIMENSIONS) as other, pytest.raises(ValidationError, match="another one"):
         other.search_page(cursor)
 
 
 def test_a_collection_made_again_is_another_one(database_url: str) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(30))
         cursor = retriever.search("sea", 5, max_results=20).next_cursor or ""
         retriever.drop_collection()
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(30))
         with pytest.raises(ValidationError, match="another one"):
             retriever.search_page(cursor)

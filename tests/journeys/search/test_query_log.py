@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,14 +22,15 @@ from semlex.errors import CollectionNotFoundError, ConfigurationError
 from semlex.evaluation.evaluate import evaluate
 from semlex.retriever import query_log
 from semlex.retriever.client import Client
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.query_log import QueryLog
-from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.database import Database
 from semlex.store.query_log.rows import Question, hash_of, summarise, write_questions
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery
+from tests.support.properties import SAME_SURROUNDINGS
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,14 +38,10 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from tests.support.shell import Shell
 
+retriever_of = partial(opened, collection="c", query_log="text")
 LOG = "SELECT query, mode, filtered, hits FROM semlex.c_query_log ORDER BY asked_at, query_id"
 HASHES = "SELECT query_hash FROM semlex.c_query_log UNION SELECT query_hash FROM semlex.d_query_log"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def retriever_of(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    chosen = {"collection": "c", "query_log": "text"} | options
-    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **chosen)
 
 
 def rows(url: str, statement: str = LOG) -> list[tuple[Any, ...]]:
@@ -53,7 +51,7 @@ def rows(url: str, statement: str = LOG) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def filled_url(database_url: str) -> str:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, collection="c") as retriever:
+    with sync_opened(database_url, collection="c") as retriever:
         retriever.add_documents([Document("a lion sleeps", {"a": 1}, id="l"), Document("a banana", id="b")])
     return database_url
 
@@ -108,7 +106,7 @@ async def test_what_is_kept(filled_url: str, keep: Any) -> None:
 
 
 async def test_by_default_nothing_is_kept(filled_url: str) -> None:
-    async with PostgreSQLRetriever(filled_url, HashEmbedder(8), use_reranking=False, collection="c") as retriever:
+    async with opened(filled_url, collection="c") as retriever:
         await retriever.search("lion")
     assert rows(filled_url) == []
 
@@ -309,7 +307,7 @@ asked = st.tuples(
 
 
 @given(batches=st.lists(st.lists(asked, max_size=6), max_size=5), bound=st.integers(1, 8), days=st.integers(1, 60))
-@settings(max_examples=25)
+@settings(SAME_SURROUNDINGS, max_examples=25)
 def test_the_log_is_its_newest_rows(
     module_url: str, collection: CollectionInfo, batches: list[list[tuple[int, str, int]]], bound: int, days: int
 ) -> None:

@@ -24,11 +24,11 @@ from semlex.errors import (
     ValidationError,
 )
 from semlex.filters.evaluate import holds
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.filter_trees import documents, metadata_trees
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,10 +43,6 @@ pytestmark = pytest.mark.pg16
 DIMENSIONS = 16
 CHUNK = "semlex.default_collection_chunk"
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light")
-
-
-def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:
-    return SyncRetriever(url, embedder or HashEmbedder(DIMENSIONS), **({"use_reranking": False} | options))
 
 
 def ids_of(results: SearchResults) -> list[str]:
@@ -75,7 +71,7 @@ def library(library_url: str) -> Iterator[SyncRetriever]:
         )
         for number in range(400)
     ]
-    with opened(library_url) as retriever:
+    with sync_opened(library_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents)
         yield retriever
 
@@ -93,7 +89,7 @@ def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetrieve
         connection.execute(
             sql.SQL("ALTER DATABASE {} SET enable_seqscan = off").format(sql.Identifier(connection.info.dbname))
         )
-    with opened(url, "none") as retriever:
+    with sync_opened(url, "none") as retriever:
         retriever.add_documents(documents, vectors)
         assert "hnsw_1" in retriever.create_index()
         yield url, retriever, vectors
@@ -123,7 +119,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
     vectors = unit_vectors(1500)
     query = vectors[0]
     nearest = np.argsort(-(vectors @ query), kind="stable")
-    with opened(database_url, "none") as retriever:
+    with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
         retriever.create_index()
         # The 1,200 nearest: the index, as long as it is not vacuumed, finds dead rows only.
@@ -138,7 +134,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
     query = vectors[0]
     nearest = np.argsort(-(vectors @ query), kind="stable")
     gone = [f"d{n:03}" for n in nearest[:200]]
-    with opened(database_url, "none") as retriever:
+    with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document(f"text {n}", id=f"d{n:03}") for n in range(300)], vectors)
         if with_index:
             retriever.create_index()
@@ -160,7 +156,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
 def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
     """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
     vector = np.ones(DIMENSIONS, np.float32)
-    with opened(database_url, "none") as retriever:
+    with sync_opened(database_url, "none") as retriever:
         documents = [Document("the same text", id=f"d{n}") for n in random.sample(range(200), 200)]
         retriever.add_documents(documents, np.tile(vector, (200, 1)))
         with psycopg.connect(database_url) as connection:
@@ -246,7 +242,7 @@ def test_filters_mean_what_the_evaluator_says(filtered: SyncRetriever, full: boo
 
 @pytest.fixture(scope="module")
 def filtered(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
-    with opened(new_database()) as retriever:
+    with sync_opened(new_database(), DIMENSIONS) as retriever:
         yield retriever
 
 
@@ -255,7 +251,7 @@ def test_filters_on_columns(database_url: str) -> None:
         Document("text one", {"source_document": "a.md", "chapter_title": "X"}, id="1"),
         Document("text two", {"source_document": "b'.md", "chapter_title": "X"}, id="2", parent_id="1"),
     ]
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents)
         for filters, expected in (
             ({"source_document": "a.md"}, {"1"}),
@@ -335,20 +331,20 @@ def test_an_excerpt_marks_the_words(library: SyncRetriever) -> None:
 
 
 def test_another_model_is_refused_by_name(database_url: str) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents([Document("some text", id="a")])
     with pytest.raises(ModelMismatchError) as caught:
-        opened(database_url, HashEmbedder(DIMENSIONS * 2)).initialize()
+        sync_opened(database_url, DIMENSIONS * 2).initialize()
     for part in ("semlex.testing/hash", str(DIMENSIONS), str(DIMENSIONS * 2)):
         assert part in str(caught.value)
-    with opened(database_url) as retriever:  # the same settings again
+    with sync_opened(database_url, DIMENSIONS) as retriever:  # the same settings again
         assert ids_of(retriever.search("some text")) == ["a"]
         assert retriever.search("some text").mode == "hybrid"
 
 
 def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
     vectors = unit_vectors(20)
-    with opened(database_url, "none") as retriever:
+    with sync_opened(database_url, "none") as retriever:
         with pytest.raises(EmbeddingsMissingError, match="holds no vectors"):
             retriever.search("text", mode="vector")
         retriever.add_documents([Document(f"text {n}", id=str(n)) for n in range(20)], vectors)
@@ -367,7 +363,7 @@ def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
 
 
 def test_no_keyword_engine(database_url: str) -> None:
-    with opened(database_url, keyword="none") as retriever:
+    with sync_opened(database_url, DIMENSIONS, keyword="none") as retriever:
         retriever.add_documents([Document("some text", id="a")])
         assert retriever.search("some text").mode == "vector"
         with pytest.raises(ConfigurationError, match="keyword"):
@@ -386,8 +382,7 @@ def plain(results: SearchResults) -> list[tuple[Any, ...]]:
 async def test_concurrent_searches_equal_their_serial_answers(
     library_url: str, library: SyncRetriever, full: bool
 ) -> None:
-    model = HashEmbedder(DIMENSIONS)
-    async with PostgreSQLRetriever(library_url, model, use_reranking=False, max_connections=4) as retriever:
+    async with opened(library_url, DIMENSIONS, max_connections=4) as retriever:
         serial = [plain(await retriever.search(query, 7)) for query in QUERIES]
         for _ in range(100 if full else 3):
             together = await asyncio.gather(*(retriever.search(query, 7) for query in QUERIES))

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.search.fusion import Candidate
 from semlex.search.results import scored
 from semlex.store.keyword.bm25 import query as bm25_query
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
-from semlex.testing import HashEmbedder
 from semlex.types.results import SearchResult
+from tests.support.properties import OWN_ROWS
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,10 +34,6 @@ WORDS = ("cat", "dog", "ship", "hill", "stone")
 UNKNOWN = ("zzqx", "blorf")
 PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were searched instead"
 MINUS_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
-
-
-def opened(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(16), **({"use_reranking": False} | options))
 
 
 def ids_of(results: SearchResults) -> set[str]:
@@ -54,7 +51,7 @@ def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, f
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(OWN_ROWS, max_examples=15)
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), min_size=1, max_size=8),
     query=st.lists(st.sampled_from(WORDS + UNKNOWN), min_size=1, max_size=5, unique=True),
@@ -62,7 +59,7 @@ def plain_coverage(texts: dict[str, list[str]], query: list[str]) -> dict[str, f
 async def test_coverage_is_the_share_of_the_questions_weight(
     database_url: str, texts: list[list[str]], query: list[str]
 ) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.delete([f"d{n}" for n in range(8)])
         stored = {f"d{n}": words for n, words in enumerate(texts)}
         await retriever.add_documents([Document(" ".join(words), id=name) for name, words in stored.items()])
@@ -75,7 +72,7 @@ async def test_coverage_is_the_share_of_the_questions_weight(
 
 
 async def test_nothing_of_the_question_is_there(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("cat and dog", id="a"), Document("a ship", id="b")])
         for _ in range(3):
             results = await retriever.search("zzqx blorf")
@@ -91,7 +88,7 @@ async def test_nothing_of_the_question_is_there(database_url: str) -> None:
 
 
 async def test_where_a_figure_has_no_meaning_there_is_none(database_url: str) -> None:
-    async with opened(database_url, distance="l2") as retriever:
+    async with opened(database_url, 16, distance="l2") as retriever:
         await retriever.add_documents([Document("cat and dog", id="a")])
         results = await retriever.search("cat")
         assert (results.best_similarity, results.coverage) == (None, 1.0)
@@ -117,7 +114,7 @@ async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: 
     lines = ["# Title", "", "A first line.", "More of it.", "Here are ships at last.", "ship again"]
     (tmp_path / "unix.md").write_bytes("\n".join(lines).encode())
     (tmp_path / "dos.md").write_bytes("\r\n".join(lines).encode())
-    async with opened(database_url, keyword=engine) as retriever:
+    async with opened(database_url, 16, keyword=engine) as retriever:
         await retriever.index(tmp_path)
         await retriever.add_documents([Document("a ship\nships", id="added")])
         for mode in ("keyword", "vector", None):
@@ -132,7 +129,7 @@ async def test_the_line_of_the_match(database_url: str, tmp_path: Path, engine: 
 
 
 async def test_quotes_that_match_nothing_are_words(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         documents = [Document(f"the cat chases a dog {n}", {"n": n % 2}, id=f"d{n}") for n in range(40)]
         await retriever.add_documents([*documents, Document("ships sail", {"n": 0}, id="ship")])
         for _ in range(3):
@@ -158,7 +155,7 @@ async def test_as_many_rows_as_pass_whatever_the_question_demands(database_url: 
     def holds(words: list[str], phrase: list[str]) -> bool:
         return any(words[at : at + len(phrase)] == phrase for at in range(len(words)))
 
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents(
             [Document(" ".join(words), {"even": n % 2 == 0}, id=name) for n, (name, words) in enumerate(texts.items())]
         )
@@ -192,7 +189,7 @@ async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
 
     monkeypatch.setattr(bm25_query.AnalysedQuery, "hold_phrases", counted)
     monkeypatch.setattr(bm25_query, "MAX_PHRASE_TEXTS", 50)
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document(f"dog cat {n}", id=f"d{n}") for n in range(120)])
         for _ in range(3):
             for mode in ("keyword", None):
@@ -216,7 +213,7 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
         await both.wait()
         return await draw(*given)
 
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document(f"cat {n}", id=f"d{n}") for n in range(100)])
         sample, vector = VectorSample(), np.ones(16, np.float32)
         sample.note_written(100)
@@ -240,7 +237,7 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
         deadlines.append((doing, deadline))
         return await read(self, doing, work, deadline=deadline)
 
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("cat", id="a")])
         async with retriever._opened.database.connection() as connection:
             await connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME TO elsewhere")

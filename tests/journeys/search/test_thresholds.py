@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from semlex import Document, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,22 +39,22 @@ def texts(new_database: Callable[[], str]) -> str:
     chance = np.random.default_rng(4)
     url = new_database()
     documents = [Document(" ".join(chance.choice(WORDS, 6)), id=f"d{number}") for number in range(190)]
-    with SyncRetriever(url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+    with sync_opened(url, DIMENSIONS) as retriever:
         retriever.add_documents(documents)
-    with SyncRetriever(url, "none", use_reranking=False) as retriever:
+    with sync_opened(url, "none") as retriever:
         retriever.add_documents([Document(f"sea hill {number}", id=f"bare{number}") for number in range(10)])
     return url
 
 
 @pytest.fixture(scope="module")
 def retriever(texts: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+    with sync_opened(texts, DIMENSIONS) as retriever:
         yield retriever
 
 
 @pytest.fixture(scope="module")
 def reranked(texts: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), TermOverlapReranker(), use_reranking=True) as retriever:
+    with sync_opened(texts, DIMENSIONS, TermOverlapReranker()) as retriever:
         yield retriever
 
 
@@ -103,7 +103,7 @@ def test_chunks_without_a_vector_are_left_out_and_counted(retriever: SyncRetriev
 
 
 def test_a_reranker_that_fails_lets_nothing_through(texts: str) -> None:
-    with SyncRetriever(texts, HashEmbedder(DIMENSIONS), FailingReranker(), use_reranking=True) as retriever:
+    with sync_opened(texts, DIMENSIONS, FailingReranker()) as retriever:
         assert len(retriever.search("sea", 5)) == 5
         found = retriever.search("sea", 5, min_rerank=0.1)
         assert found == []
@@ -131,11 +131,11 @@ def test_what_no_search_can_keep_is_refused(retriever: SyncRetriever, options: d
 
 
 def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
-    with SyncRetriever(database_url, "none", use_reranking=False, collection="words") as plain:
+    with sync_opened(database_url, "none", collection="words") as plain:
         plain.add_documents([Document("sea", id="sea")])
         with pytest.raises(ConfigurationError, match="no vector to search with"):
             plain.search("sea", min_similarity=0.5)
-    with SyncRetriever(database_url, "none", use_reranking=False, collection="far", distance="l2") as far:
+    with sync_opened(database_url, "none", collection="far", distance="l2") as far:
         far.add_documents([Document("sea", id="sea")], [[1.0, 0.0]])
         with pytest.raises(ConfigurationError, match="compares by l2"):
             far.search(vector=[1.0, 0.0], min_similarity=0.5)

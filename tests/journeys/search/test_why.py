@@ -11,16 +11,12 @@ import pytest
 
 from semlex import Document, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from semlex import Explanation
 
 VECTORS = "semlex.default_collection_embedding_1"
-
-
-def opened(url: str, *models: Any, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, *(models or [HashEmbedder(16)]), **({"use_reranking": False} | options))
 
 
 def codes(told: Explanation) -> list[str]:
@@ -39,7 +35,7 @@ async def helps(retriever: PostgreSQLRetriever, told: Explanation, question: str
 
 
 async def test_a_document_that_is_there(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
         hits = await retriever.search("vault key")
         told = await retriever.why("a", "vault key")
@@ -56,7 +52,7 @@ async def test_a_document_that_is_there(database_url: str) -> None:
 
 
 async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         documents = [Document(f"a key {year}", {"year": year, "lang": "de"}, id=str(year)) for year in (2019, 2021)]
         await retriever.add_documents(documents)
         told = await retriever.why("2019", "key", filters="lang == 'de' and (year > 2020 or year == 2000)")
@@ -70,7 +66,7 @@ async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
 
 
 async def test_words_that_the_question_excludes_or_demands(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("dogs chase a cat", id="a"), Document("a cat chases dogs", id="b")])
         for question, text in (
             ("cat -dog", 'it holds "dog", which the question excludes'),
@@ -89,7 +85,7 @@ async def test_words_that_the_question_excludes_or_demands(database_url: str) ->
 
 
 async def test_a_chunk_without_a_vector(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(5)] + [Document("fig", id="x")])
         with psycopg.connect(database_url) as connection:
             connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
@@ -109,7 +105,7 @@ async def test_a_chunk_without_a_vector(database_url: str) -> None:
 @pytest.fixture
 async def keys(database_url: str) -> Any:
     """60 documents that hold *key* the more often the lower their number, and one that does not."""
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         texts = {f"k{n:02}": "key " * (60 - n) + f"n{n} stone" for n in range(60)} | {"fig": "a fig"}
         await retriever.add_documents([Document(text, id=name) for name, text in texts.items()])
         yield retriever
@@ -181,7 +177,7 @@ async def test_pages_and_groups(keys: PostgreSQLRetriever) -> None:
 
 
 async def test_a_reranker_puts_it_below(database_url: str) -> None:
-    async with opened(database_url, HashEmbedder(16), TermOverlapReranker(), use_reranking=True) as retriever:
+    async with opened(database_url, 16, TermOverlapReranker()) as retriever:
         texts = ["key " * 40, *(f"key vault {n}" for n in range(30))]
         await retriever.add_documents([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
         fused = [hit.id for hit in await retriever.search("key vault", 31, rerank=False)]
@@ -225,7 +221,7 @@ async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
 
 @pytest.mark.parametrize("engine", ["tsvector", "none"])
 async def test_other_engines_say_what_they_do_not_know(database_url: str, engine: str) -> None:
-    async with opened(database_url, keyword=engine) as retriever:
+    async with opened(database_url, 16, keyword=engine) as retriever:
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
         told = await retriever.why("x", "key", candidates=10)
         assert told.terms == ()
@@ -247,7 +243,7 @@ async def test_without_vectors(database_url: str) -> None:
 
 
 async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
         async with retriever._opened.database.connection() as connection:
             await connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
@@ -258,7 +254,7 @@ async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
 
 
 async def test_it_reads_only(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
     with psycopg.connect(database_url, autocommit=True) as connection:
         name = f"reader_{connection.info.dbname}"
@@ -267,7 +263,7 @@ async def test_it_reads_only(database_url: str) -> None:
         connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA semlex TO {name}")
         try:
             reader = psycopg.conninfo.make_conninfo(database_url, user=name, password="")
-            async with opened(reader) as retriever:
+            async with opened(reader, 16) as retriever:
                 assert (await retriever.why("a", "key")).found
                 assert (await retriever.why("nobody", "key")).code == "never_seen"
                 assert (await retriever.search("key", explain=True)).explanation is not None
@@ -277,7 +273,7 @@ async def test_it_reads_only(database_url: str) -> None:
 
 
 async def test_inside_a_transaction_of_the_callers(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a")])
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             await connection.execute("SELECT 1")  # begins one
@@ -289,7 +285,7 @@ async def test_inside_a_transaction_of_the_callers(database_url: str) -> None:
 
 
 async def test_what_is_refused(database_url: str) -> None:
-    async with opened(database_url) as retriever:
+    async with opened(database_url, 16) as retriever:
         for document in ("", "a\0b", 5, "x" * 5_000):
             with pytest.raises(ValidationError, match="document"):
                 await retriever.why(document, "key")  # type: ignore[arg-type]
@@ -354,7 +350,7 @@ async def test_the_search_is_that_of_search(database_url: str, defaults: SearchD
 
 
 async def test_an_argument_goes_before_what_the_retriever_was_made_with(database_url: str) -> None:
-    async with opened(database_url, search_defaults=SearchDefaults(top_k=1, route="rules")) as retriever:
+    async with opened(database_url, 16, search_defaults=SearchDefaults(top_k=1, route="rules")) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a key and a vault", id="b")])
         assert (await retriever.why("a", "vault key")).code == "below_top_k"
         assert (await retriever.why("a", "vault key", 2)).found
