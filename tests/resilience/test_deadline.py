@@ -10,10 +10,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.errors import SearchTimeoutError
 from semlex.search import retrieval
-from semlex.testing import HashEmbedder
+from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
+from semlex.store.postgres.pool import CANCEL_SECONDS
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT, eventually, turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,6 +31,7 @@ class Proxy:
         self.server_socket = server_socket
         self.hearing = asyncio.Event()
         self.hearing.set()
+        self.swallowed = 0  # messages that are kept while it does not hear
         self.tasks: set[asyncio.Task[None]] = set()
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -41,6 +46,7 @@ class Proxy:
     async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
+                self.swallowed += not self.hearing.is_set()
                 await self.hearing.wait()
                 target.write(data)
                 await target.drain()
@@ -67,27 +73,34 @@ async def proxied(url: str, folder: Path) -> AsyncIterator[tuple[Proxy, str]]:
 
 
 async def test_a_silent_server_is_given_up(database_url: str, open_folder: Path) -> None:
+    clock = ManualClock()
     async with (
         proxied(database_url, open_folder) as (proxy, url),
-        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), timeout=2.0) as retriever,
+        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
-        assert (await retriever.search("banana", deadline=5.0))[0].id == "banana"
+        assert (await retriever.search("banana", deadline=LIMIT))[0].id == "banana"
         proxy.hearing.clear()
         # Without a deadline of ours this would hang for as long as the network does.
-        async with asyncio.timeout(5):
-            with pytest.raises(SearchTimeoutError, match="did not answer within"):
-                await retriever.search("banana", deadline=0.2)
+        searching = asyncio.create_task(retriever.search("banana", deadline=LIMIT))
+        await eventually(lambda: proxy.swallowed)
+        clock.advance(LIMIT)
+        await turns()
+        assert not searching.done()
+        clock.advance(DEADLINE_GRACE_SECONDS)
+        with pytest.raises(SearchTimeoutError, match="did not answer within"):
+            await searching
         proxy.hearing.set()
-        assert (await retriever.search("banana", deadline=5.0))[0].id == "banana"
+        assert (await retriever.search("banana", deadline=LIMIT))[0].id == "banana"
 
 
 async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
     database_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = ManualClock()
     async with (
         proxied(database_url, open_folder) as (proxy, url),
-        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=2.0) as retriever,
+        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -100,39 +113,54 @@ async def test_a_server_that_falls_silent_after_a_leg_failed_is_given_up(
             return await run_remaining_legs(*arguments)
 
         monkeypatch.setattr(retrieval, "run_remaining_legs", in_silence)
-        async with asyncio.timeout(8):
-            with pytest.raises(SearchTimeoutError, match="did not answer within"):
-                await retriever.search("banana", deadline=1.0)
+        searching = asyncio.create_task(retriever.search("banana", deadline=LIMIT))
+        await eventually(lambda: proxy.swallowed)
+        clock.advance(LIMIT + DEADLINE_GRACE_SECONDS)
+        with pytest.raises(SearchTimeoutError, match="did not answer within"):
+            await searching
+        proxy.hearing.set()
 
 
-async def test_a_cancelled_write_does_not_wait_for_a_silent_server(database_url: str, open_folder: Path) -> None:
+async def test_a_cancelled_write_does_not_wait_for_a_silent_server(
+    database_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel, given = psycopg.AsyncConnection.cancel_safe, []
+
+    async def noted(connection: Any, *, timeout: float) -> None:  # noqa: ASYNC109 - the driver's
+        given.append(timeout)
+        await cancel(connection, timeout=timeout)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", noted)
     async with (
         proxied(database_url, open_folder) as (proxy, url),
-        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=2.0) as retriever,
+        opened(url, 16, timeout=LIMIT) as retriever,
     ):
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         proxy.hearing.clear()
         writing = asyncio.create_task(retriever.add_documents([Document("an apple is red", id="apple")]))
-        await asyncio.sleep(0.3)
+        await eventually(lambda: proxy.swallowed)
         writing.cancel()
-        # The driver by itself waits ten seconds for the server.
-        done, _ = await asyncio.wait({writing}, timeout=6)
-        assert done
+        await asyncio.wait({writing})
         assert writing.cancelled()
+        # By itself the driver waits ten times as long for a server that does not take the request.
+        assert given == [CANCEL_SECONDS]
         proxy.hearing.set()
         await retriever.add_documents([Document("an apple is red", id="apple")])
         assert await retriever.count() == 2
 
 
 async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: str, open_folder: Path) -> None:
+    clock = ManualClock()
     async with (
         proxied(database_url, open_folder) as (proxy, url),
-        PostgreSQLRetriever(url, HashEmbedder(dimensions=16), use_reranking=False, timeout=0.5) as retriever,
+        opened(url, 16, clock=clock, timeout=LIMIT) as retriever,
     ):
         assert (await retriever.health_check()).ok
         proxy.hearing.clear()
-        async with asyncio.timeout(8):
-            health = await retriever.health_check()
+        asking = asyncio.create_task(retriever.health_check())
+        await eventually(lambda: proxy.swallowed)
+        clock.advance(LIMIT + DEADLINE_GRACE_SECONDS)
+        health = await asking
         assert not health.ok
-        assert "did not answer within 0.5 s" in health.error
+        assert f"did not answer within {LIMIT:g} s" in health.error
         proxy.hearing.set()

@@ -7,15 +7,17 @@ import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.clock import Clock
 from tests.support.waiting import LIMIT, PAUSE, eventually, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
     from semlex.clock import Waitable
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -84,6 +86,13 @@ class ManualClock(Clock):
     async def eventually_waited(self, seconds: float) -> None:
         """As `until_waited`, on an event loop."""
         await eventually(lambda: seconds in self.waits, f"a wait for {seconds:g} s")
+
+    async def expire(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """Begins some work, and lets so many seconds pass as soon as something in it waits for so long."""
+        task = asyncio.create_task(work)
+        await self.eventually_waited(seconds)
+        self.advance(seconds)
+        return await task
 
     # --- as any clock -------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semlex import PostgreSQLRetriever, SyncRetriever
+from semlex.clock import SYSTEM
 from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from semlex.clock import Clock
 
 
 def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -17,9 +21,14 @@ def _options(model: Any, reranker: Any, options: dict[str, Any]) -> dict[str, An
     }
 
 
-def opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> PostgreSQLRetriever:
+def opened(
+    url: str | None = None, model: Any = 8, reranker: Any = None, *, clock: Clock = SYSTEM, **options: Any
+) -> PostgreSQLRetriever:
     """A retriever for ``async with``; a number is the length of hashed vectors, "none" means no vectors."""
-    return PostgreSQLRetriever(url, **_options(model, reranker, options))
+    made = PostgreSQLRetriever(url, **_options(model, reranker, options))
+    resources = made._resources
+    resources.clock = resources.query_log.clock = clock
+    return made
 
 
 def sync_opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 import math
 import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +16,12 @@ from pgvector.psycopg import register_vector_async
 
 from semlex import Document, PostgreSQLRetriever
 from semlex.errors import ConfigurationError
+from semlex.search import retrieval
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import PROBES, SAMPLE_ROWS, SHARED_BEGINNING, Spread, VectorSample, spread_of
 from semlex.testing import HashEmbedder
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -252,13 +257,13 @@ async def test_few_documents_with_many_chunks(database_url: str, tmp_path: Path)
     assert (found.mean, found.deviation) == pytest.approx((wanted.mean(), wanted.std()), abs=1e-6)
 
 
-async def test_when_the_sample_is_drawn_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 100
+async def test_when_the_sample_is_drawn_again(database_url: str) -> None:
+    count, clock = 100, ManualClock()
     vectors = vectors_for(count)
     query = vectors[0]
     async with PostgreSQLRetriever(database_url, "none", keyword="tsvector") as retriever:
         await retriever.add_documents(texts(count), vectors)
-        sample = VectorSample()
+        sample = VectorSample(clock)
         first = await spread_in(database_url, retriever, query, sample)
         with psycopg.connect(database_url) as connection:
             connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608
@@ -270,8 +275,9 @@ async def test_when_the_sample_is_drawn_again(database_url: str, monkeypatch: py
         assert second != first
         with psycopg.connect(database_url) as connection:
             connection.execute(f"DELETE FROM {VECTORS}")  # noqa: S608
+        clock.advance(score_calibration.SAMPLE_SECONDS)
         assert await spread_in(database_url, retriever, query, sample) == second
-        monkeypatch.setattr(score_calibration, "SAMPLE_SECONDS", -1.0)
+        clock.advance(1)
         assert await spread_in(database_url, retriever, query, sample) == Spread(0.0, 0.0)
 
 
@@ -322,7 +328,12 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
 
 @pytest.mark.slow
 async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(DIMENSIONS), use_reranking=False) as retriever:
+    deadline, limit = 600.0, retrieval.limit
+
+    async def short_for_completion(connection: Any, seconds: float | None) -> None:
+        await limit(connection, 0.3 if seconds == deadline * retrieval.COMPLETION_SHARE else seconds)
+
+    async with opened(database_url, DIMENSIONS, clock=ManualClock()) as retriever:
         await retriever.add_documents(texts(40))
         by_rank = await retriever.search("sea", 5, fusion="rrf")
         with monkeypatch.context() as patched:
@@ -331,11 +342,12 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
                 await (await connection.execute("SELECT pg_sleep(100)")).fetchone()
 
             patched.setattr(score_calibration, "_draw", slow)
-            late = await retriever.search("sea", 5, deadline=1.0)
+            patched.setattr(retrieval, "limit", short_for_completion)
+            late = await retriever.search("sea", 5, deadline=deadline)
         assert ([hit.id for hit in late], late.fusion) == ([hit.id for hit in by_rank], "rrf")
         assert late.warnings == ["the legs' scores were not completed in time; the order is that of rrf"]
         assert [hit.fused_score for hit in late] == [hit.fused_score for hit in by_rank]
-        in_time = await retriever.search("sea", 5, deadline=60.0)
+        in_time = await retriever.search("sea", 5, deadline=deadline)
         assert (in_time.fusion, in_time.warnings) == ("completed", [])
         assert explained(in_time) == explained(await retriever.search("sea", 5))
 
@@ -372,7 +384,9 @@ def test_equal_vectors_have_no_deviation(distance: Any) -> None:
     assert spread_of(np.empty((0, 1024), np.float32), query, distance) == Spread(0.0, 0.0)
 
 
-def test_the_places_are_fixed() -> None:
+def test_the_places_are_the_same_in_every_process() -> None:
+    program = "from semlex.store.query.score_calibration import _places; print(_places())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     documents, endings = score_calibration._places()
+    assert done.stdout.strip() == str((documents, endings))
     assert len(set(documents)) == len(set(endings)) == PROBES
-    assert (str(documents[0])[:8], endings[0][:4]) == ("d7015f6c", "86f9")

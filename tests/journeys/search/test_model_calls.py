@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.errors import SearchTimeoutError, WorkAbandonedError
 from semlex.ingest.embed import FIRST_SLICE_TEXTS, SLICE_SECONDS, SLICE_TEXTS, next_slice
 from semlex.models import cancellation
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT, eventually
 
 
 class SteppingEmbedder(HashEmbedder):
@@ -35,7 +38,7 @@ class SteppingEmbedder(HashEmbedder):
             for _ in range(1000):
                 cancellation.check()
                 self.begun.set()
-                assert self.step.acquire(timeout=20)
+                assert self.step.acquire(timeout=LIMIT)
                 self.steps += 1
         except WorkAbandonedError:
             self.ended.append("abandoned")
@@ -63,8 +66,8 @@ async def test_values_errors_and_context_variables_pass(executor):
 
 async def test_a_query_does_not_wait_for_documents(executor):
     gate = threading.Event()
-    load = asyncio.ensure_future(executor.documents(gate.wait, 20))
-    assert await asyncio.wait_for(executor.query(str, 1), 5) == "1"
+    load = asyncio.ensure_future(executor.documents(gate.wait, LIMIT))
+    assert await executor.query(str, 1) == "1"
     assert not load.done()
     gate.set()
     assert await load
@@ -73,7 +76,7 @@ async def test_a_query_does_not_wait_for_documents(executor):
 async def test_a_cancelled_call_ends_at_its_next_step(executor):
     model = SteppingEmbedder()
     call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
-    await asyncio.to_thread(model.begun.wait, 20)
+    await eventually(model.begun.is_set)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -86,7 +89,7 @@ async def test_a_cancelled_call_ends_at_its_next_step(executor):
 
 async def test_a_cancelled_call_that_has_not_begun_never_begins(executor):
     gate, begun = threading.Event(), []
-    first = asyncio.ensure_future(executor.query(gate.wait, 20))
+    first = asyncio.ensure_future(executor.query(gate.wait, LIMIT))
     second = asyncio.ensure_future(executor.query(begun.append, 1))
     await asyncio.sleep(0)
     second.cancel()
@@ -100,7 +103,7 @@ async def test_a_cancelled_call_that_has_not_begun_never_begins(executor):
 async def test_closing_ends_what_runs(executor):
     model = SteppingEmbedder()
     call = asyncio.ensure_future(executor.query(model.embed_query, "slow"))
-    await asyncio.to_thread(model.begun.wait, 20)
+    await eventually(model.begun.is_set)
     executor.close()
     model.step.release(50)
     with pytest.raises(WorkAbandonedError):
@@ -109,11 +112,14 @@ async def test_closing_ends_what_runs(executor):
 
 
 async def test_a_search_past_its_deadline_leaves_nothing_running(database_url):
-    model = SteppingEmbedder()
-    async with PostgreSQLRetriever(database_url, model) as retriever:
+    model, clock = SteppingEmbedder(), ManualClock()
+    async with opened(database_url, model, clock=clock) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
+        searching = asyncio.create_task(retriever.search("slow", mode="vector", deadline=LIMIT))
+        await eventually(model.begun.is_set)
+        clock.advance(LIMIT)
         with pytest.raises(SearchTimeoutError):
-            await retriever.search("slow", mode="vector", deadline=0.3)
+            await searching
         model.step.release(50)
         assert (await retriever.search("banana"))[0].id == "banana"
     assert model.ended == ["abandoned"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import traceback
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import psycopg
@@ -16,24 +15,29 @@ import pytest_asyncio
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.search import retrieval
+from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.query.leg import PlainKeywordLeg, Statement
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.results import SearchResult
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened
+from tests.support.waiting import held as held_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.store.query.leg import LegPlan
 
 COUNT = 60
 CHUNK = "semlex.default_collection_chunk"
 VECTORS = "semlex.default_collection_embedding_1"
 SECRET = "zebra stripes"  # noqa: S105 - a text
+DEADLINE = 600.0
 # So long that a test which waits for it has failed; the tests end the wait themselves.
 FOREVER = 120.0
 
@@ -90,20 +94,25 @@ def reranker() -> FakeReranker:
     return FakeReranker()
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
 @pytest_asyncio.fixture
 async def retriever(
-    database_url: str, embedder: FailingEmbedder, reranker: FakeReranker
+    database_url: str, embedder: FailingEmbedder, reranker: FakeReranker, clock: ManualClock
 ) -> AsyncIterator[PostgreSQLRetriever]:
     """60 documents; after each test both legs answer again, on the same retriever."""
-    async with PostgreSQLRetriever(database_url, embedder, reranker, max_connections=2) as opened:
-        await opened.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(COUNT)])
-        yield opened
+    async with opened(database_url, embedder, reranker, clock=clock, max_connections=2) as made:
+        await made.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(COUNT)])
+        yield made
         embedder.error = embedder.answer = None
         with psycopg.connect(database_url) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM information_schema.tables WHERE table_name = 'default_collection_posting'"
             ).fetchone()
-        results = await opened.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
+        results = await made.search("text number 7", 3, rerank=False, mode=None if row == (1,) else "vector")
         assert (len(results), results.warnings) == (3, [])
 
 
@@ -121,22 +130,13 @@ async def test_a_reranker_of_ones_own_may_score_as_it_likes(
 
 
 @contextmanager
-def held(event: threading.Event) -> Iterator[None]:
+def unset(event: threading.Event) -> Iterator[None]:
     """Whoever waits for the event waits until the end of the block."""
     event.clear()
     try:
         yield
     finally:
         event.set()
-
-
-@contextmanager
-def locked(url: str, table: str) -> Iterator[None]:
-    """Another session holds the table, so that nobody can read it."""
-    with psycopg.connect(url) as connection:
-        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        yield
-        connection.rollback()
 
 
 def told(error: BaseException) -> str:
@@ -177,22 +177,26 @@ async def test_an_embedder_that_answers_nonsense(retriever: PostgreSQLRetriever,
         await retriever.search("text number 7", rerank=False)
 
 
-@pytest.mark.slow
-async def test_an_embedder_that_is_late(retriever: PostgreSQLRetriever, embedder: FailingEmbedder) -> None:
-    with held(embedder.free):
-        results = await retriever.search("text number 7", 3, rerank=False, deadline=0.5)
+async def test_an_embedder_that_is_late(
+    retriever: PostgreSQLRetriever, embedder: FailingEmbedder, clock: ManualClock
+) -> None:
+    with unset(embedder.free):
+        searching = retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
+        results = await clock.expire(DEADLINE * EMBEDDING_SHARE, searching)
         assert (results.mode, len(results)) == ("keyword", 3)
         assert "longer than the deadline" in results.warnings[0]
     # Another query: the vector of the first one came late, but it came, and is known now.
-    with held(embedder.free), pytest.raises(SearchTimeoutError, match="deadline"):
-        await retriever.search("text number 8", mode="vector", rerank=False, deadline=0.2)
+    with unset(embedder.free):
+        searching = retriever.search("text number 8", mode="vector", rerank=False, deadline=DEADLINE)
+        with pytest.raises(SearchTimeoutError, match="deadline"):
+            await clock.expire(DEADLINE, searching)
 
 
 async def test_a_models_own_time_out_is_no_deadline(
     retriever: PostgreSQLRetriever, embedder: FailingEmbedder, reranker: FakeReranker
 ) -> None:
     embedder.error = reranker.error = TimeoutError(SECRET)
-    for deadline in (None, 30.0):
+    for deadline in (None, DEADLINE):
         results = await retriever.search("text number 7", 3, deadline=deadline)
         assert (results.mode, len(results)) == ("keyword", 3)
         assert "embedding the query failed: TimeoutError" in results.warnings[1]
@@ -237,17 +241,18 @@ async def test_a_reranker_that_fails(retriever: PostgreSQLRetriever, reranker: F
         assert SECRET not in results.warnings[0]
 
 
-@pytest.mark.slow
-async def test_a_reranker_that_is_late(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
+async def test_a_reranker_that_is_late(
+    retriever: PostgreSQLRetriever, reranker: FakeReranker, clock: ManualClock
+) -> None:
     fused = [one.id for one in await retriever.search("text number 7", 5, rerank=False)]
-    with held(reranker.free):
-        results = await retriever.search("text number 7", 5, deadline=1.0)
+    with unset(reranker.free):
+        results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
     assert ([one.id for one in results], results.reranker_model) == (fused, None)
     assert "late for the deadline" in results.warnings[0]
 
 
 async def test_reranking_without_a_reranker(database_url: str) -> None:
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    async with opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match="reranker_model"):
             await retriever.search("text", rerank=True)
 
@@ -283,23 +288,34 @@ async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_
 
 
 @pytest.mark.slow
-async def test_a_vector_leg_that_is_late(retriever: PostgreSQLRetriever, database_url: str) -> None:
-    with locked(database_url, VECTORS):
-        results = await asyncio.wait_for(retriever.search("text number 7", 3, rerank=False, deadline=2.0), FOREVER)
+async def test_a_vector_leg_that_is_late(
+    retriever: PostgreSQLRetriever, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await retriever.search("text number 7", 3, rerank=False)  # which indexes there are is known from now on
+    limit, limits = retrieval.limit, []
+
+    async def short_for_both_legs(connection: Any, seconds: float | None) -> None:
+        limits.append(seconds)
+        await limit(connection, 0.5 if len(limits) == 1 else seconds)
+
+    monkeypatch.setattr(retrieval, "limit", short_for_both_legs)
+    with held_table(database_url, VECTORS):
+        results = await retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         assert (results.mode, len(results)) == ("keyword", 3)
         assert "the vector leg did not answer" in results.warnings[0]
         assert "deadline" in results.warnings[0]
+        # Both legs together, the one that is left, the rows.
+        assert limits == [DEADLINE * retrieval.LEGS_SHARE / 2, DEADLINE * retrieval.LEGS_SHARE / 2, DEADLINE]
+        limits.append(None)
         with pytest.raises(SearchTimeoutError, match="deadline"):
-            await asyncio.wait_for(
-                retriever.search("text number 7", mode="vector", rerank=False, deadline=0.3), FOREVER
-            )
+            await retriever.search("text number 7", mode="vector", rerank=False, deadline=0.3)  # expires
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "keyword", None])
 async def test_no_answer_before_the_deadline(retriever: PostgreSQLRetriever, database_url: str, mode: Any) -> None:
-    with locked(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
-        await asyncio.wait_for(retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5), FOREVER)
+    with held_table(database_url, CHUNK), pytest.raises(SearchTimeoutError, match="deadline") as caught:
+        await retriever.search(f"text {SECRET}", mode=mode, rerank=False, deadline=0.5)  # expires
     assert SECRET not in told(caught.value)
 
 
@@ -313,6 +329,7 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
 
     class Slow(PlainKeywordLeg):
         name = "vector"
+        settings: ClassVar = {"statement_timeout": 200}  # expires
         statements = (Statement(sql.SQL("SELECT pg_sleep(100)").format(), {}),)
 
     def slow(*arguments: Any, **options: Any) -> LegPlan:
@@ -322,14 +339,14 @@ async def test_an_exact_look_again_that_is_late_leaves_the_first_answer(
         return Slow()
 
     monkeypatch.setattr(retrieval, "vector_leg", slow)
-    results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=1.0)
+    results = await retriever.search("text number 7", 30, mode="vector", rerank=False, deadline=DEADLINE)
     assert (len(exact), len(results)) == (1, 30)
 
 
 async def test_a_users_connection_is_usable_after_a_leg_failed(database_url: str) -> None:
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        PostgreSQLRetriever(embedding_model=HashEmbedder(8), use_reranking=False, connection=connection) as retriever,
+        opened(connection=connection) as retriever,
     ):
         await retriever.add_documents([Document("text", id="a")])
         async with connection.transaction():
