@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import uuid
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,23 +16,20 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from semlex.embedding.static import StaticEmbedder
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.browser import REQUIRED
+from tests.support.databases import PREPARED, TEMPLATE, Databases
 from tests.support.folders import TEMPORARY
 from tests.support.shell import PAGE, Shell, run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from psycopg import Connection
-
 TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
 FRAMEWORKS = Path(__file__).parent / "frameworks"
-TEMPLATE = "semlex_test_template"
 NEWEST_POSTGRES = 18
 # What this machine is set to is nothing to the tests: neither variables nor the user's own file of settings.
 for _name in [*os.environ]:
@@ -62,19 +58,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--framework", metavar="NAME", help="the tests of an integration, see ./x test --framework")
     depth = parser.getgroup("depth").addoption
     depth("--quick", action="store_true", help="nothing that is slow or needs torch, and few examples of a property")
+    depth("--random", action="store_true", help="examples that are drawn anew, see ./x test --random")
     depth("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # No deadline: the machine is shared, and a slow example is no defect. Nor is it one how many values a strategy
-    # throws away, which chance decides; and fixtures that many examples share are meant.
-    free = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-    settings.register_profile("default", **free, print_blob=True, max_examples=25)
-    settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
-    settings.register_profile("full", settings.get_profile("default"), max_examples=10_000)
+    # The same tree gives the same result: examples follow from the tests themselves. No deadline, and no check of how
+    # long drawing takes: both measure the machine.
+    every = settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+        max_examples=25,
+    )
+    settings.register_profile("default", every)
+    settings.register_profile("quick", every, max_examples=10)
+    settings.register_profile("full", every, max_examples=10_000)
+    settings.register_profile("random", every, max_examples=100, derandomize=False)
     # Another server sees the same properties with few examples: many were tried on the newest one.
     usual = "quick" if config.getoption("--postgres-major") != NEWEST_POSTGRES else "default"
-    settings.load_profile(next((name for name in ("full", "quick") if config.getoption(name)), usual))
+    chosen = (name for name in ("full", "quick", "random") if config.getoption(name))
+    settings.load_profile(next(chosen, usual))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(f"order of the tests: --randomly-seed={config.getoption('randomly_seed')}")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -173,58 +183,49 @@ def server_url(static_model: StaticEmbedder, make_server_folder: Callable[[Path]
     try:
         with EmbeddedServer(make_server_folder(folder / "server")) as server:
             with psycopg.connect(server.url, autocommit=True) as connection:
-                # Most of a test's time would go into making and dropping databases durably; this server is thrown
-                # away, and what survives a crash is tested with servers of their own.
-                connection.execute("ALTER SYSTEM SET fsync = off")
+                # This server is thrown away: what survives a crash is tested with servers of their own. Statistics that
+                # a background process takes at some moment would change plans by chance.
+                for setting in ("fsync", "full_page_writes", "autovacuum"):
+                    connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
                 connection.execute("SELECT pg_reload_conf()")
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
-            with psycopg.connect(make_conninfo(server.url, dbname=TEMPLATE), autocommit=True) as connection:
-                connection.execute("CREATE EXTENSION vector")
             yield server.url
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def administration(server_url: str) -> Iterator[Connection]:
-    """A connection that makes and drops databases."""
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        yield connection
-
-
-@contextmanager
-def _fresh_database(administration: Connection, server_url: str, template: str) -> Iterator[str]:
-    name = f"test_{uuid.uuid4().hex}"
-    administration.execute(
-        sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
-            sql.Identifier(name), sql.Identifier(template)
-        )
-    )
-    try:
-        yield make_conninfo(server_url, dbname=name)
-    finally:
-        administration.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+def databases(server_url: str) -> Iterator[Databases]:
+    """The databases of that server."""
+    with closing(Databases(server_url)) as databases:
+        yield databases
 
 
 @pytest.fixture
-def database_url(administration: Connection, server_url: str) -> Iterator[str]:
-    """A database of the test's own, with the extension ``vector``."""
-    with _fresh_database(administration, server_url, TEMPLATE) as url:
+def database_url(databases: Databases) -> Iterator[str]:
+    """A database for the test alone, with the tables that all collections share, and no collection."""
+    with databases.reused() as url:
+        yield url
+
+
+@pytest.fixture
+def bare_database_url(databases: Databases) -> Iterator[str]:
+    """A new database in which semlex never was, with the extension ``vector``."""
+    with databases.copy(TEMPLATE) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(databases: Databases) -> Iterator[str]:
+    """A new database without any extension."""
+    with databases.copy("template1") as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def new_database(administration: Connection, server_url: str) -> Iterator[Callable[[], str]]:
+def new_database(databases: Databases) -> Iterator[Callable[[], str]]:
     """Makes databases that tests of a module share; they end with the module."""
     with ExitStack() as made:
-        yield lambda: made.enter_context(_fresh_database(administration, server_url, TEMPLATE))
-
-
-@pytest.fixture
-def empty_database_url(administration: Connection, server_url: str) -> Iterator[str]:
-    """A database of the test's own, without any extension."""
-    with _fresh_database(administration, server_url, "template1") as url:
-        yield url
+        yield lambda: made.enter_context(databases.copy(PREPARED))
 
 
 @pytest.fixture

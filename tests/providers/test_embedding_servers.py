@@ -29,6 +29,7 @@ from tests.support.model_servers import (
     openai_embeddings,
     status,
 )
+from tests.support.properties import SAME_SURROUNDINGS
 
 pytestmark = pytest.mark.usefixtures("no_keys", "pauses")
 
@@ -49,7 +50,7 @@ passing = st.one_of(st.sampled_from(RETRIED).map(status), st.sampled_from([cut, 
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(SAME_SURROUNDINGS, max_examples=40)
 @given(
     rows=TEXTS,
     faults=st.lists(passing, max_size=4),
@@ -74,7 +75,7 @@ def test_a_batch_is_the_map_of_its_texts(  # noqa: PLR0917 (drawn by name)
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=20)
 @given(
     rows=TEXTS,
     faults=st.lists(st.sampled_from([status(503), cut]), max_size=4),
@@ -93,7 +94,7 @@ def test_gemini_too(rows, faults, batch_size, dimensions):
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=20)
 @given(
     rows=st.lists(LINES, min_size=1, max_size=20),
     most=st.integers(1, 8),
@@ -112,7 +113,7 @@ def test_a_batch_that_is_too_large_is_halved(rows, most, code):
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(SAME_SURROUNDINGS, max_examples=20)
 @given(count=st.integers(1, 40), data=st.data())
 def test_a_text_that_is_refused_is_named_by_its_row(count, data):
     row = data.draw(st.integers(0, count - 1))
@@ -287,7 +288,7 @@ fault = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(SAME_SURROUNDINGS, max_examples=40)
 @given(faults=st.lists(fault, min_size=1, max_size=12), rows=st.lists(quiet_text, min_size=3, max_size=3))
 def test_keys_texts_and_vectors_are_never_told(faults, rows):
     told = []
@@ -310,6 +311,7 @@ def test_keys_texts_and_vectors_are_never_told(faults, rows):
     assert not [line for line in told if KEY in line or any(text in line for text in rows)]
 
 
+@SAME_SURROUNDINGS
 @given(values=st.lists(st.one_of(st.floats(), st.integers(-(10**320), 10**320)), max_size=8))
 def test_numbers_of_an_answer(values):
     try:

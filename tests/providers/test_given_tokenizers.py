@@ -22,6 +22,7 @@ from semlex.testing import HashEmbedder
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, TEXTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.shell import Shell
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@SAME_SURROUNDINGS
 @given(rows=TEXTS)
 def test_it_counts_as_the_tokenizers_library_does(
     tmp_path_factory: pytest.TempPathFactory, kind: str, rows: list[str]

@@ -20,6 +20,7 @@ from semlex.store.keyword.bm25 import segments
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integ
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(OWN_ROWS, max_examples=15)
 @given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
 async def test_two_writers_leave_what_a_dict_holds(
     database_url: str, steps: list[tuple[str, int, dict[str, str]]]

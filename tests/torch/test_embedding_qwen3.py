@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
@@ -18,7 +18,6 @@ from tests.support import tiny_qwen3
 
 # Lone surrogates are refused; everything else is text.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
-PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +64,11 @@ def detailed_instruct(task_description, query):
     return f"Instruct: {task_description}\nQuery:{query}"
 
 
-@PLAIN
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_documents_equal_the_model_card(encoder, card, texts):
     assert np.abs(encoder.embed_documents(texts) - card(texts)).max() <= 1e-6
 
 
-@PLAIN
 @given(st.lists(st.builds(lambda text, times: text * times, TEXTS, st.integers(1, 20)), min_size=1, max_size=6))
 def test_documents_equal_the_model_card_with_padding(encoder, card, texts):
     # The card's left padding shifts positions, and float32 angles of higher positions are coarser: against float64 the
@@ -79,7 +76,6 @@ def test_documents_equal_the_model_card_with_padding(encoder, card, texts):
     assert np.abs(encoder.embed_documents(texts) - card(texts, padded=True)).max() <= 5e-6
 
 
-@PLAIN
 @given(TEXTS)
 def test_queries_equal_the_model_card(encoder, card, query):
     expected = card([detailed_instruct(DEFAULT_INSTRUCTION, query)])[0]
@@ -194,7 +190,6 @@ def test_every_length_equals_the_model_card(encoder, card, words):
     assert np.abs(encoder.embed_documents(texts) - card(texts)).max() <= 1e-6
 
 
-@PLAIN
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 def test_a_vector_does_not_depend_on_its_neighbours(encoder, texts):
     single = np.concatenate([encoder.embed_documents([text]) for text in texts])
@@ -266,7 +261,6 @@ def test_a_long_text_is_cut_before_its_end_token_counted_and_told(folder, card, 
     short.close()
 
 
-@PLAIN
 @given(TEXTS)
 def test_offsets_and_counts_agree_with_the_text(encoder, text):
     offsets = encoder.token_offsets(text)

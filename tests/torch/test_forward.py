@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Model
@@ -23,7 +23,6 @@ from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 
 VOCABULARY = 700
-PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
 FORMS = [PerDocument, PaddedInside, VariableLength]
 SEED = st.integers(0, 2**32 - 1)
 LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 700), min_size=1, max_size=8)
@@ -89,7 +88,6 @@ def difference(left, right):
     return np.abs(unit(left) - unit(right)).max()
 
 
-@PLAIN
 @given(LENGTHS, SEED, st.tuples(st.integers(1, 2000), st.integers(1, 10)))
 def test_packed_states_are_the_reference_whatever_the_batches(model, packing, lengths, seed, bounds):
     rows = rows_of(lengths, seed)
@@ -97,7 +95,6 @@ def test_packed_states_are_the_reference_whatever_the_batches(model, packing, le
     assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
 
 
-@PLAIN
 @given(LENGTHS, SEED, st.integers(1, 300))
 def test_a_shared_prefix_changes_nothing(model, packing, lengths, seed, shared):
     rows = rows_of(lengths, seed, np.random.default_rng(seed + 1).integers(0, VOCABULARY, shared))
@@ -105,7 +102,6 @@ def test_a_shared_prefix_changes_nothing(model, packing, lengths, seed, shared):
     assert difference(found, states(ReferenceForward(model), rows)) <= 1e-6
 
 
-@PLAIN
 @given(LENGTHS, SEED, st.permutations(range(8)))
 def test_a_state_depends_neither_on_neighbours_nor_on_their_order(model, packing, lengths, seed, order):
     rows = rows_of(lengths, seed)

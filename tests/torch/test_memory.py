@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from semlex.errors import ModelError
 from semlex.models.files import find_model
-from semlex.models.local import batched_forward, memory, shared_weights
+from semlex.models.local import batched_forward, memory
 from semlex.models.local import token_budget as budget
 from semlex.models.local.token_budget import TokenBudget
 from tests.support import tiny_qwen3
+from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
 
 pytestmark = pytest.mark.usefixtures("watched")
-PLAIN = settings(max_examples=20)
+PLAIN = settings(SAME_SURROUNDINGS, max_examples=20)
 # What torch says on CUDA, MPS and CPUs when memory is used up, and what Python says.
 EXHAUSTED = [
     (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 2.00 GiB."),
@@ -48,6 +49,14 @@ def whole(folder):
 # Memory that runs out
 
 
+@pytest.fixture
+def shared(folder):
+    """The weights, which all examples of a property share."""
+    model = opened(folder)
+    yield model._open().shared
+    model.close()
+
+
 @PLAIN
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=20),
@@ -56,8 +65,10 @@ def whole(folder):
 )
 @example([5] * 8, {1}, EXHAUSTED[0])
 @example([60, 1, 1, 1], {2}, EXHAUSTED[-1])
-def test_a_batch_that_finds_no_room_changes_no_state(folder, whole, lengths, failing, error):
-    shared_weights._shared.clear()  # what a failed example still holds
+def test_a_batch_that_finds_no_room_changes_no_state(  # noqa: PLR0917 (fixtures, then what is drawn)
+    folder, whole, shared, lengths, failing, error
+):
+    shared.token_cap = None  # as after loading
     rows = token_rows(lengths)
     expected = whole.last_hidden(rows)
     count = 0
@@ -80,8 +91,8 @@ def test_a_batch_that_finds_no_room_changes_no_state(folder, whole, lengths, fai
 
 @PLAIN
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(60, 200))
-def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, lengths, room):
-    shared_weights._shared.clear()  # what a failed example still holds
+def test_passes_shrink_until_they_fit_and_stay_so(folder, whole, shared, lengths, room):
+    shared.token_cap = None  # as after loading
     rows = token_rows(lengths)
     expected = whole.last_hidden(rows)
     failures = 0
@@ -245,6 +256,7 @@ def test_the_estimate_is_of_the_right_size():
 # The token budget
 
 
+@SAME_SURROUNDINGS
 @given(st.dictionaries(st.integers(1, 9).map(lambda n: 1 << n), st.floats(1, 1000), min_size=1))
 def test_the_smallest_candidate_that_is_nearly_the_fastest(speeds):
     candidates = sorted(speeds)

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,7 +19,6 @@ from tests.support import tiny_qwen3
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200).filter(
     lambda text: not any(token in text for token in tiny_qwen3.SPECIAL_TOKENS)
 )
-PLAIN = settings(suppress_health_check=[HealthCheck.too_slow])
 MAX_LENGTH = 1024
 
 
@@ -78,7 +77,6 @@ def card(folder):
     return Card(folder)
 
 
-@PLAIN
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=6))
 def test_scores_equal_the_model_card(reranker, card, query, texts):
     scores = reranker.score(query, texts)
@@ -93,7 +91,6 @@ def test_scores_tell_documents_apart(reranker):
     assert ((scores > 0) & (scores < 1)).all()
 
 
-@PLAIN
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=6))
 def test_a_score_does_not_depend_on_its_neighbours(reranker, query, texts):
     single = np.concatenate([reranker.score(query, [text]) for text in texts])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from semlex import Document, MetadataExtraction, SyncRetriever
 from semlex.errors import ConfigurationError
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
     return [chunk.metadata for chunk in retriever.list(filters=f"@uri == '{name}'", limit=100)]
 
 
+@OWN_ROWS
 @given(by_hand=MAPPINGS, read=MAPPINGS)
 def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:
     for per in ("document", "chunk"):

@@ -15,6 +15,7 @@ from semlex import SyncRetriever, open_collection
 from semlex.maintenance import version_fill
 from semlex.types.documents import Document
 from tests.journeys.ingest.test_sync_histories import Folder
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import OtherEmbedder, assert_vectors, new_model, old_model, texts_of, told, vectors_of
 
@@ -83,6 +84,7 @@ def check_old(url: str, name: str, *, whole: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @settings(
+    OWN_ROWS,
     max_examples=min(settings().max_examples, MOST_EXAMPLES),
 )
 @given(first=st.dictionaries(ids, texts, min_size=1), during=histories, after=histories)

@@ -19,6 +19,7 @@ from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
 from semlex.store.query.fields import field_summaries
 from tests.support.filter_trees import documents
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.slow
 @given(found=st.lists(documents, max_size=12))
-@settings(max_examples=15)
+@settings(OWN_ROWS, max_examples=15)
 def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
     for one in found:
         one.pop("source_document", None)  # a column, not a key

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from semlex import Bm25Options, Document, PostgreSQLRetriever
 from semlex.testing import HashEmbedder
+from tests.support.properties import OWN_ROWS
 
 if TYPE_CHECKING:
     from semlex.types.results import SearchMode
@@ -70,7 +71,7 @@ def is_rank(rank: int | None, mine: list[float], others: list[float]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(OWN_ROWS, max_examples=25, deadline=None)
 @given(rows=rows, mode=st.sampled_from([None, "vector", "keyword"]))
 async def test_it_agrees_with_documents_that_lack_the_heading(
     database_url: str, rows: list[Row], mode: SearchMode | None

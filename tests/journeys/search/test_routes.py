@@ -20,6 +20,7 @@ from semlex.testing import HashEmbedder
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.model_servers import KEY, status
+from tests.support.properties import SAME_SURROUNDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,7 @@ def test_every_word_of_the_list_leads_to_its_kind() -> None:
                 assert found.kind == kind or any(word in phrase.split() for word in found.reason.split("'")), phrase
 
 
+@SAME_SURROUNDINGS
 @given(st.text(max_size=60))
 def test_every_text_has_a_kind_and_always_the_same(text: str) -> None:
     route = route_by_rules(text)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from semlex import Document, PostgreSQLRetriever, TermOverlapReranker
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.properties import OWN_ROWS
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 NAMES = [f"d{n:02}" for n in range(24)]
@@ -28,7 +29,7 @@ def is_rank(rank: int | None, mine: float, scores: list[float], close: float) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(OWN_ROWS, max_examples=25)
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), min_size=6, max_size=24),
     question=st.lists(st.sampled_from((*WORDS, "zzqx")), min_size=1, max_size=3, unique=True),

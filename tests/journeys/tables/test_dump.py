@@ -26,6 +26,7 @@ from semlex import BulkIngestConfig, Client, Document, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.maintenance import dump_files
 from semlex.store.tables import columns
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
 VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(OWN_ROWS, max_examples=15, deadline=None)
 @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
 def test_every_value_comes_back(database_url: str, tmp_path: Path, rows: list[Any]) -> None:
     shutil.rmtree(tmp_path / "dump", ignore_errors=True)

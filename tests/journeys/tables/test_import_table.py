@@ -17,6 +17,7 @@ from semlex.errors import DuplicateError, ModelMismatchError
 from semlex.store.tables import copy_out
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
 from tests.support.foreign_tables import COLLECTION, KINDS, Kind, Row, ids, stored_rows
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def plain(count: int, first: int = 0) -> list[Row]:
 @pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("vector_type", ["vector(3)", "halfvec(3)"])
+@OWN_ROWS
 @given(rows=rows_of_all_kinds)
 def test_texts_ids_metadata_and_bits_are_equal(
     database_url: str, kind: Kind, vector_type: Any, rows: list[tuple[str, dict[str, Any], list[float], list[float]]]
@@ -296,6 +298,7 @@ def test_a_second_run_updates_and_never_doubles(
     assert ids(moved, "plum") == ["r3"]
 
 
+@OWN_ROWS
 @given(added=st.lists(st.sampled_from("abcde"), max_size=15))
 def test_of_a_node_that_was_added_again_the_latest_counts(database_url: str, added: list[str]) -> None:
     """LlamaIndex adds a second row of the same node."""

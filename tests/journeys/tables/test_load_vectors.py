@@ -24,6 +24,7 @@ from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError
 from semlex.ingest.bulk.row_fields import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import turns
 
@@ -138,7 +139,7 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
         assert stored(database_url, "loaded") == stored(database_url, "added")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(OWN_ROWS, max_examples=25, deadline=None)
 @given(
     runs=st.lists(
         st.tuples(

@@ -20,6 +20,7 @@ from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
 
 pytestmark = pytest.mark.pg16
@@ -41,7 +42,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(OWN_ROWS, max_examples=15, deadline=None)
 @given(
     batches=st.lists(
         st.dictionaries(st.integers(0, 30).map(str), texts, min_size=1, max_size=8), min_size=1, max_size=5
@@ -75,7 +76,7 @@ writes = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(OWN_ROWS, max_examples=15, deadline=None)
 @given(steps=st.lists(st.one_of(searches, writes), min_size=2, max_size=14))
 async def test_cached_scores_equal_uncached_scores(empty_database_url: str, steps: list[Any]) -> None:
     """One client searches, again and again, while another one writes."""

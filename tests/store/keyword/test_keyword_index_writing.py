@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from semlex.errors import AnalyzerVersionError, CollectionNotFoundError, ValidationError
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
+from semlex.store.schema.migrations import m0001_initial
 from semlex.store.write import chunk_batch
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ steps = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=12)
+@settings(OWN_ROWS, max_examples=12)
 @given(steps=steps, small=st.sampled_from([0, 3, 64]), embedder=st.booleans())
 async def test_the_index_is_that_of_the_texts(
     database_url: str, steps: list[tuple[str, Any]], small: int, embedder: bool
@@ -319,7 +321,5 @@ async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
 
 
 def test_a_block_of_ids_is_as_large_as_a_segment() -> None:
-    from semlex.store.schema.migrations import m0002_keyword_index
-
-    assert m0002_keyword_index.ID_BLOCK == segments.SEGMENT_CHUNKS
+    assert m0001_initial.ID_BLOCK == segments.SEGMENT_CHUNKS
     assert "keyword_id" not in chunk_batch.COLUMN_NAMES

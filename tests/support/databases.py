@@ -1,0 +1,147 @@
+"""Databases of the tests' server: copies of a template, and one that test after test uses again."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from semlex.retriever.synchronous import SyncClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATE = "semlex_test_template"
+"""Has the extension ``vector``."""
+PREPARED = "semlex_test_prepared"
+"""Has the tables that all collections share, too."""
+# Dropped tables leave dead rows in the catalogs, and nothing takes them away here.
+MOST_USES = 200
+
+# Everything a test may have made or changed, as one number.
+FINGERPRINT = """
+WITH ours AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'),
+relations AS (SELECT c.*, nspname FROM pg_class AS c JOIN ours ON ours.oid = relnamespace),
+things(thing) AS (
+    SELECT concat_ws(' ', 'schema', nspname, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_'
+    UNION ALL SELECT concat_ws(' ', 'relation', nspname, relname, relkind, relacl, reloptions, relowner) FROM relations
+    UNION ALL SELECT concat_ws(' ', 'column', nspname, relname, attname, atttypid, attnotnull, attnum)
+        FROM pg_attribute JOIN relations ON relations.oid = attrelid WHERE NOT attisdropped
+    UNION ALL SELECT concat_ws(' ', 'index', pg_get_indexdef(indexrelid), indisvalid)
+        FROM pg_index JOIN relations ON relations.oid = indrelid
+    UNION ALL SELECT concat_ws(' ', 'constraint', conname, conrelid)
+        FROM pg_constraint JOIN ours ON ours.oid = connamespace
+    UNION ALL SELECT concat_ws(' ', 'trigger', tgname, tgrelid, tgenabled) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT concat_ws(' ', 'policy', polname, polrelid) FROM pg_policy
+    UNION ALL SELECT concat_ws(' ', 'extension', extname, extversion, extnamespace) FROM pg_extension
+    UNION ALL SELECT concat_ws(' ', 'function', proname, proargtypes, proacl)
+        FROM pg_proc JOIN ours ON ours.oid = pronamespace
+    UNION ALL SELECT concat_ws(' ', 'type', typname) FROM pg_type JOIN ours ON ours.oid = typnamespace
+    UNION ALL SELECT concat_ws(' ', 'words', cfgname) FROM pg_ts_config JOIN ours ON ours.oid = cfgnamespace
+    UNION ALL SELECT concat_ws(' ', 'rights', defaclrole, defaclnamespace, defaclacl) FROM pg_default_acl
+    UNION ALL SELECT concat_ws(' ', 'event', evtname) FROM pg_event_trigger
+    UNION ALL SELECT concat_ws(' ', 'publication', pubname) FROM pg_publication
+    UNION ALL SELECT concat_ws(' ', 'database', datacl, datdba, datconnlimit, datallowconn)
+        FROM pg_database WHERE datname = current_database()
+    UNION ALL SELECT concat_ws(' ', 'setting', setrole, setconfig)
+        FROM pg_db_role_setting JOIN pg_database AS d ON d.oid = setdatabase WHERE datname = current_database())
+SELECT md5(string_agg(thing, chr(10) ORDER BY thing COLLATE "C")) FROM things
+"""
+# Tables beyond those that all collections share, schemas beyond that of semlex, and the rows of the shared tables.
+CLEAN = """
+DO $$
+DECLARE kind text; name text;
+BEGIN
+    FOR name IN SELECT quote_ident(nspname) FROM pg_namespace
+        WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public', 'semlex')
+    LOOP EXECUTE format('DROP SCHEMA %s CASCADE', name); END LOOP;
+    FOR kind, name IN SELECT
+            CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'S' THEN 'SEQUENCE'
+                ELSE 'TABLE' END,
+            format('%s.%I', relnamespace::regnamespace, relname)
+        FROM pg_class WHERE relkind IN ('r', 'v', 'm', 'S', 'p') AND (relnamespace = 'public'::regnamespace
+            OR relnamespace = 'semlex'::regnamespace
+                AND relname NOT IN ('collection', 'embedding_version', 'job', 'registry_version'))
+    LOOP EXECUTE format('DROP %s IF EXISTS %s CASCADE', kind, name); END LOOP;
+    DELETE FROM semlex.collection;
+    DELETE FROM semlex.embedding_version;
+    DELETE FROM semlex.job;
+END $$
+"""
+
+
+class Databases:
+    """The databases of one server.
+
+    Args:
+        url: Its address, of a database that tests leave alone; the role may do everything.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._administration = psycopg.connect(url, autocommit=True)
+        self._make(TEMPLATE, "template1")
+        with psycopg.connect(self.at(TEMPLATE), autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION vector")
+        self._make(PREPARED, TEMPLATE)
+        with SyncClient(self.at(PREPARED), "none", use_reranking=False) as client:
+            client.collection("x").count()  # makes it, and what is shared
+            client.drop("x")
+        with psycopg.connect(self.at(PREPARED), autocommit=True) as connection:
+            self._unchanged = connection.execute(FINGERPRINT).fetchone()
+        self._reused: str | None = None
+        self._uses = 0
+
+    def close(self) -> None:
+        self._administration.close()
+
+    def at(self, name: str) -> str:
+        return make_conninfo(self.url, dbname=name)
+
+    def _make(self, name: str, template: str) -> None:
+        made = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
+        self._administration.execute(made.format(sql.Identifier(name), sql.Identifier(template)))
+
+    def _drop(self, name: str) -> None:
+        self._administration.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    @contextmanager
+    def copy(self, template: str) -> Iterator[str]:
+        """Address of a new database, dropped at the end."""
+        name = f"test_{uuid.uuid4().hex}"
+        self._make(name, template)
+        try:
+            yield self.at(name)
+        finally:
+            self._drop(name)
+
+    @contextmanager
+    def reused(self) -> Iterator[str]:
+        """Address of a copy of `PREPARED` that the next test gets as well, if this one leaves it as it was."""
+        if self._reused is None:
+            self._reused = f"test_{uuid.uuid4().hex}"
+            self._uses = 0
+            self._make(self._reused, PREPARED)
+        self._uses += 1
+        try:
+            yield self.at(self._reused)
+        finally:
+            if self._uses == MOST_USES or not self._clean(self._reused):
+                self._drop(self._reused)
+                self._reused = None
+
+    def _clean(self, name: str) -> bool:
+        """Removes what a test has made; False if the database is not as it was before."""
+        self._administration.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        try:
+            with psycopg.connect(self.at(name), autocommit=True) as connection:
+                connection.execute(CLEAN)
+                return connection.execute(FINGERPRINT).fetchone() == self._unchanged
+        except psycopg.Error:
+            return False

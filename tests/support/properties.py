@@ -1,0 +1,10 @@
+"""Settings of properties whose examples share a fixture of their test, which hypothesis refuses unless it is meant."""
+
+from hypothesis import HealthCheck, settings
+
+OWN_ROWS = settings(
+    suppress_health_check=[*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
+)
+"""Examples share a database, and each makes or empties what it looks at."""
+SAME_SURROUNDINGS = settings(OWN_ROWS)
+"""A fixture sets what surrounds the examples, and no example changes that."""
