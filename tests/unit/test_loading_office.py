@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.ingest.loaders import registry
+from semlex.ingest.loaders import office, registry
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
-from semlex.ingest.loaders.worker import Worker
+from semlex.ingest.loaders.worker import IDLE_SECONDS, MAX_SECONDS, START_SECONDS, Worker
+from tests.support.manual_clock import ManualClock
 from tests.support.minimal_pdf import pdf
 from tests.support.open_xml import docx, xlsx
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +30,16 @@ MAIL = (
     b"Content-Type: text/%s; charset=utf-8\r\n\r\n"
 )
 READERS = """
-import os, time
+import os, threading
+from pathlib import Path
 from semlex.ingest.loaders.base import LoadedDocument
+
+while Path(os.environ["BUSY"]).exists():
+    threading.Event().wait(0.01)
 
 def read(name, data):
     if name == "hangs":
-        time.sleep(600)
+        threading.Event().wait()
     if name == "grows":
         kept = []
         while True:
@@ -115,25 +120,36 @@ def test_ten_thousand_pages() -> None:
 
 
 @pytest.mark.slow
-def test_bombs() -> None:
-    assert refused("a.docx", docx(1024)) == "too_big"
-    try:  # two million strings that no cell shows
-        loaded = load("a.xlsx", xlsx("<si><t>name</t></si>" + "<si><t>another</t></si>" * 2_000_000))
-    except LoadError as error:
-        assert error.code in ("too_big", "too_slow")  # noqa: PT017 - either is right
-    else:
-        assert loaded.text.startswith("## Prices")
-    assert load("a.docx", docx()).text
+def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(clock=ManualClock())  # however slow this machine is
+    monkeypatch.setattr(office, "WORKER", worker)
+    try:
+        assert refused("a.docx", docx(1024)) == "too_big"
+        try:  # two million strings that no cell shows
+            loaded = load("a.xlsx", xlsx("<si><t>name</t></si>" + "<si><t>another</t></si>" * 2_000_000))
+        except LoadError as error:
+            assert error.code == "too_big"  # noqa: PT017 - either is right
+        else:
+            assert loaded.text.startswith("## Prices")
+        assert load("a.docx", docx()).text
+    finally:
+        worker.close()
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> Iterator[Worker]:
     (tmp_path / "hostile_readers.py").write_text(READERS)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
-    made = Worker("hostile_readers:read", max_seconds=3, max_memory=300 << 20)
+    monkeypatch.setenv("BUSY", str(tmp_path / "busy"))
+    made = Worker("hostile_readers:read", max_seconds=MAX_SECONDS, max_memory=300 << 20, clock=clock)
     yield made
     made.close()
 
@@ -149,11 +165,16 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
         ("long", "too_big", True),
     ],
 )
-def test_a_parser_that_misbehaves(worker: Worker, name: str, code: str, survives: bool) -> None:
+def test_a_parser_that_misbehaves(worker: Worker, clock: ManualClock, name: str, code: str, survives: bool) -> None:
     assert worker.read("good", b"123").text == "good 3"
     before = worker.pid
-    with pytest.raises(LoadError) as raised:
-        worker.read(name, b"")
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(worker.read, name, b"")
+        if name == "hangs":
+            clock.until_waited(MAX_SECONDS)
+            clock.advance(MAX_SECONDS)
+        with pytest.raises(LoadError) as raised:
+            reading.result()
     assert raised.value.code == code
     assert "text of a document" not in raised.value.message
     assert worker.read("good", bytes(1 << 20)).text == f"good {1 << 20}"
@@ -175,6 +196,38 @@ def test_a_worker_that_is_killed_or_ends_is_started_anew(worker: Worker) -> None
 
 
 @pytest.mark.slow
+def test_the_time_of_a_file_begins_when_the_worker_is_ready(worker: Worker, clock: ManualClock, tmp_path: Path) -> None:
+    busy = tmp_path / "busy"
+    busy.touch()
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(worker.read, "good", b"1")
+        clock.until_waited(START_SECONDS)
+        clock.advance(START_SECONDS - 1)
+        busy.unlink()
+        assert reading.result().text == "good 1"
+        worker.close()
+        busy.touch()
+        reading = threads.submit(worker.read, "good", b"1")
+        clock.until_waited(START_SECONDS)
+        clock.advance(START_SECONDS)
+        with pytest.raises(LoadError, match="the reader did not start within 120 s"):
+            reading.result()
+
+
+@pytest.mark.slow
+def test_a_worker_without_a_file_ends(worker: Worker, clock: ManualClock) -> None:
+    worker.read("good", b"")
+    clock.until_waited(IDLE_SECONDS)
+    clock.advance(IDLE_SECONDS - 1)
+    worker.read("good", b"")
+    clock.advance(1)
+    assert worker.pid is not None
+    clock.advance(IDLE_SECONDS)
+    until(lambda: worker.pid is None)
+    assert worker.read("good", b"1").text == "good 1"
+
+
+@pytest.mark.slow
 def test_no_worker_is_left_when_its_parent_is_killed(tmp_path: Path) -> None:
     program = (
         "import os, signal; from semlex.ingest.loaders.worker import WORKER; "
@@ -183,8 +236,4 @@ def test_no_worker_is_left_when_its_parent_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=False)
     status = Path(f"/proc/{int(done.stdout)}/stat")
-    for _ in range(100):
-        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.05)
-    pytest.fail("the worker is left")
+    until(lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -16,24 +17,25 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import StoreError
 from semlex.ingest.loaders import office
-from semlex.ingest.loaders.worker import Worker
+from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
 from tests.support.folders import CLIENTS
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from semlex import SyncRetriever
+
 pytestmark = pytest.mark.slow
 
 
-def opened(url: str, collection: str = "runs") -> SyncRetriever:
-    # A lock is waited for no longer than a second, instead of a minute.
-    return SyncRetriever(
-        make_conninfo(url, options="-c lock_timeout=1s"), "none", collection=collection, use_reranking=False
-    )
+def impatient(url: str) -> SyncRetriever:
+    """Waits no longer than a second for a lock, instead of a minute."""
+    return sync_opened(make_conninfo(url, options="-c lock_timeout=1s"), "none", collection="runs")  # expires
 
 
 def contents(retriever: SyncRetriever) -> Counter[tuple[str | None, str]]:
@@ -72,7 +74,7 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder:
 
     def run() -> None:
         try:
-            with SyncRetriever(database_url, "none", collection="runs", use_reranking=False) as retriever:
+            with sync_opened(database_url, "none", collection="runs") as retriever:
                 retriever.sync(folder)
         except BaseException as error:  # noqa: BLE001 - told below
             errors.append(error)
@@ -86,7 +88,10 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder:
         for thread in threads:
             thread.join()
     assert errors == []
-    with opened(database_url) as kept, opened(database_url, "anew") as anew:
+    with (
+        sync_opened(database_url, "none", collection="runs") as kept,
+        sync_opened(database_url, "none", collection="anew") as anew,
+    ):
         kept.sync(folder)
         anew.index(folder)
         assert contents(kept) == contents(anew)
@@ -120,13 +125,13 @@ def rewrite(folder: Path) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGCONT, signal.SIGKILL])
 def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder: Path, ending: signal.Signals) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none", collection="runs") as retriever, impatient(database_url) as hurried:
         retriever.sync(folder)
         before = contents(retriever)
         rewrite(folder)
         with stopped(database_url, folder, "writing") as client:
             with pytest.raises(StoreError, match=r"another transaction holds a lock .* pg_stat_activity shows who"):
-                retriever.sync(folder)
+                hurried.sync(folder)
             assert contents(retriever) == before  # searches go on
             client.send_signal(ending)
             said, _ = client.communicate(timeout=60)
@@ -138,7 +143,7 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder:
 
 
 def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: str, folder: Path) -> None:
-    with opened(database_url) as retriever:
+    with sync_opened(database_url, "none", collection="runs") as retriever:
         with stopped(database_url, folder, "reading") as client:
             assert retriever.sync(folder).done.added == 6
             rewrite(folder)
@@ -158,10 +163,11 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: 
 async def test_a_reader_that_stands_still_costs_its_file(
     database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = Worker(max_seconds=2)
+    clock = ManualClock()
+    worker = Worker(max_seconds=MAX_SECONDS, clock=clock)
     monkeypatch.setattr(office, "WORKER", worker)
     try:
-        async with PostgreSQLRetriever(database_url, "none", collection="runs", use_reranking=False) as retriever:
+        async with opened(database_url, "none", collection="runs") as retriever:
             (folder / "one.eml").write_text("Subject: one\n\nThe first letter.")
             assert (await retriever.index(folder)).failed == 0
             assert worker.pid is not None
@@ -169,7 +175,10 @@ async def test_a_reader_that_stands_still_costs_its_file(
             for name in ("three", "two"):
                 (folder / f"{name}.eml").write_text(f"Subject: {name}\n\nAnother letter.")
             (folder / "zebra.md").write_text("A zebra.")
-            report = await retriever.index(folder)
+            indexing = asyncio.create_task(retriever.index(folder))
+            await clock.eventually_waited(MAX_SECONDS)
+            clock.advance(MAX_SECONDS)
+            report = await indexing
             # The first one waited; for the next a new process was started.
             assert [(one.uri, one.code) for one in report.problems] == [("three.eml", "too_slow")]
             assert report.added == 2
