@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import watchfiles
 
-from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError
 from semlex.ingest.sync import watch
-from semlex.testing import HashEmbedder
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened, sync_opened
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
-
-WAIT = 30.0  # a bound for a machine that is busy; a change is seen within two seconds
 
 
 @pytest.fixture
@@ -41,11 +40,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 async def following(reports: AsyncIterator[SyncReport]) -> SyncReport:
-    return await asyncio.wait_for(anext(reports), WAIT)
-
-
-def opened(url: str) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False)
+    return await asyncio.wait_for(anext(reports), LIMIT)
 
 
 @pytest.mark.parametrize("poll", [False, True])
@@ -64,9 +59,7 @@ async def test_what_changes_is_found(database_url: str, docs: Path, poll: bool) 
         assert {chunk.source_document for chunk in await store.list(limit=10)} == {"a.md", "sub/c.md"}
 
 
-async def test_a_change_while_the_folder_is_read_is_not_missed(
-    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_while_the_folder_is_read_is_not_missed(database_url: str, docs: Path) -> None:
     async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
         await following(reports)
         (docs / "b.md").write_text("b", encoding="utf-8")
@@ -98,15 +91,16 @@ async def test_all_is_looked_at_from_time_to_time(
     database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        while True:
-            await asyncio.sleep(0.05)
-            yield set()
+        await asyncio.Event().wait()
+        yield set()
 
+    clock = ManualClock()
     monkeypatch.setattr(watchfiles, "awatch", silent)
-    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
+    async with opened(database_url, clock=clock) as store, aclosing(store.watch(docs)) as reports:
         await following(reports)
-        (docs / "b.md").write_text("b", encoding="utf-8")
-        assert (await following(reports)).done.added == 1
+        for name in ("b", "c"):
+            (docs / f"{name}.md").write_text(name, encoding="utf-8")
+            assert (await clock.expire(watch.FULL_LOOK_SECONDS, following(reports))).done.added == 1
 
 
 def test_paths(tmp_path: Path) -> None:
@@ -117,7 +111,7 @@ def test_paths(tmp_path: Path) -> None:
 
 
 def test_without_an_event_loop(database_url: str, docs: Path) -> None:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as store:
+    with sync_opened(database_url) as store:
         for number, report in enumerate(store.watch(docs)):
             assert report.done.added == 1
             if number == 1:
@@ -140,7 +134,7 @@ def test_the_command_goes_on_until_it_is_interrupted(shell: Shell) -> None:
         (shell.folder / "docs" / "new.md").write_text("new", encoding="utf-8")
         assert '"added": 1' in process.stdout.readline()
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(WAIT) == 130
+        assert process.wait(LIMIT) == 130
         assert "Traceback" not in process.stderr.read()
     shell("sync", "docs", "-c", "c", "--watch", "--dry-run", code=2)
     shell("sync", "docs", "-c", "c", "--poll", code=2)

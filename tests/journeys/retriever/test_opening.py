@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import ConfigurationError, ConnectionFailedError
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
+from tests.support.retrievers import opened
+from tests.support.waiting import LIMIT, eventually, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,17 +23,17 @@ GONE = "postgresql://127.0.0.1:1/x"
 
 
 async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Database] = []
+    attempts: list[Database] = []
     real = Database.open
 
     async def counted(self: Database) -> None:
-        opened.append(self)
+        attempts.append(self)
         await real(self)
 
     monkeypatch.setattr(Database, "open", counted)
-    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+    retriever = opened(database_url, "none")
     await asyncio.gather(*(retriever.initialize() for _ in range(5)))
-    assert len(opened) == 1
+    assert len(attempts) == 1
     await retriever.close()
     await retriever.initialize()
     assert await retriever.count() == 0
@@ -43,11 +45,11 @@ async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: 
 
     async def failing(self: Database) -> None:
         attempts.append(self)
-        await asyncio.sleep(0.01)
+        await turns()
         raise ConnectionFailedError("away")
 
     monkeypatch.setattr(Database, "open", failing)
-    retriever = PostgreSQLRetriever(GONE, "none", use_reranking=False)
+    retriever = opened(GONE, "none")
     failures = await asyncio.gather(*(retriever.initialize() for _ in range(5)), return_exceptions=True)
     assert [str(failure) for failure in failures] == ["away"] * 5
     assert len(attempts) == 1
@@ -65,11 +67,11 @@ async def test_who_waits_goes_on_when_the_first_one_is_cancelled(
     async def slow_at_first(self: Database) -> None:
         if not is_opening.is_set():
             is_opening.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         await real(self)
 
     monkeypatch.setattr(Database, "open", slow_at_first)
-    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+    retriever = opened(database_url, "none")
     first, second = (asyncio.create_task(retriever.initialize()) for _ in range(2))
     await is_opening.wait()
     first.cancel()
@@ -80,7 +82,7 @@ async def test_who_waits_goes_on_when_the_first_one_is_cancelled(
 
 
 def test_one_retriever_in_several_event_loops(database_url: str) -> None:
-    retriever = PostgreSQLRetriever(database_url, "none", use_reranking=False)
+    retriever = opened(database_url, "none")
 
     async def use() -> None:
         await asyncio.gather(*(retriever.initialize() for _ in range(3)))
@@ -94,7 +96,7 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
 @pytest.mark.slow
 async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
     folder = open_folder / "server"
-    async with PostgreSQLRetriever(None, "none", use_reranking=False, data_folder=str(folder)) as retriever:
+    async with opened(None, "none", data_folder=str(folder)) as retriever:
         assert (await retriever.status()).data_folder == str(folder)
 
 
@@ -102,12 +104,12 @@ async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
     ("arguments", "message"),
     [
         ({"data_folder": ""}, "data_folder is blank: it must have at least 1 character"),
-        ({"db_url": ""}, r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
+        ({"url": ""}, r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
     ],
 )
 def test_an_empty_address_or_folder_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        PostgreSQLRetriever(embedding_model="none", use_reranking=False, **arguments)
+        opened(model="none", **arguments)
 
 
 @pytest.mark.slow
@@ -115,7 +117,7 @@ async def test_the_server_is_let_go_although_the_pool_does_not_close(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = open_folder / "server"
-    retriever = PostgreSQLRetriever(embedding_model="none", use_reranking=False, data_folder=folder)
+    retriever = opened(None, "none", data_folder=folder)
     await retriever.initialize()
     real = Database.close
 
@@ -130,20 +132,24 @@ async def test_the_server_is_let_go_although_the_pool_does_not_close(
     await retriever.close()
 
 
-def wait_for_server(folder: Path) -> None:
-    while running_server(folder) is None:
-        time.sleep(0.001)
-
-
 @pytest.mark.slow
 async def test_a_start_that_is_cancelled_leaves_no_server(
-    open_folder: Path, make_server_folder: Callable[[Path], Path]
+    open_folder: Path, make_server_folder: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    connect, goes_on = psycopg.connect, threading.Event()
+
+    def waiting(*arguments: Any, **options: Any) -> psycopg.Connection[Any]:
+        assert goes_on.wait(LIMIT)
+        return connect(*arguments, **options)
+
     folder = make_server_folder(open_folder / "server")
-    retriever = PostgreSQLRetriever(embedding_model="none", use_reranking=False, data_folder=folder)
+    retriever = opened(None, "none", data_folder=folder)
+    monkeypatch.setattr(psycopg, "connect", waiting)
     opening = asyncio.create_task(retriever.initialize())
-    await asyncio.to_thread(wait_for_server, folder)
+    await eventually(lambda: running_server(folder))
     opening.cancel()
+    await turns()
+    goes_on.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert running_server(folder) is None
