@@ -152,7 +152,7 @@ def test_what_is_refused_makes_no_collection(semlex: Callable[..., Run], docs: P
     twin.mkdir(parents=True)
     assert "the source 'docs' is another folder" in " ".join(semlex("index", docs, twin, code=2).stderr.split())
     with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT to_regclass('semlex.collection')").fetchone() == (None,)
+        assert connection.execute("SELECT name FROM semlex.collection").fetchall() == []
     # Where the collection has names of its own for them, they are no clash.
     semlex("index", docs)
     semlex("index", twin, "--source", "twin")
@@ -163,6 +163,24 @@ def test_migrate_has_nothing_to_do(semlex: Callable[..., Run], docs: Path) -> No
     semlex("index", docs)
     assert "nothing to migrate" in semlex("migrate").stderr
     assert semlex("migrate", "--sql").stdout == ""
+
+
+@pytest.mark.parametrize("changed", ["registry_version SET fingerprint", "collection SET schema_fingerprint"])
+def test_tables_of_an_unreleased_version_are_refused_until_they_are_dropped(
+    semlex: Callable[..., Run], docs: Path, database_url: str, changed: str
+) -> None:
+    semlex("index", docs, "-c", "docs")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(f"UPDATE semlex.{changed} = 'another'")
+    for command in (("status", "-c", "docs"), ("search", "word", "-c", "docs"), ("index", docs, "-c", "docs")):
+        refusal = " ".join(semlex(*command, code=3).stderr.split())
+        assert "unreleased semlex with other tables" in refusal
+        assert "(semlex drop docs) and index again" in refusal
+    assert "semlex drop docs" in semlex("doctor", code=3).stdout
+    semlex("drop", "docs", "--yes")
+    assert semlex("collections").stdout == ""
+    semlex("index", docs, "-c", "docs")
+    assert "unreleased" not in semlex("doctor").stdout
 
 
 @pytest.mark.slow

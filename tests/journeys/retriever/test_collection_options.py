@@ -142,10 +142,10 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
         ({"defaults": {"chunk_tokens": 5}}, "chunk_tokens must be"),
     ],
 )
-def test_what_is_refused_makes_nothing(database_url: str, options: dict[str, Any], message: str) -> None:
+def test_what_is_refused_makes_nothing(bare_database_url: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        sync_opened(database_url, **options).initialize()
-    with psycopg.connect(database_url) as connection:
+        sync_opened(bare_database_url, **options).initialize()
+    with psycopg.connect(bare_database_url) as connection:
         assert connection.execute("SELECT to_regnamespace('semlex')").fetchone() == (None,)
 
 
