@@ -5,20 +5,32 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex import Document, PostgreSQLRetriever, TermOverlapReranker
+from semlex import Document, TermOverlapReranker
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
-from tests.support.properties import OWN_ROWS
+from tests.support.retrievers import opened, sync_opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from semlex import SyncRetriever
 
 WORDS = ("cat", "dog", "ship", "hill", "stone")
 NAMES = [f"d{n:02}" for n in range(24)]
+EMBEDDER = HashEmbedder(16)
+
+
+@pytest.fixture(scope="module")
+def retriever(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+    with sync_opened(new_database(), EMBEDDER) as retriever:
+        yield retriever
 
 
 def is_rank(rank: int | None, mine: float, scores: list[float], close: float) -> bool:
@@ -29,7 +41,6 @@ def is_rank(rank: int | None, mine: float, scores: list[float], close: float) ->
 
 
 @pytest.mark.slow
-@settings(OWN_ROWS, max_examples=25)
 @given(
     texts=st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), min_size=6, max_size=24),
     question=st.lists(st.sampled_from((*WORDS, "zzqx")), min_size=1, max_size=3, unique=True),
@@ -40,9 +51,9 @@ def is_rank(rank: int | None, mine: float, scores: list[float], close: float) ->
     more=st.integers(0, 3),
     picked=st.integers(0, 23),
 )
-async def test_it_agrees_with_an_exhaustive_search(
+def test_it_agrees_with_an_exhaustive_search(
     *,
-    database_url: str,
+    retriever: SyncRetriever,
     texts: list[list[str]],
     question: list[str],
     excluded: str | None,
@@ -52,7 +63,6 @@ async def test_it_agrees_with_an_exhaustive_search(
     more: int,
     picked: int,
 ) -> None:
-    embedder = HashEmbedder(16)
     stored = {name: " ".join(words) for name, words in zip(NAMES, texts, strict=False)}
     numbers = {name: number for number, name in enumerate(stored)}
     passing = {
@@ -63,52 +73,49 @@ async def test_it_agrees_with_an_exhaustive_search(
     asked = " ".join([*question, *([f"-{excluded}"] if excluded else [])])
     name = list(stored)[picked % len(stored)]
     options = {"filters": filters, "mode": mode, "candidates": top_k + more}
-    async with PostgreSQLRetriever(database_url, embedder, use_reranking=False) as retriever:
-        await retriever.delete(NAMES)
-        await retriever.add_documents(
-            [Document(text, {"n": numbers[one], "even": numbers[one] % 2 == 0}, id=one) for one, text in stored.items()]
-        )
-        hits = await retriever.search(asked, top_k, **options)  # type: ignore[arg-type]
-        told = await retriever.why(name, asked, top_k, **options)  # type: ignore[arg-type]
-        # Presence.
-        place = next((hit.rank for hit in hits if hit.id == name), None)
-        assert (told.found, told.rank) == (place is not None, place)
-        assert (told.code == "filtered") == (name not in passing)
-        out = excluded is not None and excluded in stored[name].split() and mode != "vector"
-        assert (told.code == "excluded") == (out and name in passing)
-        if name not in passing:
-            return
-        # Ranks and scores.
-        vectors = dict(zip(stored, embedder.embed_documents(list(stored.values())).astype(np.float64), strict=True))
-        query = embedder.embed_query(asked).astype(np.float64)
-        cosines = {one: float(vectors[one] @ query) for one in passing}
-        words = plain_bm25({one: ("english", text) for one, text in stored.items()}, " ".join(question))
-        near, by_words = told.leg("vector"), told.leg("keyword")
-        if near is not None:
-            assert near.score == pytest.approx(cosines[name], abs=1e-5)
-            assert is_rank(near.rank, cosines[name], list(cosines.values()), 1e-5)
-        if by_words is not None and not out:
-            left = {
-                one: score
-                for one, score in words.items()
-                if one in passing and not (excluded and excluded in stored[one].split())
-            }
-            assert by_words.score == pytest.approx(words.get(name, 0.0), abs=1e-9)
-            if name in left:
-                assert is_rank(by_words.rank, left[name], list(left.values()), 1e-9)
-            else:
-                assert by_words.rank is None
-            assert {term.term for term in told.terms if term.held} == set(question) & set(stored[name].split())
-            assert sum(term.score for term in told.terms) == pytest.approx(words.get(name, 0.0), abs=1e-9)
-        # What is said to help does.
-        given_again = {
-            key: int(value) for key, value in re.findall(r"(top_k|candidates)=(\d+)", told.reasons[0].remedy)
+    retriever.delete(NAMES)
+    retriever.add_documents(
+        [Document(text, {"n": numbers[one], "even": numbers[one] % 2 == 0}, id=one) for one, text in stored.items()]
+    )
+    hits = retriever.search(asked, top_k, **options)  # type: ignore[arg-type]
+    told = retriever.why(name, asked, top_k, **options)  # type: ignore[arg-type]
+    # Presence.
+    place = next((hit.rank for hit in hits if hit.id == name), None)
+    assert (told.found, told.rank) == (place is not None, place)
+    assert (told.code == "filtered") == (name not in passing)
+    out = excluded is not None and excluded in stored[name].split() and mode != "vector"
+    assert (told.code == "excluded") == (out and name in passing)
+    if name not in passing:
+        return
+    # Ranks and scores.
+    vectors = dict(zip(stored, EMBEDDER.embed_documents(list(stored.values())).astype(np.float64), strict=True))
+    query = EMBEDDER.embed_query(asked).astype(np.float64)
+    cosines = {one: float(vectors[one] @ query) for one in passing}
+    words = plain_bm25({one: ("english", text) for one, text in stored.items()}, " ".join(question))
+    near, by_words = told.leg("vector"), told.leg("keyword")
+    if near is not None:
+        assert near.score == pytest.approx(cosines[name], abs=1e-5)
+        assert is_rank(near.rank, cosines[name], list(cosines.values()), 1e-5)
+    if by_words is not None and not out:
+        left = {
+            one: score
+            for one, score in words.items()
+            if one in passing and not (excluded and excluded in stored[one].split())
         }
-        if given_again:
-            again = await retriever.search(asked, **({"top_k": top_k} | options | given_again))  # type: ignore[arg-type]
-            assert name in {hit.id for hit in again}
-        elif not told.found and not out:
-            assert {reason.code for reason in told.reasons} <= {"no_shared_word", "beyond_vector_depth"}
+        assert by_words.score == pytest.approx(words.get(name, 0.0), abs=1e-9)
+        if name in left:
+            assert is_rank(by_words.rank, left[name], list(left.values()), 1e-9)
+        else:
+            assert by_words.rank is None
+        assert {term.term for term in told.terms if term.held} == set(question) & set(stored[name].split())
+        assert sum(term.score for term in told.terms) == pytest.approx(words.get(name, 0.0), abs=1e-9)
+    # What is said to help does.
+    given_again = {key: int(value) for key, value in re.findall(r"(top_k|candidates)=(\d+)", told.reasons[0].remedy)}
+    if given_again:
+        again = retriever.search(asked, **({"top_k": top_k} | options | given_again))  # type: ignore[arg-type]
+        assert name in {hit.id for hit in again}
+    elif not told.found and not out:
+        assert {reason.code for reason in told.reasons} <= {"no_shared_word", "beyond_vector_depth"}
 
 
 def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
@@ -136,20 +143,20 @@ def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-async def test_what_is_said_to_help_helps(database_url: str) -> None:
+async def test_what_is_said_to_help_helps(database_url: str, full: bool) -> None:
     """Of groups, lists, fusions, boosts and rerankers, too. Of a reranker nothing is promised."""
     chance, seen, helped = random.Random(5), Counter[str](), 0
-    async with PostgreSQLRetriever(database_url, HashEmbedder(16), TermOverlapReranker()) as retriever:
-        texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(150)]
+    async with opened(database_url, EMBEDDER, TermOverlapReranker()) as retriever:
+        texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, 9))) for _ in range(80)]
         await retriever.add_documents(
             [
                 Document(f"{text} n{n}", {"source_document": f"doc{n % 40}" if n % 3 else ""}, id=f"d{n}")
                 for n, text in enumerate(texts)
             ]
         )
-        for _ in range(120):
+        for _ in range(600 if full else 70):
             question, options = drawn(chance)
-            name = f"d{chance.randrange(150)}"
+            name = f"d{chance.randrange(80)}"
             told = await retriever.why(name, question, **options)
             seen[told.code] += 1
             assert told.found == (name in {hit.id for hit in await retriever.search(question, **options)})
