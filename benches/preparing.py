@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import venv
 from typing import TYPE_CHECKING
 
 from benches.corpus import prepare_corpus
@@ -29,6 +28,9 @@ COCOINDEX = (
     "safetensors==0.8.0",
 )
 SPLITTERS = ("langchain-text-splitters==1.1.3", "semantic-text-splitter==0.33.1", "tokenizers==0.23.3")
+
+# Packages that are younger are not installed: a baseline stays the same.
+AS_OF = "2026-11-24"
 
 
 def langchain_python(state: Path) -> Path:
@@ -74,9 +76,9 @@ def prepare(state: Path) -> None:
 
 
 def _install(python: Path, *packages: str) -> None:
-    """Packages into the environment of that interpreter, which is made first where there is none."""
+    """Packages of one day into the environment of that interpreter, which is made first if it does not exist."""
+    uv = [sys.executable, "-m", "uv", "--quiet"]
     if not python.exists():
         print(f"installing {packages[0]} into an environment of its own", file=sys.stderr)
-        venv.create(python.parent.parent, with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*install, *packages], check=True)
+        subprocess.run([*uv, "venv", str(python.parent.parent)], check=True)
+    subprocess.run([*uv, "pip", "install", "--python", str(python), "--exclude-newer", AS_OF, *packages], check=True)
