@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -36,6 +37,7 @@ RULE = """
 FLOORS = {name: floor for floor, line in enumerate(reversed(RULE.split("\n"))) for name in line.split()}
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Name of each module -> the modules that it imports, wherever in the file."""
     files = {

@@ -353,7 +353,11 @@ def test_texts_of_a_folder(request: pytest.FixtureRequest) -> None:
     """Own texts: ``--texts FOLDER``, with the tokenizer of ``--tokenizer FILE`` or one of 8,000 entries."""
     folder, file = request.config.getoption("--texts"), request.config.getoption("--tokenizer")
     engines = pair(Path(file).read_bytes() if file else on_disk.content(8000))
-    texts = files_of(Path(folder)) if folder else files_of(ROOT / "docs")
+    texts = (
+        files_of(Path(folder))
+        if folder
+        else [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "docs" / "guide.md")]
+    )
     assert texts
     assert_equal(engines, texts)
     print(f"{len(texts):,} texts, {int(engines[0].count_tokens(texts).sum()):,} tokens")  # noqa: T201

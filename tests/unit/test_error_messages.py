@@ -25,10 +25,12 @@ HIDDEN = "zebra-stripes"
 def codes_in_python() -> set[str]:
     """Every code that stands as a literal in a call of `FieldError`, or of a short name for it."""
     found: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    places = {"FieldError": 3, "refuse": 1, "refusal": 1, "_error": 1}
+    sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    for source in sources:
+        for node in ast.walk(ast.parse(source)) if any(f"{name}(" in source for name in places) else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = {"FieldError": 3, "refuse": 1, "refusal": 1, "_error": 1}.get(node.func.id)
+                place = places.get(node.func.id)
                 arguments = node.args[place : place + 1] if place is not None else []
                 found |= {
                     one.value for one in arguments if isinstance(one, ast.Constant) and isinstance(one.value, str)
