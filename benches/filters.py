@@ -21,7 +21,7 @@ import numpy as np
 
 from benches import filter_baselines
 from benches.corpus import corpus_of
-from benches.search import Vectors
+from benches.search import Vectors, drop
 from benches.servers import vacuum
 from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
 from semlex.embedding.static import StaticEmbedder
@@ -29,7 +29,7 @@ from semlex.search import retrieval
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import vector
-from semlex.store.schema import migrations
+from semlex.store.schema.origin import collection_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from benches.measuring import Bench
 
+COLLECTION = "filters"
 TOP, QUERIES, PASSES = 10, 20, 3
 SIZES = {"256": 100_000, "1024": 20_000}
 QUICK_SIZES = {"256": 10_000, "1024": 4_000}
@@ -177,19 +178,18 @@ def clustered(rows: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.
 def open_retriever(url: str) -> PostgreSQLRetriever:
     """The collection, without a model."""
     options = BulkIngestConfig(build_indexes=False)
-    return PostgreSQLRetriever(url, "none", "none", collection="filters", bulk=options)
+    return PostgreSQLRetriever(url, "none", "none", collection=COLLECTION, bulk=options)
 
 
 async def fill(server: EmbeddedServer, data: Data) -> None:
     """Loads what was not loaded by a run before, or was loaded by another version."""
     stamp = server.folder.parent / "stamp.json"
-    wanted = [data.name, len(data.texts), CLUSTERS, ROUNDS, SEED, len(migrations.COLLECTION), _core.ANALYZER_VERSION]
+    wanted = [data.name, len(data.texts), CLUSTERS, ROUNDS, SEED, collection_fingerprint(), _core.ANALYZER_VERSION]
     if stamp.exists() and json.loads(stamp.read_text()) == wanted:
         return
     stamp.unlink(missing_ok=True)
     print(f"  loading {len(data.texts):,} chunks of {data.name} dimensions, for this run and later ones", flush=True)
-    async with open_retriever(server.url) as retriever:
-        await retriever.drop_collection()
+    await drop(server.url, COLLECTION)
     async with open_retriever(server.url) as retriever:
         for start in range(0, len(data.texts), LOADED_AT_ONCE):
             part = range(start, min(start + LOADED_AT_ONCE, len(data.texts)))

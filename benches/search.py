@@ -7,6 +7,7 @@ vectors of 1,024 dimensions, in clusters as those of real texts are, and an HNSW
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import statistics
 import time
@@ -18,9 +19,10 @@ from benches.bm25 import percentiles
 from benches.corpus import Corpus, corpus_of
 from benches.keyword_leg import TOP, PlainBm25
 from benches.servers import vacuum
-from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, _core
+from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, _core
+from semlex.errors import CollectionNotFoundError
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.schema import migrations
+from semlex.store.schema.origin import collection_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,13 +118,12 @@ async def fill(server: EmbeddedServer, corpus: Corpus, texts: Sequence[str], vec
     """Loads what was not loaded by a run before, or was loaded by another version."""
     stamp = server.folder.parent / "stamp.json"
     wanted = [corpus.figures()["made_by"], len(texts), DIMENSIONS, INNER_DIMENSIONS, CLUSTERS, SEED]
-    wanted += [len(migrations.COLLECTION), _core.ANALYZER_VERSION]
+    wanted += [collection_fingerprint(), _core.ANALYZER_VERSION]
     if stamp.exists() and json.loads(stamp.read_text()) == wanted:
         return
     stamp.unlink(missing_ok=True)
     print(f"  loading {len(texts):,} chunks and building the vector index, for this run and later ones", flush=True)
-    async with open_retriever(server.url) as retriever:
-        await retriever.drop_collection()
+    await drop(server.url, COLLECTION)
     async with open_retriever(server.url) as retriever:
         for start, rows in vectors.blocks():
             part = enumerate(texts[start : start + LOADED_AT_ONCE], start)
@@ -131,6 +132,13 @@ async def fill(server: EmbeddedServer, corpus: Corpus, texts: Sequence[str], vec
         await retriever.optimize()
     vacuum(server.url)
     stamp.write_text(json.dumps(wanted))
+
+
+async def drop(url: str, collection: str) -> None:
+    """Drops what an earlier run has loaded, whichever semlex that was."""
+    async with Client(url, "none", use_reranking=False) as client:
+        with contextlib.suppress(CollectionNotFoundError):
+            await client.drop(collection)
 
 
 def open_retriever(url: str, reranker: str = "none") -> PostgreSQLRetriever:

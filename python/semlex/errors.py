@@ -278,7 +278,7 @@ class CollectionNotFoundError(StoreError, LookupError):
 
 
 class SchemaVersionError(StoreError):
-    """The tables were made by a newer semlex."""
+    """The tables were made by a newer semlex, or by an unreleased one."""
 
 
 class IncompleteWriteError(StoreError):

@@ -95,16 +95,6 @@ def test_finished_chunks_fit_by_their_own_count(counter, data, text, chunk_token
         assert before.char_end <= after.char_start
 
 
-def test_the_identity_names_what_decides_the_cuts():
-    identities = {
-        Chunker(WordCounter(), ChunkSettings(*numbers)).identity
-        for numbers in [(500, 50, 32), (400, 50, 32), (500, 40, 32), (500, 50, 16)]
-    }
-    assert len(identities) == 4
-    assert all("unicode-words/1" in identity for identity in identities)
-    assert Chunker(WordCounter()).identity == Chunker(WordCounter(), ChunkSettings(500, 50, 32)).identity
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

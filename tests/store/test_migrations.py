@@ -1,15 +1,10 @@
-"""Collections that older versions made: opened, migrated, searched and indexed on."""
+"""Tables of another version: migrated, refused, dropped. The later version is one with a made-up second migration."""
 
 from __future__ import annotations
 
-import json
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -19,278 +14,305 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex import SyncRetriever
-from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError
+from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersionError, StoreError
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
-from tests.support import collection_dump
-from tests.support.folders import DATA, ROOT
+from semlex.store.schema.locks import SETUP_LOCK
+from semlex.store.schema.origin import collection_fingerprint, registry_fingerprint
+from tests.support import second_migration
+from tests.support.folders import ROOT
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import held, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from semlex.store.schema.migrating import Step
+    from semlex.store.schema.names import Names
 
-FOLDER = DATA / "collections"
-DUMPS = sorted(FOLDER.glob("schema-*"), key=lambda folder: int(folder.name.removeprefix("schema-")))
-OLD = [folder for folder in DUMPS if int(folder.name.removeprefix("schema-")) < len(migrations.COLLECTION)]
-# Dumps whose files were read and cut as no later version does.
-OTHER_RULES = DUMPS[:2]
-COLLECTIONS = sorted(collection_dump.COLLECTIONS)
-
-
-def migrated(url: str, *, dry_run: bool = False) -> list[Step]:
-    with SyncClient(url, "none", use_reranking=False) as client:
-        return client.migrate(dry_run=dry_run)
-
-
-def drop(url: str, name: str, **options: Any) -> None:
-    with SyncClient(url, "none", use_reranking=False, **options) as client:
-        client.drop(name)
-
-
-def restore(url: str, folder: Path) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute((folder / "dump.sql").read_bytes())
-
-
-def expected_answers(folder: Path) -> dict[str, Any]:
-    lines = (folder / "answers.json").read_text(encoding="utf-8").splitlines()
-    return {told.pop("collection"): told for told in map(json.loads, lines)}
-
-
-def assert_same_answers(url: str, folder: Path) -> None:
-    expected = expected_answers(folder)
-    assert sorted(expected) == COLLECTIONS
-    for collection in COLLECTIONS:
-        found = collection_dump.answers(url, collection)
-        leaves = _flat(expected[collection])
-        # Scores are sums of floats: another order of adding them is no difference.
-        close = {
-            at: pytest.approx(leaf, 1e-6, 1e-7) if isinstance(leaf, float) else leaf for at, leaf in leaves.items()
-        }
-        assert _flat(found) == close
-
-
-def _flat(value: Any, place: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """Every leaf by its place, so that a difference says where it is."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
-    if not entries:
-        return {place: value}
-    return {at: leaf for key, inner in entries for at, leaf in _flat(inner, (*place, key)).items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", DUMPS, ids=lambda folder: folder.name)
-def test_an_old_collection_answers_as_it_did(database_url: str, folder: Path) -> None:
-    restore(database_url, folder)
-    assert_same_answers(database_url, folder)
-    with psycopg.connect(database_url) as connection:
-        registry = connection.execute("SELECT max(version) FROM semlex.registry_version").fetchone()
-        versions = connection.execute("SELECT DISTINCT schema_version FROM semlex.collection").fetchall()
-        names = connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace UNION ALL "
-            "SELECT attname FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid "
-            "WHERE relnamespace = 'semlex'::regnamespace AND relkind = 'r'"
-        ).fetchall()
-    assert registry == (len(migrations.REGISTRY),)
-    assert versions == [(len(migrations.COLLECTION),)]
-    assert [name for (name,) in names if "lexical" in name] == []
-
-
-OPENING = """
-import sys, time
-sys.path.insert(0, sys.argv[2])
-from tests.support import collection_dump
-print("ready", flush=True)
-sys.stdin.readline()
-for name in collection_dump.COLLECTIONS:
-    with collection_dump.opened(sys.argv[1], name, create=False, embedding_model="none") as retriever:
-        retriever.search("dome", mode="keyword")
-"""
-
-
-def opening(url: str) -> subprocess.Popen[str]:
-    """A process that opens every collection once it is told to."""
-    command = [sys.executable, "-c", OPENING, url, str(ROOT)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)
-def test_killed_while_it_migrates_beside_others(database_url: str, folder: Path, full: bool) -> None:
-    restore(database_url, folder)
-    numbers = random.Random(7)
-    with psycopg.connect(database_url, autocommit=True) as reader:
-        for _ in range(20 if full else 3):
-            workers = [opening(database_url) for _ in range(2)]
-            for worker in workers:
-                assert worker.stdout is not None
-                assert worker.stdout.readline() == "ready\n"
-            # A reader holds the tables, as a search does, so that the migration waits for it here and there.
-            with reader.transaction():
-                reader.execute("SELECT count(*) FROM semlex.words_chunk")
-                for worker in workers:
-                    assert worker.stdin is not None
-                    worker.stdin.write("\n")
-                    worker.stdin.flush()
-                time.sleep(numbers.uniform(0, 0.4))
-            time.sleep(numbers.uniform(0, 0.1))
-            for worker in workers:
-                worker.send_signal(signal.SIGKILL)
-                worker.communicate()
-    errors: list[BaseException] = []
-
-    def look() -> None:
-        try:
-            assert_same_answers(database_url, folder)
-        except BaseException as error:  # noqa: BLE001 - shown below
-            errors.append(error)
-
-    threads = [threading.Thread(target=look) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", DUMPS, ids=lambda folder: folder.name)
-def test_the_files_of_an_old_collection_did_not_change(database_url: str, folder: Path, tmp_path: Path) -> None:
-    restore(database_url, folder)
-    moved = tmp_path / "handbook"
-    shutil.copytree(collection_dump.TEXTS, moved)
-    for collection, (chunk_tokens, overlap_tokens) in collection_dump.CHUNK_TOKENS.items():
-        options = {"embedding_model": "none"} if collection == "keywords" else {}
-        with collection_dump.opened(database_url, collection, create=False, **options) as retriever:
-            (source,) = retriever.sources()
-            assert (source.name, source.root) == ("handbook", str(collection_dump.INDEXED))
-            retriever.move_source("handbook", moved)
-            count = retriever.count()
-            report = retriever.index(moved, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens)
-            assert (report.added, report.changed, report.unchanged, report.failed) == (0, 0, 6, 0)
-            # Those of other rules would be cut in another way today, which nobody asked for.
-            outdated = 6 if folder in OTHER_RULES else 0
-            assert (report.outdated, report.vanished, retriever.count()) == (outdated, {}, count)
-            (moved / "alarm.md").write_text("Ring the bell of the dome.", encoding="utf-8")
-            assert retriever.index(moved).changed == 1
-            assert retriever.search("bell", mode="keyword")[0].source_document == "alarm.md"
-            shutil.copy(collection_dump.TEXTS / "alarm.md", moved)
-            assert retriever.index(moved).changed == 1
-
-
-def test_folders_of_one_name_become_sources_of_their_own(database_url: str) -> None:
-    restore(database_url, DUMPS[0])
-    roots = ["/a/docs", "/b/docs", "/c/docs-2", "/", "/d/handbook"]
-    with psycopg.connect(database_url) as connection:
-        for number, root in enumerate(roots):
-            connection.execute(
-                "INSERT INTO semlex.words_source VALUES (%s, %s, 'folder', now(), now())", [uuid.UUID(int=number), root]
-            )
-    with collection_dump.opened(database_url, "words", create=False) as retriever:
-        found = {entry.root: entry.name for entry in retriever.sources()}
-    assert len(set(found.values())) == len(roots) + 1
-    assert found["/"] == "root"
-    assert found["/c/docs-2"] == "docs-2"
-    assert {found["/a/docs"].split("-")[0], found["/b/docs"].split("-")[0]} == {"docs"}
-    assert {found[roots[-1]], found[str(collection_dump.INDEXED)]} == {"handbook", "handbook-2"}
-
-
-# --- rights, newer versions, dropping -------------------------------------------------------------------------------
+TEXTS = ("the dome is closed in winter", "a lost key of the dome", "coffee for twelve people", "a note about comets")
+QUESTIONS = ("when is the dome closed", "lost key", "comets")
+# Name -> how it is made.
+COLLECTIONS: dict[str, dict[str, Any]] = {"words": {}, "plain": {"keyword": "tsvector"}, "keywords": {"model": "none"}}
 
 
 @pytest.fixture
-def user(server_url: str, database_url: str) -> Iterator[str]:
-    """Address of a role that may read and write the rows of the first dump, and change no table."""
-    restore(database_url, DUMPS[0])
+def filled(database_url: str) -> str:
+    """Address of a database with collections of this version."""
+    for name, options in COLLECTIONS.items():
+        with sync_opened(database_url, collection=name, **options) as retriever:
+            retriever.add_texts(TEXTS, ids=[f"d{number}" for number in range(len(TEXTS))])
+    return database_url
+
+
+@pytest.fixture
+def later(filled: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same; this process is of a later version from then on."""
+    second_migration.install(monkeypatch.setattr)
+    return filled
+
+
+def client(url: str, **options: Any) -> SyncClient:
+    return SyncClient(url, "none", use_reranking=False, **options)
+
+
+def migrated(url: str, *, dry_run: bool = False) -> list[Step]:
+    with client(url) as opened:
+        return opened.migrate(dry_run=dry_run)
+
+
+def drop(url: str, name: str, **options: Any) -> None:
+    with client(url, **options) as opened:
+        opened.drop(name)
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def answers(url: str, name: str) -> list[Any]:
+    with sync_opened(url, collection=name, create=False, **COLLECTIONS[name]) as retriever:
+        return [
+            (hit.id, hit.content, hit.keyword_score, hit.vector_score)
+            for question in QUESTIONS
+            for hit in retriever.search(question)
+        ]
+
+
+def all_answers(url: str) -> dict[str, list[Any]]:
+    return {name: answers(url, name) for name in COLLECTIONS}
+
+
+def versions(url: str) -> dict[str, int]:
+    return dict(rows(url, "SELECT name, schema_version FROM semlex.collection"))
+
+
+def registry_versions(url: str) -> list[int]:
+    return [version for (version,) in rows(url, "SELECT version FROM semlex.registry_version ORDER BY version")]
+
+
+def colours(url: str) -> list[str]:
+    """The tables that the second migration has reached."""
+    found = rows(url, "SELECT table_name FROM information_schema.columns WHERE column_name = 'colour' ORDER BY 1")
+    return [name for (name,) in found]
+
+
+# --- migrating ------------------------------------------------------------------------------------------------------
+
+
+def test_a_collection_is_migrated_when_it_is_opened(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = all_answers(filled)
+    second_migration.install(monkeypatch.setattr)
+    assert answers(filled, "words") == before["words"]
+    assert (registry_versions(filled), versions(filled)) == ([1, 2], {"words": 2, "plain": 1, "keywords": 1})
+    assert colours(filled) == ["collection", "words_chunk", "words_source"]
+    assert all_answers(filled) == before
+    assert versions(filled) == dict.fromkeys(COLLECTIONS, 2)
+    with sync_opened(filled, collection="words", create=False) as retriever:
+        retriever.add_texts(["a comet again"], ids=["new"])
+        assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
+    with sync_opened(filled, collection="made_later") as retriever:
+        assert retriever.count() == 0
+    assert versions(filled)["made_later"] == 2
+
+
+def test_the_earlier_version_refuses_what_a_later_one_has_migrated(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        second_migration.install(patched.setattr)
+        migrated(filled)
+    with pytest.raises(SchemaVersionError, match=r"version 2, this semlex knows up to 1: update semlex"):
+        answers(filled, "words")
+
+
+def test_migrate_does_all_at_once(later: str) -> None:
+    expected = [("the registry", 1, 2), *((name, 1, 2) for name in sorted(COLLECTIONS))]
+    planned = migrated(later, dry_run=True)
+    assert [(step.name, step.version, step.wanted) for step in planned] == expected
+    assert colours(later) == []
+    assert [(step.name, step.version, step.wanted) for step in migrated(later)] == expected
+    assert (registry_versions(later), versions(later)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
+    assert migrated(later) == []
+
+
+def test_a_registry_without_collections_is_migrated(later: str) -> None:
+    for name in COLLECTIONS:
+        drop(later, name)
+    assert registry_versions(later) == [1]
+    assert [step.name for step in migrated(later)] == ["the registry"]
+    assert migrated(later, dry_run=True) == []
+
+
+@pytest.fixture
+def user(server_url: str, later: str) -> Iterator[str]:
+    """Address of a role that may read and write the rows, and change no table."""
     name = f"role_{uuid.uuid4().hex[:12]}"
     role = sql.Identifier(name)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(later, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA semlex TO {}").format(role))
         connection.execute(
             sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA semlex TO {}").format(role)
         )
         connection.execute(sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA semlex TO {}").format(role))
-    yield make_conninfo(database_url, user=name)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    yield make_conninfo(later, user=name)
+    with psycopg.connect(later, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(role))
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
-@pytest.mark.slow
-def test_a_role_without_ddl_gets_the_sql(database_url: str, user: str) -> None:
-    with pytest.raises(PrivilegeError, match="semlex migrate"):
-        collection_dump.opened(user, "words").initialize()
-    steps = migrated(user, dry_run=True)
-    assert [(step.name, step.version) for step in steps] == [("the registry", 2), *((c, 2) for c in COLLECTIONS)]
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for step in steps:
+def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
+    with pytest.raises(PrivilegeError, match=r"let the owner of its tables run: semlex migrate .*--sql"):
+        answers(user, "words")
+    with client(user) as opened, pytest.raises(PrivilegeError, match=r"let their owner run: semlex migrate .*--sql"):
+        opened.collection("words").submit("optimize")
+    with psycopg.connect(later, autocommit=True) as connection:
+        for step in migrated(user, dry_run=True):
             connection.execute(step.script().encode())
     assert migrated(user, dry_run=True) == []
-    assert_same_answers(user, DUMPS[0])
-    with collection_dump.opened(user, "words", create=False) as retriever:
+    assert (registry_versions(later), versions(later)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
+    with sync_opened(user, collection="words", create=False) as retriever:
         retriever.add_texts(["a comet again"], ids=["new"])
         assert retriever.search("comet again", 1, mode="keyword")[0].id == "new"
 
 
+# --- processes that end, and several at once ------------------------------------------------------------------------
+
+
+def migrating(url: str) -> subprocess.Popen[str]:
+    """A process that migrates a collection once it is told to."""
+    command = [sys.executable, "-m", "tests.support.clients.migrating_client", url]
+    worker = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    return worker
+
+
+def begin(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("words\n")
+    worker.stdin.flush()
+
+
+def until_it_waits(connection: psycopg.Connection[Any], lock: str, count: int = 1) -> None:
+    """Waits until so many processes wait for a table's lock, or for an advisory one."""
+    statement = (
+        "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database AND d.datname = "
+        "current_database() WHERE NOT l.granted AND coalesce(l.relation::regclass::text, l.locktype) = %s"
+    )
+    until(lambda: connection.execute(statement, [lock]).fetchone() == (count,), f"{count} that wait for {lock}")
+
+
+def kill(worker: subprocess.Popen[str]) -> None:
+    worker.send_signal(signal.SIGKILL)
+    assert worker.communicate()[0] == ""
+    assert worker.returncode == -signal.SIGKILL
+
+
+# Each table that the second migration changes, in its order.
 @pytest.mark.slow
-def test_migrate_does_all_at_once(database_url: str) -> None:
-    restore(database_url, DUMPS[0])
-    assert [step.name for step in migrated(database_url)] == ["the registry", *COLLECTIONS]
-    assert migrated(database_url) == []
-    assert_same_answers(database_url, DUMPS[0])
+@pytest.mark.parametrize("table", ["semlex.collection", "semlex.words_source", "semlex.words_chunk"])
+def test_killed_while_it_migrates(filled: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = all_answers(filled)
+    worker = migrating(filled)
+    # As a search that reads the table.
+    with held(filled, table, "ACCESS SHARE") as connection:
+        begin(worker)
+        until_it_waits(connection, table)
+        kill(worker)
+    others = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
+        "AND pid <> pg_backend_pid()"
+    )
+    until(lambda: rows(filled, others) == [], "the end of the process at the server")
+    assert (registry_versions(filled), versions(filled)) == ([1], dict.fromkeys(COLLECTIONS, 1))
+    assert colours(filled) == []
+    assert all_answers(filled) == before
+    second_migration.install(monkeypatch.setattr)
+    assert all_answers(filled) == before
+    assert (registry_versions(filled), versions(filled)) == ([1, 2], dict.fromkeys(COLLECTIONS, 2))
 
 
-def test_a_registry_without_collections_is_migrated(database_url: str) -> None:
-    restore(database_url, DUMPS[0])
-    with psycopg.connect(database_url) as connection:
-        connection.execute("DELETE FROM semlex.collection")
-    assert [(step.name, step.version) for step in migrated(database_url)] == [("the registry", 2)]
-    assert migrated(database_url, dry_run=True) == []
+@pytest.mark.slow
+def test_others_go_on_when_one_is_killed(filled: str) -> None:
+    first, *rest = [migrating(filled) for _ in range(4)]
+    with held(filled, "semlex.words_chunk", "ACCESS SHARE") as connection:
+        begin(first)
+        until_it_waits(connection, "semlex.words_chunk")
+        for worker in rest:
+            begin(worker)
+        until_it_waits(connection, "semlex.collection", len(rest))  # which the first one has changed
+        kill(first)
+    assert_all_done(filled, rest)
+
+
+@pytest.mark.slow
+def test_of_many_that_begin_at_once_one_migrates(filled: str) -> None:
+    workers = [migrating(filled) for _ in range(4)]
+    with psycopg.connect(filled) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        for worker in workers:
+            begin(worker)
+        until_it_waits(connection, "advisory", len(workers))
+    assert_all_done(filled, workers)
+
+
+def assert_all_done(url: str, workers: list[subprocess.Popen[str]]) -> None:
+    assert [worker.communicate()[0] for worker in workers] == ["done\n"] * len(workers)
+    assert [worker.returncode for worker in workers] == [0] * len(workers)
+    assert (registry_versions(url), versions(url)["words"]) == ([1, 2], 2)
+
+
+# --- what a newer version made --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("newer", ["registry", "collection"])
-def test_what_a_newer_version_made_is_refused_and_can_be_dropped(database_url: str, newer: str) -> None:
-    restore(database_url, DUMPS[0])
-    with psycopg.connect(database_url) as connection:
-        if newer == "registry":
-            connection.execute("INSERT INTO semlex.registry_version VALUES (99, now())")
-        else:
-            connection.execute("UPDATE semlex.collection SET schema_version = 99 WHERE name = 'words'")
-            connection.execute("CREATE TABLE semlex.words_wisdom (x int)")
-            connection.execute("CREATE TABLE semlex.wordsmith (x int)")
+def test_what_a_newer_version_made_is_refused_and_can_be_dropped(filled: str, newer: str) -> None:
+    if newer == "registry":
+        execute(filled, "INSERT INTO semlex.registry_version VALUES (99, 'of its', now())")
+    else:
+        execute(
+            filled,
+            "UPDATE semlex.collection SET schema_version = 99, schema_fingerprint = 'of its' WHERE name = 'words'",
+            "CREATE TABLE semlex.words_wisdom (x int)",
+            "CREATE TABLE semlex.wordsmith (x int)",
+        )
     for create in (True, False):
         with pytest.raises(SchemaVersionError, match=r"version 99, .*: update semlex"):
-            collection_dump.opened(database_url, "words", create=create).initialize()
+            sync_opened(filled, collection="words", create=create).initialize()
     if newer == "registry":
         with pytest.raises(SchemaVersionError, match="version 99"):
-            collection_dump.opened(database_url, "quite_new").initialize()
-    drop(database_url, "words")
-    with psycopg.connect(database_url) as connection:
-        left = connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace AND relname LIKE 'words%'"
-        ).fetchall()
-        version = connection.execute("SELECT DISTINCT schema_version FROM semlex.collection").fetchall()
-    assert left == ([("wordsmith",)] if newer == "collection" else [])
-    assert version == [(2,)]  # nothing was migrated on the way
-    with pytest.raises(CollectionNotFoundError, match="halves, keywords, plain"):
-        drop(database_url, "words")
+            sync_opened(filled, collection="quite_new").initialize()
+    drop(filled, "words")
+    assert tables_like(filled, "words%") == (["wordsmith"] if newer == "collection" else [])
+    assert set(versions(filled).values()) == {1}
+    if newer == "collection":
+        with pytest.raises(CollectionNotFoundError, match="keywords, plain"):
+            drop(filled, "words")
+
+
+def tables_like(url: str, pattern: str) -> list[str]:
+    statement = "SELECT relname FROM pg_class WHERE relnamespace = 'semlex'::regnamespace AND relname LIKE %s"
+    with psycopg.connect(url) as connection:
+        return [name for (name,) in connection.execute(statement, [pattern]).fetchall()]
 
 
 def test_the_users_own_tables_stay_when_a_newer_collection_is_dropped(database_url: str) -> None:
     with SyncRetriever(database_url, "none", collection="app", schema="public") as retriever:
         retriever.add_texts(["x"])
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE public.collection SET schema_version = 99")
-        connection.execute("CREATE TABLE public.app_users (x int)")
+    execute(database_url, "UPDATE public.collection SET schema_version = 99", "CREATE TABLE public.app_users (x int)")
     drop(database_url, "app", schema="public")
-    with psycopg.connect(database_url) as connection:
-        left = connection.execute("SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')").fetchone()
-    assert left == ("app_users", None)
+    left = rows(database_url, "SELECT to_regclass('public.app_users'), to_regclass('public.app_chunk')")
+    assert left == [("app_users", None)]
 
 
 @pytest.mark.slow
@@ -299,34 +321,161 @@ def test_a_collection_whose_name_begins_like_anothers_stays(database_url: str) -
     for name in names:
         with SyncRetriever(database_url, "none", collection=name) as retriever:
             retriever.add_texts([name], ids=["x"])
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE semlex.collection SET schema_version = 99 WHERE name = 'a'")
+    execute(database_url, "UPDATE semlex.collection SET schema_version = 99 WHERE name = 'a'")
     drop(database_url, "a")
     for name in names[1:]:
         with SyncRetriever(database_url, "none", collection=name, create=False) as retriever:
             assert retriever.count() == 1
 
 
-@pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
-def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, keyword: str) -> None:
-    (tmp_path / "page.md").write_text("a page", encoding="utf-8")
-    with SyncRetriever(database_url, "none", keyword=keyword) as stale:
-        stale.add_texts(["old"], ids=["old"])
-        stale.index(tmp_path)
-        drop(database_url, "default_collection")
-        with pytest.raises(CollectionNotFoundError):
-            stale.add_texts(["lost"], ids=["lost"])
-        with SyncRetriever(database_url, "none", keyword="bm25") as fresh:
-            for write in (
-                lambda: stale.add_texts(["lost"], ids=["lost"]),
-                lambda: stale.index(tmp_path),
-                lambda: stale.delete(["old"]),
-                stale.rechunk,
-            ):
-                with pytest.raises(CollectionNotFoundError, match="dropped"):
-                    write()
-            assert fresh.count() == 0
-            assert fresh.status().last_run is None
-            assert fresh.sources() == []
-            fresh.add_texts(["new"], ids=["new"])
-            assert [hit.id for hit in fresh.search("new")] == ["new"]
+# --- what an unreleased version made --------------------------------------------------------------------------------
+
+
+def edited_registry(schema: str) -> Sequence[sql.Composed]:
+    table = sql.Identifier(schema, "collection")
+    return (*migrations.m0001_initial.registry(schema), sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(table))
+
+
+def edited_collection(names: Names) -> Sequence[sql.Composed]:
+    return (
+        *migrations.m0001_initial.collection(names),
+        sql.SQL("ALTER TABLE {} ADD COLUMN size int").format(names.chunk),
+    )
+
+
+def test_fingerprints_are_of_the_statements_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fingerprints = [registry_fingerprint(1), collection_fingerprint(1)]
+    assert fingerprints == [registry_fingerprint(1), collection_fingerprint(1)]
+    second_migration.install(monkeypatch.setattr)
+    assert fingerprints == [registry_fingerprint(1), collection_fingerprint(1)]
+    fingerprints += [registry_fingerprint(2), collection_fingerprint(2)]
+    monkeypatch.setattr(migrations, "REGISTRY", (edited_registry,))
+    monkeypatch.setattr(migrations, "COLLECTION", (edited_collection,))
+    fingerprints += [registry_fingerprint(1), collection_fingerprint(1)]
+    assert len(set(fingerprints)) == 6
+    original = migrations.m0001_initial.collection
+
+    def laid_out_otherwise(names: Names) -> Sequence[sql.Composed]:
+        return [sql.Composed([sql.SQL(one.as_string().replace("\n", "\n  "))]) for one in original(names)]
+
+    monkeypatch.setattr(migrations, "COLLECTION", (laid_out_otherwise,))
+    assert collection_fingerprint(1) == fingerprints[1]
+
+
+def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = all_answers(filled)
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "COLLECTION", (edited_collection,))
+        with sync_opened(filled, collection="other") as retriever:
+            retriever.add_texts(["x"])
+        with pytest.raises(SchemaVersionError, match="collection 'words' was made by an unreleased semlex"):
+            answers(filled, "words")
+    execute(filled, "CREATE TABLE semlex.other_wisdom (x int)")
+    for create in (True, False):
+        with pytest.raises(SchemaVersionError, match=r"unreleased semlex .* drop it \(semlex drop other\)"):
+            sync_opened(filled, collection="other", create=create).initialize()
+    assert all_answers(filled) == before
+    with client(filled) as opened:
+        assert [one.name for one in opened.collections()] == sorted([*COLLECTIONS, "other"])
+        assert opened.migrate() == []
+        opened.drop("other")
+    assert tables_like(filled, "other%") == []
+    with sync_opened(filled, collection="other") as retriever:
+        assert retriever.count() == 0
+
+
+def test_a_collection_of_an_edited_migration_is_not_migrated(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "COLLECTION", (edited_collection,))
+    second_migration.install(monkeypatch.setattr)
+    for doing in (lambda: answers(filled, "words"), lambda: migrated(filled), lambda: migrated(filled, dry_run=True)):
+        with pytest.raises(SchemaVersionError, match="unreleased semlex"):
+            doing()
+    assert colours(filled) == []
+
+
+def test_a_registry_of_an_edited_migration_is_refused_until_it_is_empty(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "REGISTRY", (edited_registry,))
+    assert_refused_until_it_is_empty(filled, sorted(COLLECTIONS))
+    assert rows(filled, "SELECT size FROM semlex.collection") == [(None,)]
+
+
+# What the first commits made: no fingerprints, other names of columns.
+EARLIEST_REGISTRY = """
+    CREATE TABLE semlex.registry_version (version int PRIMARY KEY, applied_at timestamptz NOT NULL);
+    INSERT INTO semlex.registry_version VALUES (1, now()), (2, now());
+    CREATE TABLE semlex.collection (
+        name text COLLATE "C" PRIMARY KEY,
+        collection_id uuid NOT NULL,
+        schema_version int NOT NULL,
+        embedding_version int NOT NULL,
+        distance text NOT NULL,
+        language text NOT NULL,
+        lexical_engine text NOT NULL,
+        token_counter text NOT NULL,
+        with_context bool NOT NULL,
+        created_at timestamptz NOT NULL,
+        updated_at timestamptz NOT NULL
+    );
+    CREATE TABLE semlex.embedding_version (
+        name text COLLATE "C" NOT NULL,
+        version int NOT NULL,
+        identity_key text NOT NULL,
+        model text NOT NULL,
+        revision text,
+        dimensions int NOT NULL,
+        storage text NOT NULL,
+        created_at timestamptz NOT NULL,
+        PRIMARY KEY (name, version)
+    );
+"""
+EARLIEST_COLLECTION = """
+    CREATE TABLE semlex.words_chunk (lexical_id bigint GENERATED BY DEFAULT AS IDENTITY, chunk_text text NOT NULL);
+    CREATE TABLE semlex.words_lexical (data bytea);
+    CREATE TABLE semlex.words_embedding_1 (embedding real[]);
+    INSERT INTO semlex.collection VALUES
+        ('words', gen_random_uuid(), 2, 1, 'cosine', 'english', 'bm25', 'unicode-words/1', true, now(), now());
+    INSERT INTO semlex.embedding_version VALUES ('words', 1, 'key', 'model', NULL, 8, 'vector', now());
+"""
+
+
+def test_tables_without_fingerprints_are_refused_until_they_are_dropped(bare_database_url: str) -> None:
+    execute(bare_database_url, "CREATE SCHEMA semlex", EARLIEST_REGISTRY, EARLIEST_COLLECTION)
+    assert_refused_until_it_is_empty(bare_database_url, ["words"])
+
+
+def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
+    """Everything refuses the registry and names what helps, which does help."""
+    drops = ", ".join(f"semlex drop {name}" for name in names)
+    refusal = rf"schema 'semlex' were made by an unreleased semlex .* drop each of them \({drops}\) and index again"
+    with client(url) as opened:
+        for doing in (
+            sync_opened(url, collection="words").initialize,
+            sync_opened(url, collection="words", create=False).initialize,
+            sync_opened(url, collection="quite_new").initialize,
+            sync_opened(url, collection="quite_new", create=False).initialize,
+            opened.collections,
+            opened.count_collections,
+            opened.migrate,
+            lambda: opened.collection("words").submit("optimize"),
+        ):
+            with pytest.raises(SchemaVersionError, match=refusal):
+                doing()
+        for name in names:
+            opened.drop(name)
+            assert tables_like(url, f"{name}%") == []
+        assert opened.collections() == opened.migrate() == []
+    with sync_opened(url, collection="words") as retriever:
+        retriever.add_texts(["a key"], ids=["key"])
+        assert [hit.id for hit in retriever.search("key")] == ["key"]
+    assert rows(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
+
+
+def test_a_table_of_jobs_that_is_somebody_elses_stays(database_url: str) -> None:
+    execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public."), "CREATE TABLE public.job (title text)")
+    with pytest.raises(StoreError, match="job"):
+        sync_opened(database_url, schema="public").initialize()
+    assert rows(database_url, "SELECT title FROM public.job") == []

@@ -13,7 +13,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex import PostgreSQLRetriever
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -22,17 +21,17 @@ from semlex.errors import (
     UnsupportedServerError,
     ValidationError,
 )
-from semlex.retriever.synchronous import SyncRetriever
+from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
-from semlex.store.schema.names import Names
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.folders import CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from semlex.store.postgres.connection import Connection
 
@@ -129,13 +128,13 @@ def test_without_the_right_to_create_the_extension(empty_database_url: str, role
     assert relations(empty_database_url) == {}
 
 
-def test_without_the_right_to_create_the_schema(database_url: str, role: str) -> None:
+def test_without_the_right_to_create_the_schema(bare_database_url: str, role: str) -> None:
     with pytest.raises(PrivilegeError, match="CREATE SCHEMA semlex AUTHORIZATION"):
-        opened(make_conninfo(database_url, user=role)).initialize()
-    with psycopg.connect(database_url, autocommit=True) as connection:
+        opened(make_conninfo(bare_database_url, user=role)).initialize()
+    with psycopg.connect(bare_database_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE SCHEMA semlex AUTHORIZATION {}").format(sql.Identifier(role)))
     # What the message asked the owner for is enough.
-    with opened(make_conninfo(database_url, user=role)) as retriever:
+    with opened(make_conninfo(bare_database_url, user=role)) as retriever:
         retriever.add_documents([Document("first", id="a")])
         assert [result.id for result in retriever.search("first")] == ["a"]
 
@@ -383,38 +382,27 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
         assert retriever.status().dimensions == 3
 
 
-async def test_a_collection_of_the_first_version_is_migrated_when_it_is_opened(database_url: str) -> None:
-    names = Names("semlex", "old")
-    async with PostgreSQLRetriever(database_url, "none", keyword="tsvector", collection="old") as retriever:
-        stored = retriever.info
-    with psycopg.connect(database_url) as connection:
-        # Its tables as the first version made them.
-        connection.execute("DROP TABLE semlex.collection, semlex.embedding_version, semlex.job")
-        connection.execute(
-            "DROP TABLE semlex.old_source, semlex.old_document, semlex.old_chunk, semlex.old_ingestion_log, "
-            "semlex.old_query_log"
-        )
-        for statement in (
-            *migrations.REGISTRY[0]("semlex"),
-            *migrations.COLLECTION[0](names),
-            *stored.keyword.create(names),
-        ):
-            connection.execute(statement)
-        connection.execute(
-            "INSERT INTO semlex.collection VALUES "
-            "('old', %s, 1, 0, 'cosine', 'english', 'tsvector', 'unicode-words/1', true, now(), now())",
-            [stored.collection_id],
-        )
-        connection.execute(
-            "INSERT INTO semlex.old_chunk (document_id, chunk_id, chunk_no, chunk_type, source_document, "
-            "chapter_title, section_title, subsection_title, summary, context, chunk_text, content_hash, metadata, "
-            "created_at, updated_at) VALUES (gen_random_uuid(), 'cat', 0, 'text', '', '', '', '{}', '', '', 'a cat', "
-            "'', '{}', now(), now())"
-        )
-        connection.execute("DELETE FROM semlex.registry_version WHERE version > 1")
-    async with PostgreSQLRetriever(database_url, "none", collection="old") as retriever:
-        await retriever.add_documents([Document("another cat", id="other")])
-        assert {hit.id for hit in await retriever.search("cat")} == {"cat", "other"}
-    with psycopg.connect(database_url) as connection:
-        versions = connection.execute("SELECT schema_version FROM semlex.collection").fetchall()
-    assert versions == [(len(migrations.COLLECTION),)]
+@pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
+def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, keyword: str) -> None:
+    (tmp_path / "page.md").write_text("a page", encoding="utf-8")
+    with SyncRetriever(database_url, "none", keyword=keyword) as stale:
+        stale.add_texts(["old"], ids=["old"])
+        stale.index(tmp_path)
+        with SyncClient(database_url, "none", use_reranking=False) as client:
+            client.drop("default_collection")
+        with pytest.raises(CollectionNotFoundError):
+            stale.add_texts(["lost"], ids=["lost"])
+        with SyncRetriever(database_url, "none", keyword="bm25") as fresh:
+            for write in (
+                lambda: stale.add_texts(["lost"], ids=["lost"]),
+                lambda: stale.index(tmp_path),
+                lambda: stale.delete(["old"]),
+                stale.rechunk,
+            ):
+                with pytest.raises(CollectionNotFoundError, match="dropped"):
+                    write()
+            assert fresh.count() == 0
+            assert fresh.status().last_run is None
+            assert fresh.sources() == []
+            fresh.add_texts(["new"], ids=["new"])
+            assert [hit.id for hit in fresh.search("new")] == ["new"]

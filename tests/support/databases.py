@@ -31,6 +31,7 @@ things(thing) AS (
     UNION ALL SELECT concat_ws(' ', 'relation', nspname, relname, relkind, relacl, reloptions, relowner) FROM relations
     UNION ALL SELECT concat_ws(' ', 'column', nspname, relname, attname, atttypid, attnotnull, attnum)
         FROM pg_attribute JOIN relations ON relations.oid = attrelid WHERE NOT attisdropped
+    UNION ALL SELECT concat_ws(' ', 'migration', v) FROM semlex.registry_version AS v
     UNION ALL SELECT concat_ws(' ', 'index', pg_get_indexdef(indexrelid), indisvalid)
         FROM pg_index JOIN relations ON relations.oid = indrelid
     UNION ALL SELECT concat_ws(' ', 'constraint', conname, conrelid)

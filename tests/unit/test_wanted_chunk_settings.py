@@ -65,10 +65,3 @@ def test_what_is_stored_stays_where_it_fits(stored: ChunkSettings, said: ChunkSe
 @given(stored=SETTINGS)
 def test_saying_nothing_changes_nothing(stored: ChunkSettings) -> None:
     assert WantedOptions.checked({}, {}).rechunk_settings(stored) == stored
-
-
-def test_settings_of_an_older_version_join_by_default() -> None:
-    assert ChunkSettings.stored(None, None, None) is None
-    assert ChunkSettings.stored(500, 50, None) == ChunkSettings(500, 50, 32)
-    assert ChunkSettings.stored(60, 29, None) == ChunkSettings(60, 29, 15)
-    assert ChunkSettings.stored(60, 29, 0) == ChunkSettings(60, 29, 0)

@@ -90,19 +90,9 @@ class Chunker:
         self.settings = settings
 
     @property
-    def identity(self) -> str:
-        """One line that is equal for chunkers that cut alike."""
-        return self.identity_of(self.version)
-
-    @property
     def version(self) -> int:
         """Number of the rules of cutting."""
         return RULES_VERSION
-
-    def identity_of(self, version: int) -> str:
-        """The same line for other rules with the same settings."""
-        bounds = "/".join(map(str, self.settings))
-        return f"chunks/{version}/{bounds}/{self._counter.counter_name}"
 
     def cut(self, text: str, structure: str = "markdown") -> CutText:
         """Cuts one text.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.roots import vanished as vanished_files
-from semlex.store.query.chunks import possible_keys
+from semlex.store.query.chunks import keys_of
 from semlex.store.write import sources as stored_sources
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
 
@@ -75,7 +75,7 @@ class Deletion:
         """
         documents = await self._documents(database, collection)
         if self.ids is not None:
-            keys = sorted(possible_keys(self.ids), key=lambda key: (key[0].bytes, key[1]))
+            keys = sorted(keys_of(self.ids), key=lambda key: (key[0].bytes, key[1]))
             wanted = keys if documents is None else [key for key in keys if key[0] in documents]
             start = 0
             while start < len(wanted):

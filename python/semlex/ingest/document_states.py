@@ -112,6 +112,4 @@ def _compared(document: ListedDocument, file: FoundFile) -> DocumentState:
     read = read_file(file)
     if isinstance(read, FileProblem):
         return "unknown"
-    if document.content_hash is None:
-        return "ok" if read.modified_at == document.modified_at else "changed"
     return "ok" if read.content_hash == document.content_hash else "changed"

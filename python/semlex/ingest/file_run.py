@@ -104,7 +104,6 @@ class FileRun:
         sources = await open_sources(self._database, self._indexer.collection, places)
         self._note_documents(found, sources)
         await self._write_all(found, sources, self._reading(chunker, options))
-        await self._settle_unchanged()
         await self._count_vanished(places, sources, found)
         return await self._finish("index", where)
 
@@ -182,21 +181,11 @@ class FileRun:
         collection = self._indexer.collection
         return replace(collection, settings=replace(collection.settings, chunk_settings=ChunkSettings(*settings)))
 
-    async def _settle_unchanged(self) -> None:
-        """Stores the settings where nothing was written; an older version stored the files, not the settings."""
-        if self._unstored is None or not self.report.unchanged:
+    async def _settle(self, connection: Connection) -> None:
+        """Stores the settings by which the files of this run are cut, with the first files; the first run decides."""
+        wanted = self._unstored
+        if wanted is None:
             return
-        settings = self._unstored
-        await self._database.write("store the chunk settings", lambda c: self._settle(c, settings))
-        self._indexer.opened.info = self._cut_as(*settings)
-
-    async def _settle_first(self, connection: Connection) -> None:
-        """Stores the settings together with the first files."""
-        if self._unstored is not None:
-            await self._settle(connection, self._unstored)
-
-    async def _settle(self, connection: Connection, wanted: ChunkSettings) -> None:
-        """Stores the settings by which the files of this run are cut; the first run that does so decides."""
         settled = await documents.settle_chunk_settings(connection, self._indexer.collection, wanted)
         if settled != wanted:
             numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
@@ -291,7 +280,7 @@ class FileRun:
             self._note_unread(prepared)
             return None
 
-        pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle_first)
+        pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle)
         await pipeline.run(found, dry_run=dry_run)
         if not dry_run:
             if self._unstored is not None and (self.report.added or self.report.changed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from semlex.embedding.base import Embedder
-    from semlex.ingest.chunking import Chunker
     from semlex.ingest.document_chunks import DocumentChunk, Reading
     from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.files.roots import Place
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
     from semlex.store.write.sources import KnownDocument, Source
     from semlex.types.vectors import Vectors
 
-# What the hash of a document is made of where its versions and settings are not stored: the first version's loader,
-# and its chunker with its settings.
-FIRST_VERSION = 1
 # What a collection remembers as the model of vectors that somebody else made.
 GIVEN = "given"
 
@@ -154,7 +149,7 @@ def prepare_file(
     if isinstance(read, FileProblem):
         return read
     chunker = reading.chunker
-    if before is not None and is_unchanged(before, read.content_hash, chunker):
+    if before is not None and before.content_hash == read.content_hash:
         outdated = reading.is_outdated(before)
         if not (again and outdated):
             return UnchangedFile(outdated, new_state(key, before, file))
@@ -190,18 +185,6 @@ def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | N
     """The state by which a file is known from now on whose bytes are those that were read before."""
     state = file.settled_state
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
-
-
-def is_unchanged(known: KnownDocument, content_hash: bytes, chunker: Chunker) -> bool:
-    """Whether a file's bytes are those that were read before.
-
-    A document of the first version has only one hash of the bytes and of how they were read and cut: it is recognised
-    when it was cut with the same settings.
-    """
-    if known.loader_version is not None:
-        return known.content_hash == content_hash
-    parts = (str(FIRST_VERSION).encode(), chunker.identity_of(FIRST_VERSION).encode(), content_hash)
-    return known.content_hash == hashlib.sha256(b"\0".join(parts)).digest()
 
 
 def _chunk_rows(

@@ -211,7 +211,11 @@ class Client:
         return self._collections.setdefault(key, made)
 
     async def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name."""
+        """Every collection of the schema, by name.
+
+        Raises:
+            SchemaVersionError: A newer or an unreleased semlex made them.
+        """
         return await list_collections(await self._database(), self._resources.server.schema)
 
     async def count_collections(self) -> list[CountedCollection]:
@@ -229,7 +233,7 @@ class Client:
 
         Raises:
             PrivilegeError: This role may not change them.
-            SchemaVersionError: A newer version made one of them.
+            SchemaVersionError: A newer or an unreleased semlex made one of them.
         """
         work = pending_steps if dry_run else migrate
         return await work(await self._database(), self._resources.server.schema)

@@ -1689,7 +1689,11 @@ class SyncClient:
         return SyncCollection(self._client.collection(name, options, create=create, bm25=bm25, bulk=bulk, schema=schema, role=role, calibration=calibration), self._runner)
 
     def collections(self) -> list[ListedCollection]:
-        """Every collection of the schema, by name."""
+        """Every collection of the schema, by name.
+
+        Raises:
+            SchemaVersionError: A newer or an unreleased semlex made them.
+        """
         return self._runner.run(self._client.collections)
 
     def count_collections(self) -> list[CountedCollection]:
@@ -1711,7 +1715,7 @@ class SyncClient:
 
         Raises:
             PrivilegeError: This role may not change them.
-            SchemaVersionError: A newer version made one of them.
+            SchemaVersionError: A newer or an unreleased semlex made one of them.
         """
         return self._runner.run(self._client.migrate, dry_run=dry_run)
 

@@ -32,13 +32,10 @@ class ChunkSettings(NamedTuple):
     def stored(
         cls, chunk_tokens: int | None, overlap_tokens: int | None, min_tokens: int | None
     ) -> ChunkSettings | None:
-        """Settings as they are stored; None where nothing is decided yet.
-
-        Without `min_tokens` an older version has stored them, which cut with the default.
-        """
-        if chunk_tokens is None or overlap_tokens is None:
+        """Settings as they are stored; None if nothing is decided yet."""
+        if chunk_tokens is None or overlap_tokens is None or min_tokens is None:
             return None
-        return cls(chunk_tokens, overlap_tokens, default_min(chunk_tokens) if min_tokens is None else min_tokens)
+        return cls(chunk_tokens, overlap_tokens, min_tokens)
 
     def check(self) -> None:
         """Checks the numbers.

@@ -19,6 +19,7 @@ from semlex.store.query.health import rows
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.reports.findings import SEVERITIES
+from tests.support import second_migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,8 +118,9 @@ BROKEN = [
     ("table_missing", "error", "DROP TABLE semlex.c_posting"),
     ("table_unknown", "hint", "CREATE TABLE semlex.forgotten (n int)"),
     ("collection_newer", "error", "UPDATE semlex.collection SET schema_version = 99"),
-    ("collection_old", "hint", "UPDATE semlex.collection SET schema_version = 1"),
-    ("schema_newer", "error", "INSERT INTO semlex.registry_version VALUES (99, now())"),
+    ("collection_unreleased", "error", "UPDATE semlex.collection SET schema_fingerprint = 'another'"),
+    ("collection_unreleased", "error", "UPDATE semlex.registry_version SET fingerprint = 'another'"),
+    ("schema_newer", "error", "INSERT INTO semlex.registry_version VALUES (99, 'its', now())"),
 ]
 
 
@@ -132,14 +134,27 @@ def test_what_is_broken_is_found(indexed: str, code: str, severity: str, stateme
     assert found.is_well == (severity == "hint")
     severities = [finding.severity for finding in found.findings]
     assert severities == sorted(severities, key=SEVERITIES.index)
-    # Nothing is skipped silently: where a collection cannot be opened, that is told.
-    if code in ("collection_newer", "collection_old", "schema_newer"):
-        assert [skipped.check for skipped in found.not_checked] == ["all checks of rows"]
+    # Nothing is skipped silently: where a collection cannot be opened, or none be listed, that is told.
+    if code in ("collection_newer", "collection_unreleased", "schema_newer"):
+        assert [skipped.check for skipped in found.not_checked] == [
+            "collections" if "registry_version" in statement else "all checks of rows"
+        ]
+
+
+def test_a_collection_that_an_older_version_made(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    second_migration.install(monkeypatch.setattr)
+    finding = only(indexed)
+    assert (finding.code, finding.severity, finding.command) == ("collection_old", "hint", "semlex migrate")
+    found = diagnosis(indexed)
+    assert (found.is_well, [skipped.check for skipped in found.not_checked]) == (True, ["all checks of rows"])
+    with SyncClient(indexed, "none", use_reranking=False) as client:
+        client.migrate()
+    assert findings(indexed) == []
 
 
 COLUMNS = (
     "document_id, chunk_no, chunk_type, source_document, chapter_title, section_title, subsection_title, "
-    "summary, context, chunk_text, content_hash, metadata, created_at, updated_at"
+    "summary, context, chunk_text, content_hash, metadata, child_ids, created_at, updated_at"
 )
 WRITTEN_WITHOUT = sql.SQL(
     "INSERT INTO semlex.c_chunk (chunk_id, {0}) SELECT 'x', {0} FROM semlex.c_chunk LIMIT 1"

@@ -16,6 +16,7 @@ from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.query import statistics
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support import second_migration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,9 +188,10 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("INSERT INTO semlex.registry_version VALUES (99, now())", "schema semlex was made by a newer semlex"),
+        ("INSERT INTO semlex.registry_version VALUES (99, 'its', now())", "schema semlex was made by a newer semlex"),
         ("UPDATE semlex.collection SET schema_version = 99", "collection default_collection .* by a newer semlex"),
-        ("UPDATE semlex.collection SET schema_version = 1", r"has version 1 of \d"),
+        ("UPDATE semlex.collection SET schema_fingerprint = 'x'", "unreleased semlex .*semlex drop default_collection"),
+        ("UPDATE semlex.registry_version SET fingerprint = 'x'", "unreleased semlex .*semlex drop default_collection"),
         ("DROP TABLE semlex.default_collection_source CASCADE", "lacks the table default_collection_source"),
         ("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.collection_pkey'::regclass", "DROP INDEX"),
     ],
@@ -199,6 +201,13 @@ def test_what_is_wrong_is_named(database_url: str, statement: str, told: str) ->
     execute(database_url, statement)
     problems = "\n".join(examine_server(database_url).problems)
     assert re.search(told, problems)
+
+
+def test_tables_of_an_older_version_are_named(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(database_url)
+    second_migration.install(monkeypatch.setattr)
+    (problem,) = examine_server(database_url).problems
+    assert re.search("collection default_collection .* has version 1 of 2.*semlex migrate", problem)
 
 
 def test_a_role_that_may_not_read(database_url: str) -> None:

@@ -126,7 +126,6 @@ class SyncRun(FileRun):
         self._note_documents([file for file in found if str(file.root) in sources], sources)
         self._states = work.states
         await self._write_all([*work.files, *stayed], sources, reading)
-        await self._settle_unchanged()
         if not options.keep_deleted:
             await self._delete(work, allow_empty=options.allow_empty)
         for name in work.plan.kept:

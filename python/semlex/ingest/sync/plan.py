@@ -15,7 +15,7 @@ from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.roots import vanished
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_of
-from semlex.ingest.prepare_file import is_unchanged, new_state
+from semlex.ingest.prepare_file import new_state
 from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncPlan
 from semlex.store.query.chunks import indexed_document_id
 from semlex.store.write.places import DocumentMove
@@ -172,7 +172,7 @@ class _Comparison:
             if isinstance(read, FileProblem):
                 self._problems.append(read)
                 return
-            if not is_unchanged(known, read.content_hash, self._reading.chunker):
+            if known.content_hash != read.content_hash:
                 self._changed[file.uri] = file, read.content_hash
                 return
             if (state := new_state(key, known, file)) is not None:
@@ -213,8 +213,7 @@ class _Comparison:
         free: dict[tuple[int, bytes], list[_Free]] = {}
         for uri in [*(uri for _, uri in gone), *sorted(self._changed)]:
             key, known = self._by_uri[uri]
-            if known.loader_version is not None:  # the first version's hash is not that of the bytes alone
-                free.setdefault((known.size_bytes, known.content_hash), []).append(_Free(key, known))
+            free.setdefault((known.size_bytes, known.content_hash), []).append(_Free(key, known))
         sizes = {size for size, _ in free}
         moves = []
         for file in self._each(sorted([*self._new, *(file for file, _ in self._changed.values())], key=_uri_of)):

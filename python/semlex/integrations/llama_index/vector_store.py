@@ -19,7 +19,7 @@ from semlex.integrations.calls import TwoWays, asearch
 from semlex.integrations.conversion import EVERYTHING, NOTHING, all_of, has_id, pages, score_of
 from semlex.integrations.llama_index.filters import tree_of_filters
 from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents
-from semlex.store.query.chunks import possible_keys
+from semlex.store.query.chunks import keys_of
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_parameters, number_errors
 
@@ -179,7 +179,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
             return [node_of(chunk) async for page in pages(collection, tree) for chunk in page]
         found = await collection.get(node_ids)
         if tree is not None and found:
-            documents = F("@document").in_(sorted({key.hex for key, _ in possible_keys(node_ids)}))
+            documents = F("@document").in_(sorted({key.hex for key, _ in keys_of(node_ids)}))
             passing = {one.id async for page in pages(collection, documents & tree) for one in page}
             found = [chunk for chunk in found if chunk.id in passing]
         return [node_of(chunk) for chunk in found]

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.store.query.chunks import indexed_keys, possible_keys
+from semlex.store.query.chunks import indexed_keys, keys_of
 from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
 from semlex.types.knowledge import KnowledgeHit
 
@@ -93,12 +93,10 @@ async def read_around(
     Returns:
         The chunks, and float32 vectors, shape (d,), by the hits' ids.
     """
-    keys: dict[Key, Reach] = {}
-    for hit, reach in zip(hits, around.reaches(hits), strict=True):
-        keys |= dict.fromkeys(possible_keys([hit.id]), reach)
+    keys: dict[Key, Reach] = dict(zip(keys_of([hit.id for hit in hits]), around.reaches(hits), strict=True))
     of_hits = list(keys)
     if around.parents:
-        keys = dict.fromkeys(possible_keys([hit.parent_id for hit in hits if hit.parent_id]), Reach()) | keys
+        keys = dict.fromkeys(keys_of([hit.parent_id for hit in hits if hit.parent_id]), Reach()) | keys
 
     async def read(snapshot: Snapshot) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
         collection = await opened.follow(snapshot.connection)
@@ -120,8 +118,7 @@ def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: 
         chunks: What `read_around` gave for them.
         around: What is wanted.
     """
-    # Should an id stand twice, the chunk of the indexed document comes last and wins.
-    by_id = {one.key[1]: one for one in sorted(chunks, key=lambda one: one.key[1].startswith(one.document.hex))}
+    by_id = {one.key[1]: one for one in chunks}
     found = [(hit, by_id[hit.id]) for hit in hits if hit.id in by_id and by_id[hit.id].text == hit.content]
     documents: dict[UUID, dict[int, PlacedChunk]] = {}
     for chunk in by_id.values():

@@ -25,7 +25,8 @@ from semlex.store.jobs.rows import (
     unknown_job,
 )
 from semlex.store.postgres.settings import server_time
-from semlex.store.schema.registry import migrate_registry
+from semlex.store.schema import migrations
+from semlex.store.schema.registry import migrate_registry, registry_version
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -77,21 +78,24 @@ class JobQueue:
         self._table = job_table(schema)
 
     async def ensure_table(self) -> None:
-        """Migrates what all collections share where there is no table of jobs yet.
+        """Makes or migrates the tables that all collections share.
 
         Raises:
             PrivilegeError: The role lacks a right.
             ReadOnlyError: The server accepts no writes.
+            SchemaVersionError: They were made by a newer semlex, or by an unreleased one.
         """
-        there = await self._database.read("look for the jobs", lambda c: has_job_table(c, self._schema))
-        if there:
+        version = await self._database.read("look for the jobs", lambda c: registry_version(c, self._schema))
+        if version == len(migrations.REGISTRY):
             return
         try:
             await migrate_registry(self._database, self._schema)
         except PrivilegeError as error:
+            if not version:
+                raise
             raise PrivilegeError(
-                f"schema {self._schema!r} has no table of jobs yet, and this role may not make it; let the owner of "
-                "its tables run: semlex migrate (or what semlex migrate --sql prints)",
+                f"the tables of schema {self._schema!r} were made by an older semlex and must be migrated, which this "
+                "role may not do; let their owner run: semlex migrate (or what semlex migrate --sql prints)",
                 sqlstate=error.sqlstate,
             ) from None
 

@@ -31,7 +31,7 @@ def job_table(schema: str) -> sql.Identifier:
 
 
 async def has_job_table(connection: Connection, schema: str) -> bool:
-    """Whether the schema has been migrated to the version that has jobs."""
+    """Whether the schema has tables of semlex."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
     row = await cursor.fetchone()
     return bool(row and row[0])

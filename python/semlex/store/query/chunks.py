@@ -82,18 +82,9 @@ def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
     return [places.get(chunk_id, key) for chunk_id, key in zip(chunk_ids, keys, strict=True)] if places else keys
 
 
-def possible_keys(chunk_ids: Sequence[str]) -> list[Key]:
-    """The keys under which chunks with these ids may stand.
-
-    An older version added every document under a key of its own, one with the id of an indexed chunk as well: such a
-    one comes before the chunk itself.
-    """
-    added = zip(map(_uuid, _core.hash_rows("added", [chunk_ids])), chunk_ids, strict=True)
-    return [*added, *indexed_keys(chunk_ids)]
-
-
-def _uuid(key: bytes) -> UUID:
-    return UUID(bytes=key)
+def keys_of(chunk_ids: Sequence[str]) -> list[Key]:
+    """The keys of chunks with these ids."""
+    return [(UUID(bytes=key), one) for key, one in zip(chunk_keys(chunk_ids), chunk_ids, strict=True)]
 
 
 def _columns(collection: CollectionInfo, chunk_ids: Iterable[str]) -> sql.Composed:
@@ -189,10 +180,8 @@ async def fetch_documents(
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
-    await cursor.execute(statement, key_arrays(possible_keys(chunk_ids)))
-    # Should an id stand twice, the chunk of the indexed document comes last and wins.
-    found = sorted(await cursor.fetchall(), key=lambda row: row[1].startswith(row[0].hex))
-    return {row[1]: StoredChunk(**_stored(row)) for row in found}
+    await cursor.execute(statement, key_arrays(keys_of(chunk_ids)))
+    return {row[1]: StoredChunk(**_stored(row)) for row in await cursor.fetchall()}
 
 
 async def fetch_vectors(
@@ -209,13 +198,11 @@ async def fetch_vectors(
             "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
             "JOIN {embedding} AS e USING (document_id, chunk_id)"
         ).format(value=sent_vector(collection, embedding), embedding=collection.names.embedding(embedding.version)),
-        key_arrays(possible_keys(chunk_ids)),
+        key_arrays(keys_of(chunk_ids)),
     )
     rows = await cursor.fetchall()
     vectors = binary_vectors(rows, embedding)
-    # Should an id stand twice, the chunk of the indexed document comes last and wins.
-    order = sorted(range(len(rows)), key=lambda number: rows[number][2].startswith(rows[number][1].hex))
-    return {rows[number][2]: vectors[number] for number in order}
+    return {row[2]: vector for row, vector in zip(rows, vectors, strict=True)}
 
 
 async def list_chunks(

@@ -13,8 +13,10 @@ from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
 from semlex.store.query.health.rows import orphaned_vectors
 from semlex.store.schema import migrations
-from semlex.store.schema.migrations import m0008_calibration_and_query_log
-from semlex.store.schema.names import Names
+from semlex.store.schema.migrations import m0001_initial
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
+from semlex.store.schema.origin import collection_origin, registry_origin
+from semlex.store.schema.registry import last_migration
 from semlex.types.reports.findings import Finding, of_collection
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.schema.collection import CollectionInfo
 
-REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
-# What a schema has beside them, once it is migrated.
-SHARED_TABLES = ("job",)
 MAX_SHOWN_NAME = 200  # characters of a model's name
 TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "query_log")
 # Of this engine alone.
@@ -98,24 +97,23 @@ def _role(connection: Connection) -> str:
 
 
 async def _in_schema(connection: Connection, schema: str, only: Names | None) -> list[Finding]:
-    cursor = await connection.execute(
-        sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(sql.Identifier(schema, "registry_version"))
-    )
-    row = await cursor.fetchone()
-    newest = len(migrations.REGISTRY)
-    if row is not None and row[0] > newest:
-        what = f"was made by a newer semlex (registry {row[0]}, known are {newest})"
+    registry = sql.Identifier(schema, "collection")
+    version, fingerprint = await last_migration(connection, schema)
+    origin = registry_origin(version, fingerprint)
+    if origin == "newer":
+        what = f"was made by a newer semlex (registry {version}, known are {len(migrations.REGISTRY)})"
         return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
+    if origin == "unreleased":
+        cursor = await connection.execute(sql.SQL("SELECT name FROM {} ORDER BY name").format(registry))
+        every = [Names(schema, name) for (name,) in await cursor.fetchall()]
+        return [_unreleased(names) for names in every if only in (None, names)]
     cursor = await connection.execute(
         sql.SQL(
-            "SELECT c.name, c.schema_version, to_jsonb(c) -> 'building_generation' <> 'null', "
+            "SELECT c.name, c.schema_version, c.schema_fingerprint, c.building_generation IS NOT NULL, "
             "ARRAY(SELECT e.version FROM {versions} AS e WHERE e.name = c.name ORDER BY e.version), "
-            # As JSON, because older registries lack what later migrations add.
-            "(SELECT e.model FROM {versions} AS e, to_jsonb(e) AS stored WHERE e.name = c.name "
-            "AND (stored ->> 'building')::bool "
-            "AND coalesce((stored ->> 'run_until')::timestamptz < now(), true) LIMIT 1), "
-            "to_jsonb(c) ->> 'keyword_engine' FROM {registry} AS c ORDER BY c.name"
-        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=sql.Identifier(schema, "collection"))
+            "(SELECT e.model FROM {versions} AS e WHERE e.name = c.name AND e.building "
+            "AND coalesce(e.run_until < now(), true) LIMIT 1), c.keyword_engine FROM {registry} AS c ORDER BY c.name"
+        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=registry)
     )
     collections = [_Registered(*row) for row in await cursor.fetchall()]
     cursor = await connection.execute(
@@ -124,7 +122,7 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
         [schema],
     )
     present = [name for (name,) in await cursor.fetchall()]
-    problems, known = [], {*REGISTRY_TABLES, *SHARED_TABLES}
+    problems, known = [], {*REGISTRY_TABLES, JOB_TABLE}
     for found in collections:
         known |= {f"{found.name}_{table}" for table in TABLES}
         known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}
@@ -162,10 +160,11 @@ class _Registered(NamedTuple):
 
     name: str
     version: int
+    fingerprint: str
     building: bool
     embeddings: list[int]
     unfinished_model: str | None
-    engine: str | None
+    engine: str
 
 
 async def _in_collection(
@@ -173,10 +172,13 @@ async def _in_collection(
 ) -> list[Finding]:
     name, newest = of_collection(names.schema, names.collection), len(migrations.COLLECTION)
     version, option = registered.version, f"--collection {names.collection}"
-    if version > newest:
+    origin = collection_origin(version, registered.fingerprint)
+    if origin == "unreleased":
+        return [_unreleased(names)]
+    if origin == "newer":
         what = f"was made by a newer semlex (version {version}, known are {newest})"
         return [Finding("collection_newer", "error", name, what, "update semlex")]
-    if version < newest:
+    if origin == "older":
         what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next, or by"
         return [Finding("collection_old", "hint", name, what, remedy, "semlex migrate")]
     tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
@@ -184,7 +186,7 @@ async def _in_collection(
     wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
     missing = [table for table in wanted if table not in present]
     if missing == [f"{names.collection}_query_log"]:
-        made = [statement.as_string(connection) for statement in m0008_calibration_and_query_log.collection(names)]
+        made = [statement.as_string(connection) for statement in m0001_initial.query_log(names)]
         what, remedy = f"lacks the table {missing[0]}: no question is logged", "the owner of the tables runs"
         return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
     if missing:
@@ -218,6 +220,17 @@ async def _in_collection(
     for version in registered.embeddings:
         problems += await orphaned_vectors(connection, names, version)
     return problems
+
+
+def _unreleased(names: Names) -> Finding:
+    return Finding(
+        "collection_unreleased",
+        "error",
+        of_collection(names.schema, names.collection),
+        "was made by an unreleased semlex with other tables",
+        "dump it with that version if you need its contents (semlex dump), then drop it, and index or restore it again",
+        f"semlex drop {names.collection}",
+    )
 
 
 async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]:

@@ -30,7 +30,7 @@ class ListedDocument:
         encoding: The encoding that was guessed; None where nothing was.
         size_bytes: Size of the file.
         modified_at: When the file had been changed, in UTC.
-        content_hash: Of its bytes; None where the first version stored it, with more than the bytes in it.
+        content_hash: Of its bytes.
         file_state: State of the file, or None.
     """
 
@@ -42,7 +42,7 @@ class ListedDocument:
     encoding: str | None
     size_bytes: int
     modified_at: datetime
-    content_hash: bytes | None
+    content_hash: bytes
     file_state: str | None
 
 
@@ -63,7 +63,7 @@ async def list_documents(
     await cursor.execute(
         sql.SQL(
             "SELECT s.name, s.root, d.uri, d.chunk_count, d.updated_at, d.encoding, d.size_bytes, d.modified_at, "
-            "CASE WHEN d.loader_version IS NOT NULL THEN d.content_hash END, d.file_state "
+            "d.content_hash, d.file_state "
             "FROM {} AS d JOIN {} AS s USING (source_id) "
             "WHERE {} AND (%(source)s::text IS NULL OR s.name = %(source)s) "
             'ORDER BY s.name COLLATE "C", d.uri COLLATE "C"'

@@ -63,12 +63,12 @@ class Versions:
 
     @classmethod
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
-        """What rows of the table of versions say, as JSON: older ones lack the newest columns."""
+        """What rows of the table of versions say, as JSON."""
         found = sorted(
-            (EmbeddingVersion(**{name: row[name] for name in _COLUMNS if name in row}) for row in rows),
+            (EmbeddingVersion(**{name: row[name] for name in _COLUMNS}) for row in rows),
             key=lambda version: version.version,
         )
-        building = {row["version"] for row in rows if row.get("building")}
+        building = {row["version"] for row in rows if row["building"]}
         return cls(
             serving,
             tuple(version for version in found if version.version not in building),

@@ -1,4 +1,4 @@
-"""Dropping collections, those of a newer version of semlex included."""
+"""Dropping collections, those with tables of another semlex included."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.postgres.settings import server_time, set_local
-from semlex.store.query.collection_checks import REGISTRY_TABLES, TABLES
+from semlex.store.query.collection_checks import TABLES
 from semlex.store.schema.locks import SETUP_LOCK
-from semlex.store.schema.migrations import COLLECTION
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.origin import collection_origin
 from semlex.store.schema.registry import has_registry
 
 if TYPE_CHECKING:
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
-JOBS = "job"
 _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 
 
 async def drop_collection(database: Database, names: Names) -> bool:
     """Drops a collection with everything in it; False when there is none of that name.
 
-    Nothing is migrated, and a collection of a newer version goes with the tables that only that version knows; not in
-    the schema ``public``, where a table whose name begins like the collection's may be somebody else's.
+    Nothing is migrated. A collection of another semlex, newer or unreleased, goes with the tables that only that one
+    knows; not in the schema ``public``, where a table whose name begins like the collection's may be somebody else's.
     """
 
     async def work(connection: Connection) -> bool:
@@ -39,7 +39,9 @@ async def drop_collection(database: Database, names: Names) -> bool:
         cursor = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
         collections = [name for (name,) in await cursor.fetchall()]
         cursor = await connection.execute(
-            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING schema_version").format(names.registry),
+            sql.SQL(
+                "DELETE FROM {} AS c WHERE name = %s RETURNING schema_version, to_jsonb(c) ->> 'schema_fingerprint'"
+            ).format(names.registry),
             [names.collection],
         )
         row = await cursor.fetchone()
@@ -52,13 +54,13 @@ async def drop_collection(database: Database, names: Names) -> bool:
             [f'"{names.schema}"'],
         )
         found = [name for (name,) in await cursor.fetchall()]
-        every = row[0] > len(COLLECTION) and names.schema != "public"
+        every = collection_origin(*row) in ("newer", "unreleased") and names.schema != "public"
         tables = tables_of(names.collection, found, collections, every=every)
         await set_local(connection, lock_timeout="5s")
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
-        if JOBS in found:
+        if JOB_TABLE in found:
             await _end_jobs(connection, names)
         return True
 
@@ -73,7 +75,7 @@ async def _end_jobs(connection: Connection, names: Names) -> None:
             "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END, "
             "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END "
             "WHERE collection = %(collection)s AND state IN ('queued', 'running')"
-        ).format(sql.Identifier(names.schema, JOBS)),
+        ).format(sql.Identifier(names.schema, JOB_TABLE)),
         {"collection": names.collection, "now": await server_time(connection)},
     )
 

@@ -10,12 +10,13 @@ from psycopg import sql
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.names import Names
+from semlex.store.schema.origin import check_collection
 from semlex.store.schema.registry import (
-    find,
-    has_registry,
+    collection_statements,
     migrate_registry,
-    migration_statements,
     open_collection,
+    registry_statements,
+    registry_version,
 )
 
 if TYPE_CHECKING:
@@ -57,43 +58,27 @@ async def pending_steps(database: Database, schema: str) -> list[Step]:
     """What has to be done in a schema, the registry first."""
 
     async def work(connection: Connection) -> list[Step]:
-        if not await has_registry(connection, schema):
+        version, newest = await registry_version(connection, schema), len(migrations.REGISTRY)
+        if not version:
             return []
-        table = sql.Identifier(schema, "registry_version")
-        cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(table))
-        row = await cursor.fetchone()
-        applied, steps = row[0] if row else 0, []
-        newest = len(migrations.REGISTRY)
-        if applied < newest:
-            statements = []
-            for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
-                noted = sql.SQL("INSERT INTO {} VALUES ({}, now())").format(table, sql.Literal(number))
-                statements += [statement.as_string(connection) for statement in (*migration(schema), noted)]
-            steps.append(Step(REGISTRY, applied, newest, tuple(statements)))
+        steps = [] if version == newest else [_step(REGISTRY, version, newest, registry_statements(schema, version))]
+        newest = len(migrations.COLLECTION)
         cursor = await connection.execute(
-            sql.SQL("SELECT name FROM {} WHERE schema_version < %s ORDER BY name").format(
-                sql.Identifier(schema, "collection")
-            ),
-            [len(migrations.COLLECTION)],
+            sql.SQL(
+                "SELECT name, schema_version, schema_fingerprint FROM {} WHERE schema_version < %s ORDER BY name"
+            ).format(sql.Identifier(schema, "collection")),
+            [newest],
         )
-        for (name,) in await cursor.fetchall():
-            steps.append(await _step(connection, Names(schema, name)))
+        for name, version, fingerprint in await cursor.fetchall():
+            check_collection(name, version, fingerprint)
+            steps.append(_step(name, version, newest, collection_statements(Names(schema, name), version)))
         return steps
 
     return await database.read("look for what has to be migrated", work)
 
 
-async def _step(connection: Connection, names: Names) -> Step:
-    found = await find(connection, names)
-    if found is None:  # one snapshot
-        raise AssertionError
-    collection, version = found
-    wanted = len(migrations.COLLECTION)
-    noted = sql.SQL("UPDATE {} SET schema_version = {}, updated_at = now() WHERE name = {}").format(
-        names.registry, sql.Literal(wanted), sql.Literal(names.collection)
-    )
-    statements = (*migration_statements(names, version, collection.keyword), noted)
-    return Step(names.collection, version, wanted, tuple(one.as_string(connection) for one in statements))
+def _step(name: str, version: int, wanted: int, statements: list[sql.Composed]) -> Step:
+    return Step(name, version, wanted, tuple(one.as_string() for one in statements))
 
 
 async def migrate(database: Database, schema: str) -> list[Step]:

@@ -13,6 +13,10 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 if TYPE_CHECKING:
     from uuid import UUID
 
+# Those that all collections of a schema share, beside that of jobs.
+REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
+JOB_TABLE = "job"
+
 
 def checked_identifier(field: str, name: str) -> str:
     """The name, when it may become part of a table's name.
@@ -89,6 +93,11 @@ class Names:
     def chunk(self) -> sql.Identifier:
         """The texts that are searched."""
         return self._table("chunk")
+
+    @property
+    def keyword_sequence(self) -> sql.Identifier:
+        """The sequence of the chunks' keyword ids."""
+        return self._table("keyword_seq")
 
     @property
     def ingestion_log(self) -> sql.Identifier:

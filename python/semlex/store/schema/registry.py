@@ -7,20 +7,13 @@ else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXIS
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
-from semlex.errors import (
-    PrivilegeError,
-    ReadOnlyError,
-    SchemaVersionError,
-    StoreError,
-)
+from semlex.errors import PrivilegeError, ReadOnlyError, StoreError
 from semlex.parameters import CollectionSettings
-from semlex.store.keyword.pg_search import PgSearchEngine
-from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.extensions import read_extension
@@ -31,13 +24,20 @@ from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions
 from semlex.store.schema.distance import distance_named
 from semlex.store.schema.locks import SETUP_LOCK
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.origin import (
+    check_collection,
+    collection_fingerprint,
+    newer_tables,
+    registry_fingerprint,
+    registry_origin,
+    unreleased_registry,
+)
 from semlex.store.schema.presence import no_such_collection
 from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from semlex.store.keyword.base import KeywordEngine
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 # Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
-# From this version of a collection's tables on they say keyword instead of lexical.
-KEYWORD_NAMES = 3
+# Rows are read as JSON before their fingerprints are known: tables that an unreleased semlex made have other columns.
+LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DESC LIMIT 1)")
 
 
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
@@ -71,7 +71,7 @@ async def open_collection(
         CollectionNotFoundError: It does not exist and `create` is False.
         ReadOnlyError: It must be made or migrated and the server accepts no writes.
         PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
-        SchemaVersionError: It was made by a newer semlex.
+        SchemaVersionError: It was made by a newer semlex, or by an unreleased one.
     """
     found = await database.read("open the collection", lambda connection: find(connection, names))
     current = len(migrations.COLLECTION)
@@ -128,31 +128,81 @@ async def has_registry(connection: Connection, schema: str) -> bool:
     return bool(row and row[0])
 
 
+async def registry_version(connection: Connection, schema: str) -> int | None:
+    """Version of the tables that all collections of a schema share.
+
+    Returns:
+        None if there are none; 0 if an unreleased semlex made them and they hold no collection.
+
+    Raises:
+        SchemaVersionError: They were made by a newer semlex, or by an unreleased one, and hold collections.
+    """
+    if not await has_registry(connection, schema):
+        return None
+    return await _checked_registry(connection, schema, *await last_migration(connection, schema))
+
+
+async def last_migration(connection: Connection, schema: str) -> tuple[int, str | None]:
+    """Version and fingerprint of the tables that all collections of a schema share, as stored with them."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT {}").format(LAST_MIGRATION.format(sql.Identifier(schema, "registry_version")))
+    )
+    row = await cursor.fetchone()
+    return _version_of(row[0] if row else None)
+
+
+def _version_of(stored: dict[str, Any] | None) -> tuple[int, str | None]:
+    """Version and fingerprint out of what `LAST_MIGRATION` gives."""
+    return (0, None) if stored is None else (stored["version"], stored.get("fingerprint"))
+
+
+async def _checked_registry(connection: Connection, schema: str, version: int, fingerprint: str | None) -> int:
+    origin = registry_origin(version, fingerprint)
+    if origin == "newer":
+        raise newer_tables(f"the registry of schema {schema!r}", version, len(migrations.REGISTRY))
+    if origin != "unreleased":
+        return version
+    cursor = await connection.execute(
+        sql.SQL("SELECT name FROM {} ORDER BY name").format(sql.Identifier(schema, "collection"))
+    )
+    if names := [name for (name,) in await cursor.fetchall()]:
+        raise unreleased_registry(schema, names)
+    return 0
+
+
 async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
-    """The collection and the version of its tables; reads what older and newer versions of semlex made as well."""
+    """The collection and the version of its tables.
+
+    Raises:
+        SchemaVersionError: It was made by a newer semlex, or by an unreleased one.
+    """
     if not await has_registry(connection, names.schema):
         return None
     cursor = await connection.execute(
-        # As JSON, because older registries have other columns until a collection of theirs is migrated.
         sql.SQL(
-            "SELECT (SELECT max(version) FROM {}), to_jsonb(c), "
-            "ARRAY(SELECT to_jsonb(e) FROM {} AS e WHERE e.name = c.name) FROM {} AS c WHERE c.name = %s"
-        ).format(sql.Identifier(names.schema, "registry_version"), names.embedding_version, names.registry),
+            "SELECT {}, to_jsonb(c), ARRAY(SELECT to_jsonb(e) FROM {} AS e WHERE e.name = c.name) "
+            "FROM {} AS c WHERE c.name = %s"
+        ).format(
+            LAST_MIGRATION.format(sql.Identifier(names.schema, "registry_version")),
+            names.embedding_version,
+            names.registry,
+        ),
         [names.collection],
     )
     row = await cursor.fetchone()
     if row is None:
         return None
-    registry_version, stored, vectors = row
-    _refuse_newer(f"the registry of schema {names.schema!r}", registry_version, len(migrations.REGISTRY))
-    _refuse_newer(f"collection {names.collection!r}", stored["schema_version"], len(migrations.COLLECTION))
+    last, stored, vectors = row
+    await _checked_registry(connection, names.schema, *_version_of(last))
+    version = stored["schema_version"]
+    check_collection(names.collection, version, stored["schema_fingerprint"])
     settings = CollectionSettings(
         distance=stored["distance"],
         language=stored["language"],
-        keyword_engine=stored["keyword_engine" if "keyword_engine" in stored else "lexical_engine"],
+        keyword_engine=stored["keyword_engine"],
         token_counter=stored["token_counter"],
         with_context=stored["with_context"],
-        stop_words=stored.get("stop_words", True),
+        stop_words=stored["stop_words"],
         chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
     versions = Versions.stored(stored["embedding_version"], vectors)
@@ -160,16 +210,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     server = await read_server_info(connection)
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
-    info = CollectionInfo(names, server, collection_id, settings, versions.answering, engine, versions)
-    return info, stored["schema_version"]
-
-
-def _refuse_newer(what: str, version: int | None, known: int) -> None:
-    if version is not None and version > known:
-        raise SchemaVersionError(
-            f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses "
-            "this database), or drop the collection with: semlex drop"
-        )
+    return CollectionInfo(names, server, collection_id, settings, versions.answering, engine, versions), version
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
@@ -185,7 +226,7 @@ async def migrate_registry(database: Database, schema: str) -> None:
 
     Raises:
         PrivilegeError: The role lacks a right.
-        SchemaVersionError: They were made by a newer semlex.
+        SchemaVersionError: They were made by a newer semlex, or by an unreleased one, and hold collections.
     """
 
     async def work(connection: Connection) -> None:
@@ -206,16 +247,14 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     await _ensure_extension(connection)
     await _ensure_registry(connection, names.schema)
     found = await find(connection, names)
-    version = found[1] if found else 0
-    for statement in migration_statements(names, version, None if found is None else found[0].keyword):
-        await connection.execute(statement)
-    now = utc_now()
     if found is not None:
-        update = "UPDATE {} SET schema_version = %s, updated_at = %s WHERE name = %s"
-        await connection.execute(
-            sql.SQL(update).format(names.registry), [len(migrations.COLLECTION), now, names.collection]
-        )
+        for statement in collection_statements(names, found[1]):
+            await connection.execute(statement)
         return
+    for migration in migrations.COLLECTION:
+        for statement in migration(names):
+            await connection.execute(statement)
+    now = utc_now()
     engine = await _keyword_engine(connection, settings)
     for statement in engine.create(names):
         await connection.execute(statement)
@@ -223,6 +262,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "name": names.collection,
         "collection_id": uuid.uuid4(),
         "schema_version": len(migrations.COLLECTION),
+        "schema_fingerprint": collection_fingerprint(),
         "embedding_version": 0,
         "distance": settings.distance,
         "language": settings.language,
@@ -244,27 +284,26 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     )
 
 
-def migration_statements(names: Names, version: int, engine: KeywordEngine | None) -> Sequence[sql.Composed]:
-    """What makes the newest form of a collection's tables.
-
-    Args:
-        names: Of the collection.
-        version: Of its tables; 0 when there are none.
-        engine: Its keyword engine, or None when there are no tables.
-    """
-    pending = migrations.COLLECTION[version:]
-    statements: Sequence[sql.Composed] = [statement for migration in pending for statement in migration(names)]
-    if engine is None or version >= KEYWORD_NAMES:
-        return statements
-    # The migration that renames, with what the engines of extensions need beside it.
-    if isinstance(engine, PgTextsearchEngine):
-        rename = sql.SQL("ALTER TABLE {} RENAME COLUMN lexical_text TO keyword_text").format(names.chunk)
-        return (*statements, rename)
-    if isinstance(engine, PgSearchEngine):
-        # Its index has the old name of a column among its options.
-        index = sql.Identifier(names.schema, f"{names.collection}_lexical_words")
-        return (sql.SQL("DROP INDEX IF EXISTS {}").format(index), *statements, *engine.create(names))
+def registry_statements(schema: str, version: int) -> list[sql.Composed]:
+    """SQL that brings the tables that all collections share from a version to this semlex's, with a note of each."""
+    statements: list[sql.Composed] = []
+    for number in range(version + 1, len(migrations.REGISTRY) + 1):
+        noted = sql.SQL("INSERT INTO {} (version, fingerprint, applied_at) VALUES ({}, {}, {})").format(
+            sql.Identifier(schema, "registry_version"), number, registry_fingerprint(number), utc_now()
+        )
+        statements += [*migrations.REGISTRY[number - 1](schema), noted]
     return statements
+
+
+def collection_statements(names: Names, version: int) -> list[sql.Composed]:
+    """SQL that brings the tables of a collection from a version to this semlex's, with a note of it."""
+    newest = len(migrations.COLLECTION)
+    if version == newest:
+        return []
+    noted = sql.SQL(
+        "UPDATE {} SET schema_version = {}, schema_fingerprint = {}, updated_at = {} WHERE name = {}"
+    ).format(names.registry, newest, collection_fingerprint(), utc_now(), names.collection)
+    return [*(one for migration in migrations.COLLECTION[version:] for one in migration(names)), noted]
 
 
 async def _ensure_extension(connection: Connection) -> None:
@@ -303,34 +342,39 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
                 f"CREATE SCHEMA {schema} AUTHORIZATION <this role>;",
                 sqlstate="42501",
             ) from None
-    version_table = sql.Identifier(schema, "registry_version")
-    await connection.execute(
-        sql.SQL("CREATE TABLE IF NOT EXISTS {} (version int PRIMARY KEY, applied_at timestamptz NOT NULL)").format(
-            version_table
-        )
+    version = await registry_version(connection, schema)
+    if version == 0:
+        await _drop_registry(connection, schema)
+    for statement in registry_statements(schema, version or 0):
+        await connection.execute(statement)
+
+
+async def _drop_registry(connection: Connection, schema: str) -> None:
+    """Drops the tables that all collections of a schema share, which hold none."""
+    cursor = await connection.execute(
+        # In the schema public a table of this name may be somebody else's.
+        "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND (relname = ANY(%s) "
+        "OR relname = %s AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'fence'))",
+        [f'"{schema}"', list(REGISTRY_TABLES), JOB_TABLE],
     )
-    cursor = await connection.execute(sql.SQL("SELECT coalesce(max(version), 0) FROM {}").format(version_table))
-    row = await cursor.fetchone()
-    applied = row[0] if row else 0
-    _refuse_newer(f"the registry of schema {schema!r}", applied, len(migrations.REGISTRY))
-    for number, migration in enumerate(migrations.REGISTRY[applied:], start=applied + 1):
-        for statement in migration(schema):
-            await connection.execute(statement)
-        await connection.execute(sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(version_table), [number, utc_now()])
+    tables = [sql.Identifier(schema, name) for (name,) in await cursor.fetchall()]
+    await connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(tables)))
 
 
 async def list_collections(database: Database, schema: str) -> list[ListedCollection]:
-    """Every collection of a schema, by name."""
+    """Every collection of a schema, by name.
+
+    Raises:
+        SchemaVersionError: They were made by a newer semlex, or by an unreleased one.
+    """
 
     async def work(connection: Connection) -> list[ListedCollection]:
-        if not await has_registry(connection, schema):
+        if not await registry_version(connection, schema):
             return []
         cursor = cursor_with_times(connection)
         await cursor.execute(
-            # As JSON, because an older registry has another name for it.
             sql.SQL(
-                "SELECT c.name, coalesce(to_jsonb(c) ->> 'keyword_engine', to_jsonb(c) ->> 'lexical_engine'), "
-                "c.language, e.model, e.dimensions, c.created_at "
+                "SELECT c.name, c.keyword_engine, c.language, e.model, e.dimensions, c.created_at "
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
             ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
         )

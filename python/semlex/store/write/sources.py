@@ -65,11 +65,10 @@ class KnownDocument:
 
     Attributes:
         uri: Path below the source's root.
-        chunk_settings: How it was cut, or None.
-        content_hash: SHA-256 of the file's bytes; where the versions are None, the first version's hash of them, of
-            the settings and of the versions.
-        loader_version: What made text of its bytes, or None.
-        chunker_version: What cut the text, or None.
+        chunk_settings: How it was cut.
+        content_hash: SHA-256 of the file's bytes.
+        loader_version: What made text of its bytes.
+        chunker_version: What cut the text.
         format: Name of the loader.
         size_bytes: Size of the file.
         file_state: State of the file when it was read, where that says that it has not changed since; or None.
@@ -78,10 +77,10 @@ class KnownDocument:
     """
 
     uri: str
-    chunk_settings: ChunkSettings | None
+    chunk_settings: ChunkSettings
     content_hash: bytes
-    loader_version: int | None
-    chunker_version: int | None
+    loader_version: int
+    chunker_version: int
     format: str
     size_bytes: int
     file_state: str | None
@@ -190,7 +189,7 @@ async def known_documents(
     )
     known: dict[UUID, dict[UUID, KnownDocument]] = {source: {} for source in sources}
     for source, document, uri, most, overlap, least, *rest in await cursor.fetchall():
-        known[source][document] = KnownDocument(uri, ChunkSettings.stored(most, overlap, least), *rest)
+        known[source][document] = KnownDocument(uri, ChunkSettings(most, overlap, least), *rest)
     return known
 
 

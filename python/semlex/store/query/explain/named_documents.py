@@ -10,7 +10,7 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query.chunks import possible_keys
+from semlex.store.query.chunks import keys_of
 from semlex.store.query.leg import key_arrays
 from semlex.store.write.sources import is_present
 
@@ -143,7 +143,7 @@ async def _chunks_with_id(connection: Connection, names: Names, name: str) -> Na
             "SELECT c.document_id, c.chunk_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id)"
         ).format(names.chunk),
-        key_arrays(possible_keys([name])),
+        key_arrays(keys_of([name])),
     )
     keys = [(row[0], row[1]) for row in await cursor.fetchall()]
     return NamedDocument(name, tuple(keys)) if keys else None

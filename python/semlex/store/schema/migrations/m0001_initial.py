@@ -1,4 +1,4 @@
-"""The first tables."""
+"""The tables."""
 
 from __future__ import annotations
 
@@ -11,56 +11,153 @@ if TYPE_CHECKING:
 
     from semlex.store.schema.names import Names
 
+# A segment of the keyword index numbers its chunks with 16 bits, and a block of ids is as large as the largest segment:
+# the ids of one are a single range, however many writers there are. 2**63 ids are enough for 1.4e14 blocks.
+ID_BLOCK = 65_536
+
 
 def registry(schema: str) -> Sequence[sql.Composed]:
-    """Tables that know all collections of a schema."""
-    collection = sql.Identifier(schema, "collection")
-    embedding_version = sql.Identifier(schema, "embedding_version")
+    """Tables that all collections of a schema share."""
     return (
         sql.SQL("""
             CREATE TABLE {} (
-                name text COLLATE "C" PRIMARY KEY,
-                collection_id uuid NOT NULL,
-                schema_version int NOT NULL,
-                embedding_version int NOT NULL,
-                distance text NOT NULL,
-                language text NOT NULL,
-                lexical_engine text NOT NULL,
-                token_counter text NOT NULL,
-                with_context bool NOT NULL,
-                created_at timestamptz NOT NULL,
-                updated_at timestamptz NOT NULL
-            )""").format(collection),
-        sql.SQL("""
-            CREATE TABLE {} (
-                name text COLLATE "C" NOT NULL,
-                version int NOT NULL,
-                identity_key text NOT NULL,
-                model text NOT NULL,
-                revision text,
-                dimensions int NOT NULL,
-                storage text NOT NULL,
-                created_at timestamptz NOT NULL,
-                PRIMARY KEY (name, version)
-            )""").format(embedding_version),
+                version int PRIMARY KEY,
+                fingerprint text NOT NULL,
+                applied_at timestamptz NOT NULL
+            )""").format(sql.Identifier(schema, "registry_version")),
+        _collections(sql.Identifier(schema, "collection")),
+        _embedding_versions(sql.Identifier(schema, "embedding_version")),
+        *_jobs(sql.Identifier(schema, "job")),
     )
 
 
-def collection(names: Names) -> Sequence[sql.Composed]:
-    """Tables of one collection.
+def _collections(table: sql.Identifier) -> sql.Composed:
+    """`chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is cut."""
+    return sql.SQL("""
+        CREATE TABLE {} (
+            name text COLLATE "C" PRIMARY KEY,
+            collection_id uuid NOT NULL,
+            schema_version int NOT NULL,
+            schema_fingerprint text NOT NULL,
+            distance text NOT NULL,
+            language text NOT NULL,
+            stop_words bool NOT NULL,
+            token_counter text NOT NULL,
+            with_context bool NOT NULL,
+            chunk_tokens int,
+            overlap_tokens int,
+            min_tokens int,
+            embedding_version int NOT NULL,
+            last_embedding_version int NOT NULL DEFAULT 0,
+            keyword_engine text NOT NULL,
+            keyword_generation int NOT NULL DEFAULT 1,
+            analyzer_version int,
+            building_generation int,
+            building_analyzer_version int,
+            created_at timestamptz NOT NULL,
+            updated_at timestamptz NOT NULL
+        )""").format(table)
 
-    `document` describes what was read from a source; a document that was added as one text has its row in `chunk`
-    only. `lexical_id` is new for every version of a text, because lexical indexes are told of deletions by it.
+
+def _embedding_versions(table: sql.Identifier) -> sql.Composed:
+    """Sets of vectors.
+
+    `token_counter` counts the tokens of chunks while the version answers; NULL: the collection's. `run_number` and
+    `run_until` are of the run that fills it. `served_until` is NULL for a version that answers or never did, and
+    `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
+    similarities to probabilities.
+    """
+    return sql.SQL("""
+        CREATE TABLE {} (
+            name text COLLATE "C" NOT NULL,
+            version int NOT NULL,
+            identity_key text NOT NULL,
+            model text NOT NULL,
+            revision text,
+            dimensions int NOT NULL,
+            storage text NOT NULL,
+            token_counter text,
+            calibration jsonb,
+            building bool NOT NULL,
+            run_number bigint NOT NULL DEFAULT 0,
+            run_until timestamptz,
+            served_until timestamptz,
+            last_used_at timestamptz,
+            created_at timestamptz NOT NULL,
+            PRIMARY KEY (name, version)
+        )""").format(table)
+
+
+def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
+    """One table for the jobs of all collections.
+
+    `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the key:
+    it waits for, and is seen by, whoever holds the row FOR KEY SHARE, which all other changes of a row ignore.
+
+    `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over.
     """
     return (
         sql.SQL("""
             CREATE TABLE {} (
+                job_id uuid NOT NULL,
+                fence int NOT NULL,
+                kind text NOT NULL,
+                collection text NOT NULL,
+                arguments jsonb NOT NULL,
+                state text NOT NULL,
+                priority int NOT NULL,
+                unique_key text,
+                cancel_wanted bool NOT NULL,
+                attempts int NOT NULL,
+                max_attempts int NOT NULL,
+                due_at timestamptz NOT NULL,
+                stage text,
+                done bigint,
+                total bigint,
+                unit text,
+                error_code text,
+                error_message text,
+                result jsonb,
+                submitted_at timestamptz NOT NULL,
+                started_at timestamptz,
+                finished_at timestamptz,
+                PRIMARY KEY (job_id, fence)
+            )""").format(table),
+        # What a worker takes next, in this order; jobs that have ended are not in it.
+        sql.SQL(
+            "CREATE INDEX job_due ON {} (priority DESC, due_at, job_id) WHERE state IN ('queued', 'running')"
+        ).format(table),
+        sql.SQL(
+            "CREATE INDEX job_unique_key ON {} (collection, unique_key) "
+            "WHERE state = 'queued' AND unique_key IS NOT NULL"
+        ).format(table),
+    )
+
+
+def collection(names: Names) -> Sequence[sql.Composed]:
+    """Tables of one collection."""
+    return (*_sources(names), *_documents(names), *_chunks(names), _runs(names), *query_log(names))
+
+
+def _sources(names: Names) -> Sequence[sql.Composed]:
+    """Named folders; the keys of their documents are made of `key`, so that they stay when the folder moves."""
+    return (
+        sql.SQL("""
+            CREATE TABLE {} (
                 source_id uuid PRIMARY KEY,
-                uri text NOT NULL,
+                name text NOT NULL,
+                key text NOT NULL,
+                root text NOT NULL,
                 kind text NOT NULL,
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL
             )""").format(names.source),
+    )
+
+
+def _documents(names: Names) -> Sequence[sql.Composed]:
+    """Files that were read; a document that was added as one text has its row in `chunk` only."""
+    return (
         sql.SQL("""
             CREATE TABLE {} (
                 document_id uuid PRIMARY KEY,
@@ -68,22 +165,42 @@ def collection(names: Names) -> Sequence[sql.Composed]:
                 uri text NOT NULL,
                 title text NOT NULL,
                 format text NOT NULL,
+                encoding text,
                 content_hash bytea NOT NULL,
+                file_state text,
                 size_bytes bigint NOT NULL,
                 modified_at timestamptz NOT NULL,
+                loader_version int NOT NULL,
+                fields jsonb NOT NULL,
+                chunker_version int NOT NULL,
+                chunk_tokens int NOT NULL,
+                overlap_tokens int NOT NULL,
+                min_tokens int NOT NULL,
                 chunk_count int NOT NULL,
                 metadata jsonb NOT NULL,
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL
             )""").format(names.document),
         sql.SQL("CREATE INDEX {} ON {} (source_id)").format(names.index("source_key"), names.document),
+    )
+
+
+def _chunks(names: Names) -> Sequence[sql.Composed]:
+    """Texts that are searched.
+
+    `keyword_id` is new for every version of a text, because keyword indexes are told of deletions by it; `previous_id`
+    is the id that an update replaced. `language` is NULL if it is the collection's.
+    """
+    return (
         sql.SQL("""
             CREATE TABLE {} (
                 document_id uuid NOT NULL,
                 chunk_id text COLLATE "C" NOT NULL,
                 chunk_no int NOT NULL,
-                lexical_id bigint GENERATED BY DEFAULT AS IDENTITY,
+                keyword_id bigint GENERATED BY DEFAULT AS IDENTITY (SEQUENCE NAME {} INCREMENT BY {}),
+                previous_id bigint,
                 parent_chunk_id text COLLATE "C",
+                child_ids text[] NOT NULL,
                 chunk_type text NOT NULL,
                 source_document text NOT NULL,
                 chapter_title text NOT NULL,
@@ -92,33 +209,60 @@ def collection(names: Names) -> Sequence[sql.Composed]:
                 summary text NOT NULL,
                 context text NOT NULL,
                 chunk_text text NOT NULL,
+                language text,
                 token_count int,
                 char_start int,
                 char_end int,
                 line int,
+                page int,
+                timestamp_start text,
+                timestamp_end text,
                 content_hash bytea NOT NULL,
                 metadata jsonb NOT NULL,
                 created_at timestamptz NOT NULL,
                 updated_at timestamptz NOT NULL,
                 PRIMARY KEY (document_id, chunk_id)
-            )""").format(names.chunk),
-        sql.SQL("CREATE INDEX {} ON {} (lexical_id)").format(names.index("lexical_id"), names.chunk),
+            )""").format(names.chunk, names.keyword_sequence, sql.Literal(ID_BLOCK)),
+        sql.SQL("CREATE INDEX {} ON {} (keyword_id)").format(names.index("keyword_id"), names.chunk),
+    )
+
+
+def _runs(names: Names) -> sql.Composed:
+    return sql.SQL("""
+        CREATE TABLE {} (
+            run_id uuid PRIMARY KEY,
+            source_uri text NOT NULL,
+            command text NOT NULL,
+            client text NOT NULL,
+            embedding_model text,
+            started_at timestamptz NOT NULL,
+            finished_at timestamptz,
+            seconds float8,
+            added int NOT NULL,
+            changed int NOT NULL,
+            unchanged int NOT NULL,
+            deleted int NOT NULL,
+            failed int NOT NULL,
+            chunks int NOT NULL,
+            problems jsonb NOT NULL
+        )""").format(names.ingestion_log)
+
+
+def query_log(names: Names) -> Sequence[sql.Composed]:
+    """A table for each collection, so that a role that may read one collection sees no question asked of another.
+
+    `query` is NULL if the texts of questions are not kept; `query_hash` is always there.
+    """
+    return (
         sql.SQL("""
             CREATE TABLE {} (
-                run_id uuid PRIMARY KEY,
-                source_uri text NOT NULL,
-                command text NOT NULL,
-                client text NOT NULL,
-                embedding_model text,
-                started_at timestamptz NOT NULL,
-                finished_at timestamptz,
-                seconds float8,
-                added int NOT NULL,
-                changed int NOT NULL,
-                unchanged int NOT NULL,
-                deleted int NOT NULL,
-                failed int NOT NULL,
-                chunks int NOT NULL,
-                problems jsonb NOT NULL
-            )""").format(names.ingestion_log),
+                query_id uuid PRIMARY KEY,
+                asked_at timestamptz NOT NULL,
+                query_hash bytea NOT NULL,
+                query text,
+                mode text NOT NULL,
+                filtered bool NOT NULL,
+                hits int NOT NULL
+            )""").format(names.query_log),
+        sql.SQL("CREATE INDEX ON {} (asked_at)").format(names.query_log),
     )

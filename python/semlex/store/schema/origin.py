@@ -1,0 +1,103 @@
+"""Which semlex made the tables of a database: this one, an older or a newer one, or one that was never released.
+
+The number of the last migration tells older from newer. A fingerprint of all applied migrations finds tables that
+another state of an unreleased migration made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from semlex.errors import SchemaVersionError
+from semlex.store.schema import migrations
+from semlex.store.schema.names import Names
+from semlex.store.schema.presence import SHOWN_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from psycopg import sql
+
+    Migrations = Sequence[Callable[[Any], Sequence[sql.Composed]]]
+
+Origin = Literal["this", "older", "newer", "unreleased"]
+REMEDY = (
+    "and index again. To keep the contents, dump them with that version first (semlex dump), and restore them with "
+    "this one (semlex restore)"
+)
+
+
+def registry_fingerprint(version: int) -> str:
+    """Identifies the statements that make the tables that all collections share."""
+    return _fingerprint(tuple(migrations.REGISTRY[:version]), "s")
+
+
+def collection_fingerprint(version: int | None = None) -> str:
+    """Identifies the statements that make the tables of a collection, of this semlex or of an older version."""
+    return _fingerprint(tuple(migrations.COLLECTION[:version]), Names("s", "c"))
+
+
+@cache
+def _fingerprint(applied: Migrations, place: str | Names) -> str:
+    statements = (statement.as_string() for migration in applied for statement in migration(place))
+    return hashlib.sha256("\n".join(" ".join(one.split()) for one in statements).encode()).hexdigest()[:16]
+
+
+def registry_origin(version: int, fingerprint: str | None) -> Origin:
+    """Which semlex made the tables that all collections share.
+
+    Args:
+        version: Number of the last migration.
+        fingerprint: As stored with it; None if the table has no such column.
+    """
+    return _origin(version, fingerprint, registry_fingerprint(version), len(migrations.REGISTRY))
+
+
+def collection_origin(version: int, fingerprint: str | None) -> Origin:
+    """Which semlex made the tables of a collection; arguments as for `registry_origin`."""
+    return _origin(version, fingerprint, collection_fingerprint(version), len(migrations.COLLECTION))
+
+
+def _origin(version: int, fingerprint: str | None, own: str, newest: int) -> Origin:
+    if fingerprint is not None and version > newest:
+        return "newer"
+    if fingerprint != own:
+        return "unreleased"
+    return "this" if version == newest else "older"
+
+
+def check_collection(name: str, version: int, fingerprint: str | None) -> None:
+    """Refuses the tables of a collection that this semlex cannot read.
+
+    Raises:
+        SchemaVersionError: A newer semlex made them, or an unreleased one.
+    """
+    origin = collection_origin(version, fingerprint)
+    if origin == "newer":
+        raise newer_tables(f"collection {name!r}", version, len(migrations.COLLECTION))
+    if origin == "unreleased":
+        raise SchemaVersionError(
+            f"collection {name!r} was made by an unreleased semlex with other tables: drop it (semlex drop {name}) "
+            + REMEDY
+        )
+
+
+def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
+    """The error of tables that a newer semlex made."""
+    return SchemaVersionError(
+        f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses this "
+        "database), or drop the collection with: semlex drop"
+    )
+
+
+def unreleased_registry(schema: str, collections: Sequence[str]) -> SchemaVersionError:
+    """The error of a schema whose shared tables an unreleased semlex made."""
+    drops = ", ".join(f"semlex drop {name}" for name in collections[:SHOWN_NAMES])
+    if len(collections) > SHOWN_NAMES:
+        drops += f", and {len(collections) - SHOWN_NAMES:,} more"
+    return SchemaVersionError(
+        f"the collections of schema {schema!r} were made by an unreleased semlex with other tables: drop each of them "
+        f"({drops}) {REMEDY}"
+    )

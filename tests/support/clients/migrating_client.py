@@ -1,0 +1,21 @@
+"""A program for tests: opens a collection as a later version of semlex, which migrates it, when it is told to.
+
+Argument: connection string. It says "ready" and waits for a line with the name of the collection; then it opens the
+collection, searches and says "done".
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.support import second_migration
+from tests.support.retrievers import sync_opened
+
+if __name__ == "__main__":
+    second_migration.install()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    name = sys.stdin.readline().strip()
+    with sync_opened(sys.argv[1], collection=name, create=False) as retriever:
+        retriever.search("dome")
+    sys.stdout.write("done\n")

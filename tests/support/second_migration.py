@@ -1,0 +1,32 @@
+"""A second migration, as a later version of semlex would bring one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from semlex.store.schema import migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from semlex.store.schema.names import Names
+
+
+def registry(schema: str) -> Sequence[sql.Composed]:
+    return (sql.SQL("ALTER TABLE {} ADD COLUMN colour text").format(sql.Identifier(schema, "collection")),)
+
+
+def collection(names: Names) -> Sequence[sql.Composed]:
+    """Changes two tables, so that a migration can be met between them."""
+    return (
+        sql.SQL("ALTER TABLE {} ADD COLUMN colour text").format(names.source),
+        sql.SQL("ALTER TABLE {} ADD COLUMN colour text NOT NULL DEFAULT 'red'").format(names.chunk),
+    )
+
+
+def install(set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Makes this process one of the later version; tests give `MonkeyPatch.setattr`."""
+    set_attribute(migrations, "REGISTRY", (*migrations.REGISTRY, registry))
+    set_attribute(migrations, "COLLECTION", (*migrations.COLLECTION, collection))
