@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
@@ -9,15 +10,18 @@ import subprocess
 import sys
 import tempfile
 from contextvars import copy_context
+from pathlib import Path
+from runpy import run_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex.cli.app import main
+from tests.support.folders import TEMPORARY
+from tests.support.programs import PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     Run = Callable[[tuple[str, ...], dict[str, str], Path], subprocess.CompletedProcess[str]]
 
@@ -27,11 +31,39 @@ PAGE = "# Keys\n\n## Rotation\n\nRotate a key every ninety days.\n\n## Storage\n
 def run_process(
     arguments: tuple[str, ...], environment: dict[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """`semlex` as a process of its own."""
+    """`semlex` as a process of its own, made from one that has imported it: it begins at once."""
+    with tempfile.TemporaryDirectory(dir=TEMPORARY) as said:
+        files = [Path(said, name) for name in ("stdout", "stderr")]
+        process = PROCESSES.Process(target=_be_semlex, args=(arguments, environment, folder, files))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        out, err = (file.read_text(encoding="utf-8") for file in files)
+    return subprocess.CompletedProcess(list(arguments), process.exitcode, out, err)
+
+
+def run_fresh(
+    arguments: tuple[str, ...], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """The same from the interpreter's first step on, which takes half a second."""
     command = [sys.executable, "-m", "semlex", *arguments]
     return subprocess.run(
         command, env=environment, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
+
+
+def _be_semlex(arguments: tuple[str, ...], environment: dict[str, str], folder: Path, files: list[Path]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, file in enumerate(files, start=1):
+        with file.open("wb") as stream:
+            os.dup2(stream.fileno(), number)
+    sys.argv = ["semlex", *arguments]
+    try:
+        run_module("semlex", run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # type: ignore[attr-defined] - which such processes do not
 
 
 # Linux counts what a process held between its fork and its exec to it, so that the child of a large process has a large

@@ -32,11 +32,11 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.retriever.synchronous import SyncRetriever
+from tests.support.shell import Shell, run_fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.shell import Shell
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,12 @@ INTERRUPT = (
     ids=["plain", "as an ImportError", "as a cause"],
 )
 @pytest.mark.parametrize("name", ["typer", "psycopg"])
-def test_ctrl_c_while_modules_are_loaded(program: Shell, tmp_path: Path, name: str, module: str) -> None:
+def test_ctrl_c_while_modules_are_loaded(shell: Shell, tmp_path: Path, name: str, module: str) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / f"{name}.py").write_text(module, encoding="utf-8")
-    program.environment["PYTHONPATH"] = f"{tmp_path / 'first'}:{os.environ.get('PYTHONPATH', '')}"
-    done = program("status", code=130)
+    started = Shell(shell.environment["DATABASE_URL"], shell.folder, run_fresh)
+    started.environment["PYTHONPATH"] = f"{tmp_path / 'first'}:{os.environ.get('PYTHONPATH', '')}"
+    done = started("status", code=130)
     assert "Error" not in done.stderr
 
 
