@@ -25,24 +25,24 @@ def client(url: str, **options: object) -> Client:
 
 @pytest.mark.slow
 async def test_collections_share_all_that_is_dear(database_url: str) -> None:
-    async with client(database_url, keyword_cache_bytes=1_000_000) as opened:
-        names = [f"c{number}" for number in range(20)]
+    async with client(database_url, keyword_cache_bytes=1_000_000, max_connections=4) as opened:
+        names = [f"c{number}" for number in range(8)]
         collections = [opened.collection(name) for name in names]
         await asyncio.gather(*(one.add_texts(TEXTS, ids=["a", "b", "c"]) for one in collections))
         found = await asyncio.gather(*(one.search("lion in the grass", 1) for one in collections))
-        assert [hits[0].id for hits in found] == ["a"] * 20
+        assert [hits[0].id for hits in found] == ["a"] * 8
         assert [entry.name for entry in await opened.collections()] == sorted(names)
         parts = [one._opened for one in collections]
         for shared in ("database", "models", "executor", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
-        assert len({id(part.info.keyword) for part in parts}) == 20
-        assert {part.info.keyword.index.options.cache_bytes for part in parts} == {50_000}  # type: ignore[union-attr]
+        assert len({id(part.info.keyword) for part in parts}) == 8
+        assert {part.info.keyword.index.options.cache_bytes for part in parts} == {125_000}  # type: ignore[union-attr]
         with psycopg.connect(database_url) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             ).fetchone()
         assert row is not None
-        assert row[0] <= 8  # one pool
+        assert row[0] <= 4  # one pool
 
 
 @pytest.mark.slow
