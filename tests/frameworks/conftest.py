@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 import semlex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from psycopg import Connection
+    from tests.support.databases import Databases
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,11 +23,7 @@ def _wheel() -> None:
 
 
 @pytest.fixture(scope="module")
-def module_database(administration: Connection, server_url: str) -> Iterator[str]:
+def module_database(databases: Databases) -> Iterator[str]:
     """A database that the tests of a module share: for the examples of a property."""
-    name = f"test_{uuid.uuid4().hex}"
-    administration.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    try:
-        yield make_conninfo(server_url, dbname=name)
-    finally:
-        administration.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    with databases.copy("template1") as url:
+        yield url

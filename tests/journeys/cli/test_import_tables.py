@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tests.support.foreign_tables import COLLECTION, KINDS, Row
 
@@ -106,15 +105,12 @@ def test_mistakes(shell: Shell, arguments: list[str], message: str) -> None:
     assert done.stdout == ""
 
 
-def test_another_database(shell: Shell, source: psycopg.Connection[Any]) -> None:
+def test_another_database(shell: Shell, source: psycopg.Connection[Any], empty_database_url: str) -> None:
+    del source  # filled
     url = shell.environment["DATABASE_URL"]
-    source.execute("CREATE DATABASE target_of_a_command TEMPLATE template1")
-    shell.environment["DATABASE_URL"] = make_conninfo(url, dbname="target_of_a_command")
-    try:
-        shell("import", "haystack_docs", "-c", "moved", "--source-database", url)
-        assert '"r3"' in shell("search", "apple 3", "-c", "moved", "--json").stdout
-    finally:
-        source.execute("DROP DATABASE target_of_a_command WITH (FORCE)")
+    shell.environment["DATABASE_URL"] = empty_database_url
+    shell("import", "haystack_docs", "-c", "moved", "--source-database", url)
+    assert '"r3"' in shell("search", "apple 3", "-c", "moved", "--json").stdout
 
 
 @pytest.mark.slow

@@ -130,19 +130,12 @@ def test_another_schema_and_names_that_must_be_quoted(
     assert sorted(stored_rows(database_url, "moved")) == [row.id for row in ROWS]
 
 
-def test_another_database(
-    source: psycopg.Connection[Any], database_url: str, administration: psycopg.Connection[Any]
-) -> None:
-    administration.execute("CREATE DATABASE target_of_a_move TEMPLATE template1")
-    target = make_conninfo(database_url, dbname="target_of_a_move")
-    try:
-        with retriever(target) as moved:
-            with pytest.raises(ConfigurationError, match="source_url="):
-                moved.import_table("lc_docs")
-            assert moved.import_table("lc_docs", source_url=database_url).written == 6
-            assert stored_rows(target, "moved") == KINDS["langchain-postgres"].rows(source)
-    finally:
-        administration.execute("DROP DATABASE target_of_a_move WITH (FORCE)")
+def test_another_database(source: psycopg.Connection[Any], database_url: str, empty_database_url: str) -> None:
+    with retriever(empty_database_url) as moved:
+        with pytest.raises(ConfigurationError, match="source_url="):
+            moved.import_table("lc_docs")
+        assert moved.import_table("lc_docs", source_url=database_url).written == 6
+        assert stored_rows(empty_database_url, "moved") == KINDS["langchain-postgres"].rows(source)
 
 
 def test_addresses_are_told_without_their_passwords(moved: SyncRetriever) -> None:
