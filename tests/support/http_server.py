@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from semlex import Client
+from semlex.clock import SYSTEM, Clock
 from semlex.server.access.addresses import bound_socket
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
@@ -18,6 +21,7 @@ from semlex.server.run import Server, config_of
 from semlex.settings.load import Settings
 from semlex.settings.reload import Reload
 from semlex.testing import HashEmbedder
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -70,10 +74,12 @@ def settings_for(url: str | None = None, **given: Any) -> Settings:
 
 
 @asynccontextmanager
-async def in_process(client: Client | None = None, url: str | None = None, **options: Any) -> AsyncIterator[Served]:
+async def in_process(
+    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, **options: Any
+) -> AsyncIterator[Served]:
     """The application without a socket."""
     source = FixedSettings(settings_for(url))
-    app = create_app(ServeOptions(**options), source, client)
+    app = create_app(ServeOptions(**options), source, client, clock=clock)
     state = app.state.server
     await state.start()
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -85,15 +91,20 @@ async def in_process(client: Client | None = None, url: str | None = None, **opt
 
 
 @asynccontextmanager
-async def on_a_port(client: Client | None = None, url: str | None = None, **options: Any) -> AsyncIterator[Served]:
+async def on_a_port(
+    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, **options: Any
+) -> AsyncIterator[Served]:
     """The application behind uvicorn."""
     source = FixedSettings(settings_for(url))
     made = ServeOptions(port=0, **options)
-    app = create_app(made, source, client)
+    app = create_app(made, source, client, clock=clock)
     state = app.state.server
     listening = bound_socket(made.host, 0)
+    # Who does not read an answer is noticed soon: its connection inherits that.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
     await state.start()
     config = config_of(app, made)
+    config.timeout_keep_alive = int(LIMIT)  # of uvicorn, by the machine's time
     config.load()
     server = Server(config, app, made.stop_seconds, lambda _line: None)
     server.lifespan = config.lifespan_class(config)
@@ -101,7 +112,7 @@ async def on_a_port(client: Client | None = None, url: str | None = None, **opti
     await server.on_tick(0)
     host, port = listening.getsockname()[:2]
     try:
-        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
             yield Served(app, state, http, source, (host, port), server.server_state.connections)
     finally:
         await server.shutdown([listening])
@@ -133,16 +144,23 @@ def in_a_thread(url: str, **options: Any) -> Iterator[tuple[str, int]]:
         loop.close()
 
 
-async def raw(address: tuple[str, int], *parts: bytes, pause: float = 0.0) -> bytes:
+async def raw(address: tuple[str, int], *parts: bytes) -> bytes:
     """What the server answers to bytes, until it closes the connection."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         for part in parts:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(pause)
         return await reader.read()
     except ConnectionError:
         return b""
     finally:
         writer.close()
+
+
+async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of the next answer on a connection that stays open."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None
+    return int(head.split(b" ", 2)[1]), await reader.readexactly(int(length[1]))

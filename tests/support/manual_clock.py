@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -86,6 +87,10 @@ class ManualClock(Clock):
     async def eventually_waited(self, seconds: float) -> None:
         """As `until_waited`, on an event loop."""
         await eventually(lambda: seconds in self.waits, f"a wait for {seconds:g} s")
+
+    async def passes_until(self, condition: Callable[[], Any], seconds: float = 1) -> None:
+        """Lets so many seconds pass again and again, until a condition is true."""
+        await eventually(lambda: condition() or self.advance(seconds), inspect.getsource(condition).strip())
 
     async def expire(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Begins some work, and lets so many seconds pass as soon as something in it waits for so long."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from semlex.server.access.tokens import TokenFile
 from semlex.server.options import ServeOptions
+from semlex.server.state import LOOK_SECONDS
 from tests.journeys.server.test_limits import head, status_of
-from tests.support.http_server import in_process, on_a_port, raw
+from tests.support.http_server import answer_of, in_process, on_a_port
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import LIMIT, eventually, turns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,68 +28,76 @@ MIB = 1024 * 1024
 PAGE_FILE = b"GET /page/searching.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+async def narrow(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection whose other end holds little of what is sent to it."""
+    one = socket.socket()
+    one.setblocking(False)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    await asyncio.get_running_loop().sock_connect(one, address)
+    return await asyncio.open_connection(sock=one, limit=1)
+
+
 async def opened_and_deaf(address: tuple[str, int]) -> asyncio.StreamWriter:
     """A connection whose other end asks for more than the network holds, and reads none of it."""
-    reader, writer = await asyncio.open_connection(*address, limit=1)
+    reader, writer = await narrow(address)
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket
     with suppress(ConnectionError):
-        writer.write(PAGE_FILE * 4_000)
+        writer.write(PAGE_FILE * 1_000)
     del reader
     return writer
 
 
-async def until(holds: Any, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - of the server
-            await asyncio.sleep(0.01)
-
-
 async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled: Client, tmp_path: Path) -> None:
-    file = TokenFile(tmp_path / "tokens.json")
+    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
-    async with on_a_port(filled, token_file=file.path, concurrency=2, send_seconds=0.5, seconds=60) as served:
+    limits = {"concurrency": 2, "send_seconds": 60, "seconds": 3600}
+    async with on_a_port(filled, clock=clock, token_file=file.path, **limits) as served:
         writers = [await opened_and_deaf(served.address) for _ in range(4)]
         deaf = served.connections
-        await until(lambda: sum(one.flow.write_paused for one in deaf) == len(writers))
+        await eventually(lambda: sum(one.flow.write_paused for one in deaf) == len(writers))
         assert served.state.admitted == 0
         answer = await served.post("/v1/search", {"query": "key"}, headers=headers)
         assert answer.status_code == 200
-        await until(lambda: not any(one.flow.write_paused for one in deaf))
-        await until(lambda: len(served.connections) == 1)  # that of `served.http`
+        await clock.passes_until(lambda: len(served.connections) == 1, 60)  # that of `served.http`
         for writer in writers:
             writer.transport.abort()
 
 
 async def test_who_takes_an_answer_slowly_gets_the_whole(filled: Client) -> None:
-    async with on_a_port(filled, send_seconds=0.4) as served:
+    clock, count = ManualClock(), 300
+    async with on_a_port(filled, clock=clock, send_seconds=60, seconds=3600) as served:
         size = len((await served.http.get("/page/searching.js")).content)
-        count = 1_000
-        reader, writer = await asyncio.open_connection(*served.address, limit=1)
+        reader, writer = await narrow(served.address)
         writer.write(PAGE_FILE * (count - 1) + PAGE_FILE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        taken = 0
+        taken = waits = 0
+        begun = clock.monotonic()
         while piece := await reader.read(256 * 1024):
             taken += len(piece)
-            await asyncio.sleep(0.02)
+            await turns()
+            waits += 60 in clock.waits
+            clock.advance(2)
         assert taken > size * count
+        assert waits  # the server has waited for us
+        assert clock.monotonic() - begun > 60
         writer.close()
 
 
 async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path: Path) -> None:
-    file = TokenFile(tmp_path / "tokens.json")
+    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     file.add("ann", "read")
-    async with on_a_port(filled, token_file=file.path, head_seconds=0.4) as served:
+    async with on_a_port(filled, clock=clock, token_file=file.path, head_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(head("/v1/search", "Content-Length: 900000"))
-        assert status_of(await reader.readuntil(b"\r\n\r\n")) == 401
-        ended = asyncio.ensure_future(reader.read())
-        async with asyncio.timeout(20):
-            while not ended.done():
-                with suppress(ConnectionError):
-                    writer.write(b" ")
-                    await writer.drain()
-                await asyncio.sleep(0.05)
+        assert (await answer_of(reader))[0] == 401
+        await clock.eventually_waited(60)
+        for sent in range(1, 60):  # what comes now and then is no more time
+            writer.write(b" ")
+            await eventually(lambda: [one._rest_bytes for one in served.connections] == [sent])  # noqa: B023 - now
+            clock.advance(1)
+        assert not reader.at_eof()
+        clock.advance(1)
         with suppress(ConnectionError):
-            await ended
+            assert await reader.read() == b""
         writer.close()
 
 
@@ -94,7 +106,7 @@ async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, con
     body = b"x" * (9 * MIB)
 
     def ask(address: tuple[str, int], path: str) -> tuple[int, str]:
-        one = http.client.HTTPConnection(*address, timeout=20)
+        one = http.client.HTTPConnection(*address, timeout=LIMIT)
         try:
             one.request("POST", path, body, {"Content-Type": "application/json", "Connection": connection})
             answer = one.getresponse()
@@ -106,7 +118,7 @@ async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, con
         for path in ["/v1/documents"] * 5 + ["/healthz"] * 5:
             status, detail = await asyncio.to_thread(ask, served.address, path)
             assert (status, "body" in detail) == (413, True)
-        await until(lambda: not served.connections)
+        await eventually(lambda: not served.connections)
 
 
 @pytest.mark.parametrize("too_long", [True, False])
@@ -114,36 +126,40 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(
     filled: Client, monkeypatch: pytest.MonkeyPatch, *, too_long: bool
 ) -> None:
     monkeypatch.setattr("semlex.server.limits.protocol.MAX_REST_BYTES", 200_000 if too_long else MIB * 1024)
-    async with on_a_port(filled, head_seconds=30 if too_long else 0.4) as served:
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, head_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(head("/v1/search", f"Content-Length: {900 * MIB}", "Connection: close"))
         assert status_of(await reader.readuntil(b"\r\n\r\n")) == 413
         rest = await reader.read()  # the server says that it sends no more
         assert json.loads(rest)["status"] == 413
         with suppress(ConnectionError):
-            async with asyncio.timeout(10):
-                while served.connections:
-                    writer.write(b" " * 10_000)
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
+            while served.connections:
+                writer.write(b" " * 10_000)
+                await writer.drain()
+                await turns()
+                clock.advance(0 if too_long else 1)
         assert not served.connections
         writer.close()
 
 
 async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled: Client, tmp_path: Path) -> None:
-    file = TokenFile(tmp_path / "tokens.json")
+    file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     token = f"Authorization: Bearer {file.add('ann', 'read')}"
     body = json.dumps({"query": "key"}).encode()
     length = f"Content-Length: {len(body)}"
-    async with on_a_port(filled, token_file=file.path, head_seconds=0.4) as served:
-        answer = await raw(
-            served.address,
-            *(head("/v1/search", length), body[:5], body[5:]),
-            *(head("/v1/search", length, token), body),
-            pause=0.05,
-        )
-        assert (answer.count(b"HTTP/1.1 401"), answer.count(b"HTTP/1.1 200")) == (1, 1)
-        # It is closed although nothing more comes: `raw` reads to the end.
+    async with on_a_port(filled, clock=clock, token_file=file.path, head_seconds=60) as served:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", length) + body[:5])
+        assert (await answer_of(reader))[0] == 401
+        await clock.eventually_waited(60)
+        clock.advance(50)
+        writer.write(body[5:])
+        await clock.eventually_waited(60)  # what follows has a time of its own
+        writer.write(head("/v1/search", length, token) + body)
+        assert (await answer_of(reader))[0] == 200
+        assert clock.waits == [LOOK_SECONDS]  # for changed settings; nothing is awaited of the client
+        writer.close()
 
 
 @pytest.mark.parametrize("path", ["/page/documents", "/healthz", "/", "/readyz"])
@@ -166,7 +182,7 @@ async def test_bodies_in_progress_have_a_longest_sum(filled: Client, monkeypatch
     async with on_a_port(filled, body_bytes=1_000, documents_bytes=1_000, body_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(head("/v1/search", "Content-Length: 1000") + b'{"query"')
-        await until(lambda: served.state.metrics.in_flight == 1)
+        await eventually(lambda: served.state.metrics.in_flight == 1)
         body = json.dumps({"query": "key"}).encode()
         refused = await served.http.post("/v1/search", content=body.ljust(1_000))
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:semlex:problem:overload")
@@ -175,7 +191,7 @@ async def test_bodies_in_progress_have_a_longest_sum(filled: Client, monkeypatch
         assert (await served.http.post("/v1/search", content=body.ljust(500), headers=typed)).status_code == 200
         writer.close()
         del reader
-        await until(lambda: served.state.metrics.in_flight == 0)
+        await eventually(lambda: served.state.metrics.in_flight == 0)
         for _ in range(3):  # what has ended is no longer counted
             whole = await served.http.post("/v1/search", content=body.ljust(1_000), headers=typed)
             assert whole.status_code == 200

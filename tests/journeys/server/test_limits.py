@@ -7,20 +7,22 @@ import gzip
 import json
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.server.limits.admission import Rates
-from tests.support.http_server import COLLECTION, in_process, on_a_port, raw
+from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import eventually, held, waiting
 
 if TYPE_CHECKING:
     from semlex import Client
 
 MIB = 1024 * 1024
+CHUNK = f"semlex.{COLLECTION}_chunk"
 PRIVATE = "a text that nobody else may see"
 
 
@@ -34,23 +36,33 @@ def status_of(answer: bytes) -> int:
 
 
 async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
-    async with on_a_port(filled, head_seconds=0.3, body_seconds=0.3) as served:
-        assert await raw(served.address) == b""
-        assert await raw(served.address, *[b"G"] * 10, pause=0.05) == b""
-    # Where an answer is expected, the time that is not tested is no matter.
-    async with on_a_port(filled, head_seconds=30, body_seconds=0.3) as served:
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, head_seconds=60, body_seconds=600) as served:
+        assert await clock.expire(60, raw(served.address)) == b""
+        # What comes now and then is no more time.
+        reader, writer = await asyncio.open_connection(*served.address)
+        for sent in range(1, 60):
+            writer.write(b"G")
+            await eventually(lambda: [len(one.conn.trailing_data[0]) for one in served.connections] == [sent])  # noqa: B023 - now
+            clock.advance(1)
+        assert not reader.at_eof()
+        clock.advance(1)
+        assert await reader.read() == b""
+        writer.close()
         whole = head("/v1/search", "Content-Length: 16")
-        assert status_of(await raw(served.address, whole + b'{"query"')) == 408
+        assert status_of(await clock.expire(600, raw(served.address, whole + b'{"query"'))) == 408
         assert served.state.metrics.refused["request-timeout"] == 1
 
 
-@pytest.mark.slow
 async def test_a_second_slow_request_on_a_connection_is_ended(filled: Client) -> None:
-    async with on_a_port(filled, head_seconds=3) as served:
-        first = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
-        answer = await raw(served.address, first, b"POST /v1", pause=0.05)
-        assert status_of(answer) == 200
-        assert answer.count(b"HTTP/1.1") == 1
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, head_seconds=60) as served:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(head("/v1/search", "Content-Length: 15") + b'{"query":"key"}')
+        assert (await answer_of(reader))[0] == 200
+        writer.write(b"POST /v1")
+        assert await clock.expire(60, reader.read()) == b""
+        writer.close()
 
 
 @pytest.mark.parametrize("size", [MIB, MIB + 1])
@@ -141,10 +153,10 @@ async def test_heads_have_a_longest_length(filled: Client, caplog: pytest.LogCap
         lines = [f"x-{number}: 1" for number in range(100_000)]
         for more in (lines, ["x-long: " + "a" * 100_000]):
             caplog.clear()
-            status = status_of(await raw(served.address, head("/v1/search", *more)))
+            status = status_of(await raw(served.address, head("/v1/search", "Connection: close", *more)))
             # 0: closed while we were still sending. That it was refused is in the log then.
             assert status == 431 or (status in (400, 0) and caplog.messages == ["Invalid HTTP request received."])
-        few = head("/healthz", *lines[:19]).replace(b"POST", b"GET")
+        few = head("/healthz", "Connection: close", *lines[:18]).replace(b"POST", b"GET")
         assert status_of(await raw(served.address, few)) == 431
         assert (await served.http.get("/healthz")).status_code == 200
 
@@ -191,12 +203,10 @@ async def test_what_is_packed_is_not_unpacked(filled: Client) -> None:
 
 
 async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> None:
-    async with on_a_port(filled, connections=20, head_seconds=60) as served:
+    async with on_a_port(filled, clock=ManualClock(), connections=20) as served:
         pairs = [await asyncio.open_connection(*served.address) for _ in range(60)]
         reading = {asyncio.ensure_future(reader.read()): writer for reader, writer in pairs}
-        async with asyncio.timeout(30):
-            while sum(task.done() for task in reading) < 40:  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
+        await eventually(lambda: sum(task.done() for task in reading) == 40)
         stay = [task for task in reading if not task.done()]
         assert len(stay) == 20
         refused = await asyncio.gather(*(reading.keys() - stay), return_exceptions=True)
@@ -210,81 +220,57 @@ async def test_more_connections_than_are_wanted_are_closed(filled: Client) -> No
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
-class Locked:
-    """Holds the chunks of the collection locked, so that searches wait for it."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def __aenter__(self) -> Self:
-        self.connection = await psycopg.AsyncConnection.connect(self._url)
-        await self.connection.execute(f"LOCK TABLE semlex.{COLLECTION}_chunk IN ACCESS EXCLUSIVE MODE")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.connection.close()
-
-    async def waiting(self) -> int:
-        """How many statements wait for the lock."""
-        cursor = await self.connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        found = await cursor.fetchone()
-        return 0 if found is None else int(found[0])
-
-    async def until(self, count: int) -> None:
-        """Waits until so many wait."""
-        async with asyncio.timeout(20):
-            while await self.waiting() != count:  # noqa: ASYNC110 - another process's state
-                await asyncio.sleep(0.02)
-
-
 async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -> None:
-    async with on_a_port(filled) as served, Locked(database_url) as locked:
-        request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
-        reader, writer = await asyncio.open_connection(*served.address)
-        writer.write(request)
-        await locked.until(1)
-        writer.close()
-        del reader
-        await locked.until(0)  # while the lock is held: the statement was cancelled
-        async with asyncio.timeout(10):
-            while not served.state.metrics.refused["client-gone"]:  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
+    async with on_a_port(filled) as served:
+        with held(database_url, CHUNK) as holder:
+            request = head("/v1/search", "Content-Length: 15") + b'{"query":"key"}'
+            reader, writer = await asyncio.open_connection(*served.address)
+            writer.write(request)
+            await eventually(lambda: waiting(holder) == 1)
+            writer.close()
+            del reader
+            await eventually(lambda: waiting(holder) == 0)  # while the lock is held: the statement was cancelled
+        await eventually(lambda: served.state.metrics.refused["client-gone"])
         assert served.state.metrics.in_flight == 0
         assert served.state.lease.users == 0
 
 
 async def test_too_much_is_refused_at_once(filled: Client, database_url: str) -> None:
     async with on_a_port(filled, concurrency=3) as served:
-        async with Locked(database_url) as locked:
-            waiting = [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(3)]
-            await locked.until(3)
+        with held(database_url, CHUNK) as holder:
+            asking = [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(3)]
+            await eventually(lambda: waiting(holder) == 3)
             refused = await asyncio.gather(*(served.post("/v1/search", {"query": "key"}) for _ in range(20)))
             assert {answer.status_code for answer in refused} == {503}
             assert {answer.headers["retry-after"] for answer in refused} == {"1"}
             assert refused[0].json()["type"] == "urn:semlex:problem:overload"
             assert (await served.http.get("/healthz")).status_code == 200
             assert (await served.http.get("/metrics")).status_code == 200
-        assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 3
+        assert [answer.status_code for answer in await asyncio.gather(*asking)] == [200] * 3
         assert served.state.metrics.refused["overload"] == 20
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
 async def test_a_request_has_its_time(filled: Client, database_url: str) -> None:
-    async with on_a_port(filled, seconds=0.5) as served, Locked(database_url) as locked:
-        answer = await served.post("/v1/search", {"query": "key"})
-        assert answer.status_code == 504
-        await locked.until(0)
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, seconds=60) as served:
+        with held(database_url, CHUNK) as holder:
+            asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
+            await eventually(lambda: waiting(holder) == 1)
+            clock.advance(60)
+            assert (await asking).status_code == 504
+            await eventually(lambda: waiting(holder) == 0)
 
 
 async def test_requests_in_progress_end_before_the_server(filled: Client, database_url: str) -> None:
     async with on_a_port(filled) as served:
-        async with Locked(database_url) as locked:
-            waiting = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
-            await locked.until(1)
+        with held(database_url, CHUNK) as holder:
+            asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
+            await eventually(lambda: waiting(holder) == 1)
             served.state.is_stopping = True
             refused = await served.post("/v1/search", {"query": "key"})
             assert (refused.status_code, refused.json()["type"]) == (503, "urn:semlex:problem:stopping")
-        assert (await waiting).status_code == 200
+        assert (await asking).status_code == 200
 
 
 @given(st.integers(1, 100), st.lists(st.floats(0, 100), max_size=300))
@@ -302,10 +288,14 @@ def test_no_caller_has_more_requests_in_a_minute_than_it_may(per_minute: int, pa
 
 
 async def test_rates_are_those_of_a_caller(filled: Client) -> None:
-    async with in_process(filled, rate=2) as served:
+    clock = ManualClock()
+    async with in_process(filled, clock=clock, rate=2) as served:
         found = [(await served.http.get("/v1/collections")) for _ in range(4)]
         assert [answer.status_code for answer in found] == [200, 200, 429, 429]
-        assert 1 <= int(found[-1].headers["retry-after"]) <= 60
+        assert found[-1].headers["retry-after"] == "30"
+        clock.advance(30)
+        found = [(await served.http.get("/v1/collections")) for _ in range(2)]
+        assert [answer.status_code for answer in found] == [200, 429]
         assert (await served.http.get("/healthz")).status_code == 200
 
 

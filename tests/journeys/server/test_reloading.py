@@ -12,8 +12,9 @@ from semlex import Client, Document
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
 from semlex.server.state import Lease
 from semlex.settings.reload import WatchedSettings
-from tests.journeys.server.test_limits import Locked
 from tests.support.http_server import COLLECTION, in_process, settings_for
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import eventually, held, waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,18 +38,16 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: s
             assert answer.status_code == 200
             return [hit["id"] for hit in answer.json()["hits"]]
 
-        async with Locked(two) as locked:
-            waiting = asyncio.ensure_future(found())
-            await locked.until(1)
+        with held(two, f"semlex.{COLLECTION}_chunk") as holder:
+            asking = asyncio.ensure_future(found())
+            await eventually(lambda: waiting(holder) == 1)
             served.source.next = settings_for(two, collection="another")
             assert await served.state.reload()
             assert served.state.lease is not old
             assert await found() == ["new"]
-            assert (old.users, waiting.done()) == (1, False)
-        assert await waiting == ["old"]
-        async with asyncio.timeout(10):
-            while served.state._tasks and any("retire" in str(task) for task in served.state._tasks):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            assert (old.users, asking.done()) == (1, False)
+        assert await asking == ["old"]
+        await eventually(lambda: not any("retire" in str(task) for task in served.state._tasks))
         with pytest.raises(ConfigurationError, match="not open"):
             await old.client.collections()
         assert served.state.metrics.reloads == {"ok": 1}
@@ -114,17 +113,13 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
             raise ConnectionFailedError("the server does not answer")
         await whole(client)
 
-    monkeypatch.setattr("semlex.server.state.REOPEN_SECONDS", 0.05)
-    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.05)
-    async with in_process(url=two) as served:
+    clock = ManualClock()
+    async with in_process(url=two, clock=clock) as served:
         monkeypatch.setattr(Client, "initialize", initialize)
         served.source.next = settings_for(two, collection="another")
-        async with asyncio.timeout(10):
-            while not served.state.problems:  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
-            assert "old ones serve" in (await served.http.get("/readyz")).json()["checks"]["settings"]
-            while served.state.lease.settings.collection != "another":  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
+        await clock.passes_until(lambda: served.state.problems)
+        assert "old ones serve" in (await served.http.get("/readyz")).json()["checks"]["settings"]
+        await clock.passes_until(lambda: served.state.lease.settings.collection == "another")
         assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
         assert caplog.text.count("the changed settings are not used") == 1
         assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
@@ -153,13 +148,11 @@ async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
     assert str(tmp_path) in caplog.text
 
 
-async def test_a_changed_file_is_seen(two: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.05)
-    async with in_process(url=two) as served:
+async def test_a_changed_file_is_seen(two: str) -> None:
+    clock = ManualClock()
+    async with in_process(url=two, clock=clock) as served:
         served.source.next = settings_for(two, collection="another")
-        async with asyncio.timeout(10):
-            while served.state.lease.settings.collection != "another":  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
+        await clock.passes_until(lambda: served.state.lease.settings.collection == "another")
 
 
 async def test_searches_begin_with_what_the_settings_say(two: str) -> None:

@@ -17,26 +17,20 @@ from semlex.errors import ConfigurationError
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.access.tokens import TokenFile
 from semlex.server.options import ServeOptions
+from semlex.server.state import JOBS_PAUSE_SECONDS
 from semlex.settings.reload import file_stamp
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.support.http_server import Served
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.server.state.LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("semlex.server.state.JOBS_PAUSE_SECONDS", 0.5)
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - of the server
-            await asyncio.sleep(0.01)
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 async def checks(served: Served) -> dict[str, str]:
@@ -46,9 +40,11 @@ async def checks(served: Served) -> dict[str, str]:
 
 async def job_done(served: Served) -> None:
     job = (await served.post("/v1/jobs", {"kind": "optimize", "collection": COLLECTION})).json()["id"]
-    async with asyncio.timeout(30):
-        while (await served.http.get(f"/v1/jobs/{job}")).json()["state"] != "done":  # noqa: ASYNC110 - a row
-            await asyncio.sleep(0.02)
+
+    async def is_done() -> bool:
+        return bool((await served.http.get(f"/v1/jobs/{job}")).json()["state"] == "done")
+
+    await eventually(is_done)
 
 
 def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) -> None:
@@ -68,21 +64,24 @@ async def test_models_are_opened_before_anybody_asks(filled: Client, database_ur
 
 
 async def test_jobs_are_begun_again_after_an_error_and_it_is_told(
-    filled: Client, database_url: str, caplog: pytest.LogCaptureFixture
+    filled: Client, database_url: str, caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
     async with (
-        in_process(filled, rights="admin", jobs=1) as served,
+        in_process(filled, clock=clock, rights="admin", jobs=1) as served,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
     ):
         assert (await checks(served))["jobs"] == "ok"
         await job_done(served)
         # Not while a job is in progress, whose outcome would be lost with the table: it runs again when its lease ends.
         await connection.execute("ALTER TABLE semlex.job RENAME TO away")
-        await until(lambda: "no jobs are done" in caplog.text)
+        await eventually(lambda: "no jobs are done" in caplog.text)
         assert "begun again" in (await checks(served))["jobs"]
         await connection.execute("ALTER TABLE semlex.away RENAME TO job")
+        clock.advance(JOBS_PAUSE_SECONDS)
         await job_done(served)
-        await until(lambda: served.state.jobs_readiness == "ok")
+        assert "begun again" in (await checks(served))["jobs"]
+        clock.advance(JOBS_PAUSE_SECONDS)
+        await eventually(lambda: served.state.jobs_readiness == "ok")
 
 
 async def test_no_jobs_are_spoken_of_where_none_are_done(filled: Client) -> None:
@@ -91,7 +90,7 @@ async def test_no_jobs_are_spoken_of_where_none_are_done(filled: Client) -> None
 
 
 async def test_a_removed_token_does_not_wait_for_models(
-    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     file.add("ann", "read")
@@ -100,14 +99,14 @@ async def test_a_removed_token_does_not_wait_for_models(
 
     def slow(source: FixedSettings) -> Any:
         loading.set()
-        go_on.wait(20)
+        go_on.wait(LIMIT)
         return whole(source)
 
     monkeypatch.setattr(FixedSettings, "reload", slow)
-    async with in_process(filled, token_file=file.path) as served:
+    async with in_process(filled, clock=clock, token_file=file.path) as served:
         try:
             served.source.next = settings_for(collection=COLLECTION)
-            await until(loading.is_set)
+            await clock.passes_until(loading.is_set)
             file.remove("ann")
             assert served.state.tokens == ()
             assert not go_on.is_set()
@@ -116,7 +115,7 @@ async def test_a_removed_token_does_not_wait_for_models(
 
 
 async def test_an_error_does_not_end_the_looking(
-    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    filled: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
     whole, failed = FixedSettings.has_changed, []
 
@@ -127,15 +126,15 @@ async def test_an_error_does_not_end_the_looking(
         return whole(source)
 
     monkeypatch.setattr(FixedSettings, "has_changed", once)
-    async with in_process(filled) as served:
-        await until(lambda: "could not be looked at" in caplog.text)
+    async with in_process(filled, clock=clock) as served:
+        await clock.passes_until(lambda: "could not be looked at" in caplog.text)
         served.source.problems = ("top_k must be a whole number",)
-        await until(lambda: served.state.problems)
+        await clock.passes_until(lambda: served.state.problems)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a driver's"), asyncio.CancelledError()])
 async def test_a_client_that_could_not_be_opened_is_closed(
-    filled: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    filled: Client, database_url: str, monkeypatch: pytest.MonkeyPatch, clock: ManualClock, error: BaseException
 ) -> None:
     del filled
     closed: list[Client] = []
@@ -148,16 +147,16 @@ async def test_a_client_that_could_not_be_opened_is_closed(
     async def broken(_: Any) -> None:
         raise error
 
-    async with in_process(url=database_url) as served:
+    async with in_process(url=database_url, clock=clock) as served:
         old = served.state.lease
         monkeypatch.setattr(Client, "close", close)
         monkeypatch.setattr("semlex.server.state.Lease.warm", broken)
         served.source.next = settings_for(database_url, collection="another")
-        await until(lambda: closed)
+        await clock.passes_until(lambda: closed)
         assert served.state.lease is old
         assert old.client not in closed
         if isinstance(error, RuntimeError):
-            await until(lambda: served.state.problems)
+            await eventually(lambda: served.state.problems)
             assert "old ones serve" in (await checks(served))["settings"]
 
 
@@ -178,7 +177,7 @@ async def test_tokens_that_could_not_be_read_once_are_read_again(
     async with in_process(filled, token_file=file.path) as served:
         file.remove("ann")
         monkeypatch.setattr(Path, "read_bytes", failing)
-        await until(lambda: served.state.tokens == ())
+        await eventually(lambda: served.state.tokens == ())
         assert not failures
         assert caplog.text.count("the changed tokens are not used") == served.state.metrics.reloads["refused"] == 1
 
