@@ -55,19 +55,16 @@ SELECT md5(string_agg(thing, chr(10) ORDER BY thing COLLATE "C")) FROM things
 # Tables beyond those that all collections share, schemas beyond that of semlex, and the rows of the shared tables.
 CLEAN = """
 DO $$
-DECLARE kind text; name text;
+DECLARE names text;
 BEGIN
-    FOR name IN SELECT quote_ident(nspname) FROM pg_namespace
-        WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public', 'semlex')
-    LOOP EXECUTE format('DROP SCHEMA %s CASCADE', name); END LOOP;
-    FOR kind, name IN SELECT
-            CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'S' THEN 'SEQUENCE'
-                ELSE 'TABLE' END,
-            format('%s.%I', relnamespace::regnamespace, relname)
-        FROM pg_class WHERE relkind IN ('r', 'v', 'm', 'S', 'p') AND (relnamespace = 'public'::regnamespace
+    SELECT string_agg(quote_ident(nspname), ', ') INTO names FROM pg_namespace
+        WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public', 'semlex');
+    IF names IS NOT NULL THEN EXECUTE format('DROP SCHEMA %s CASCADE', names); END IF;
+    SELECT string_agg(format('%s.%I', relnamespace::regnamespace, relname), ', ') INTO names FROM pg_class
+        WHERE relkind IN ('r', 'p') AND (relnamespace = 'public'::regnamespace
             OR relnamespace = 'semlex'::regnamespace
-                AND relname NOT IN ('collection', 'embedding_version', 'job', 'registry_version'))
-    LOOP EXECUTE format('DROP %s IF EXISTS %s CASCADE', kind, name); END LOOP;
+                AND relname NOT IN ('collection', 'embedding_version', 'job', 'registry_version'));
+    IF names IS NOT NULL THEN EXECUTE format('DROP TABLE %s CASCADE', names); END IF;
     DELETE FROM semlex.collection;
     DELETE FROM semlex.embedding_version;
     DELETE FROM semlex.job;
