@@ -10,7 +10,7 @@ import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex import Document, PostgreSQLRetriever
-from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ CALLS: dict[str, Callable[[PostgreSQLRetriever], Awaitable[Any]]] = {
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_next_call_is_answered(database_url: str, name: str) -> None:
     call = CALLS[name]
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), use_reranking=False, max_connections=1) as store:
+    async with opened(database_url, max_connections=1) as store:
         await store.add_documents([Document("an apple tree", id="a")])
         await call(store)
         for turns in range(TURNS):

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from semlex.errors import StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import field_indexes
 from semlex.store.indexes.building_lock import building_lock
 from semlex.store.query.collection_checks import find_problems
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
+
+if TYPE_CHECKING:
+    from semlex.retriever.postgres import PostgreSQLRetriever
 
 pytestmark = pytest.mark.pg16
 
 WRITE = "UPDATE semlex.built_chunk SET summary = summary"
 
 
-def opened(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"collection": "built", "keyword": "none"} | options)
+retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 
 async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
@@ -48,7 +51,7 @@ async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[s
 
 
 async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
-    async with opened(database_url) as retriever, asyncio.timeout(120):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as writer:
             await writer.execute(WRITE)
@@ -65,7 +68,7 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
 
 
 async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None:
-    async with opened(database_url) as retriever, asyncio.timeout(120):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await fill(retriever)
         async with (
             await psycopg.AsyncConnection.connect(database_url) as writer,
@@ -86,7 +89,7 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
 
 
 async def test_another_build_is_not_waited_for(database_url: str) -> None:
-    async with opened(database_url) as retriever, asyncio.timeout(60):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(retriever.info)])
@@ -96,7 +99,7 @@ async def test_another_build_is_not_waited_for(database_url: str) -> None:
 
 
 async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> None:
-    async with TransactionPooler(database_url, 3) as pooler, opened(pooler.address) as retriever:
+    async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await fill(retriever)
         built = await retriever.add_field("year", "number")
         assert len(built) == 1
@@ -108,7 +111,7 @@ async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> No
 
 async def test_dropping_does_not_hold_up_others_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(field_indexes, "LOCK_TIMEOUT", "100ms")
-    async with opened(database_url) as retriever, asyncio.timeout(60):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await fill(retriever)
         await retriever.add_field("year", "number")
         async with await psycopg.AsyncConnection.connect(database_url) as reader:

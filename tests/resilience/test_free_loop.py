@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex import Document, PostgreSQLRetriever
+from semlex import Document
 from semlex.embedding.openai import OpenAIEmbedder
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble
+from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ async def test_the_loop_never_waits_for_an_embedder_that_works(database_url: str
     model = GuardedEmbedder()
     model.loop_thread = threading.get_ident()
     (tmp_path / "file.txt").write_text("a plum is blue")
-    async with PostgreSQLRetriever(database_url, model, use_reranking=False) as retriever:
+    async with opened(database_url, model) as retriever:
         await retriever.add_documents([Document("a banana is yellow", id="banana")])
         model.free.clear()
         model.computing.clear()
@@ -117,7 +118,7 @@ async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> N
         return {"object": "list", "data": rows}
 
     with ModelServerDouble(answer) as double, closing(OpenAIEmbedder("m", f"{double.url}/v1")) as model:
-        async with PostgreSQLRetriever(database_url, model, use_reranking=False) as retriever:
+        async with opened(database_url, model) as retriever:
             await retriever.add_documents([Document("a text", id="a")])
             searches = (retriever.search(f"query {number}", mode="vector") for number in range(SEARCHES))
             found = await asyncio.wait_for(asyncio.gather(*searches), FOREVER)

@@ -11,12 +11,14 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import SemlexError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
 from tests.support import hostile_values as hostile
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from semlex.retriever.synchronous import SyncRetriever
 
 T = TypeVar("T")
 TABLES = ("chunk", "document", "embedding_1", "tombstone")
@@ -24,7 +26,7 @@ TABLES = ("chunk", "document", "embedding_1", "tombstone")
 
 @pytest.fixture
 def retriever(database_url: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(database_url, HashEmbedder(hostile.DIMENSIONS), use_reranking=False) as opened:
+    with sync_opened(database_url, HashEmbedder(hostile.DIMENSIONS)) as opened:
         opened.add_documents([hostile.good_document(random.Random(0))])
         yield opened
 

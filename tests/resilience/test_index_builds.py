@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.indexes import build_watch, building_lock
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
+from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.progress import Progress
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.store.indexes.table_index import TableIndex
 
 pytestmark = pytest.mark.pg16
@@ -34,8 +36,7 @@ VECTORS = "semlex.built_embedding_1"
 ALL = ["metadata", "source_name", "hnsw_1"]
 
 
-def opened(url: str | None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"collection": "built", "keyword": "none"} | options)
+retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 
 def directions(rows: int) -> NDArray[np.float32]:
@@ -75,7 +76,7 @@ async def validity(retriever: PostgreSQLRetriever) -> dict[str, bool]:
 
 
 async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: str) -> None:
-    async with opened(database_url) as retriever, asyncio.timeout(120):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         async with unfinished_write(database_url) as writer:
             task = asyncio.create_task(retriever.create_index(concurrently=True))
@@ -102,14 +103,14 @@ async def test_whatever_isolation_sessions_begin_with(database_url: str, isolati
                 sql.Identifier(connection.info.dbname), isolation
             )
         )
-    async with opened(database_url) as retriever, asyncio.timeout(60):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await filled(retriever)
         assert list(await retriever.create_index(concurrently=True)) == ALL
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
 async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: str) -> None:
-    async with opened(database_url) as one, opened(database_url) as two, asyncio.timeout(120):
+    async with retriever_of(database_url) as one, retriever_of(database_url) as two, asyncio.timeout(120):
         await filled(one)
         await filled(two)
         async with unfinished_write(database_url) as writer:
@@ -137,7 +138,7 @@ async def test_a_build_that_is_ended_is_made_anew(
 ) -> None:
     if end == "time":
         monkeypatch.setattr(building_lock, "CONCURRENT_LOCK_TIMEOUT", "500ms")
-    async with opened(database_url) as retriever, asyncio.timeout(120):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         await retriever.create_index(HnswIndex(m=8))
         async with unfinished_write(database_url) as writer:
@@ -162,7 +163,7 @@ async def test_a_build_that_is_ended_is_made_anew(
 
 
 async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: str) -> None:
-    async with opened(database_url) as retriever, asyncio.timeout(60):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await filled(retriever)
         await retriever.create_index()
         with psycopg.connect(database_url, autocommit=True) as connection:
@@ -179,7 +180,7 @@ async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: 
 
 
 async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(database_url: str) -> None:
-    async with TransactionPooler(database_url, 3) as pooler, opened(pooler.address) as retriever:
+    async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await filled(retriever)
         built = await retriever.create_index(concurrently=True)
         assert list(built) == ALL
@@ -191,7 +192,7 @@ async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(databa
 async def test_it_needs_connections_of_its_own(database_url: str) -> None:
     async with (
         AsyncConnectionPool(database_url, min_size=1, open=False) as pool,
-        opened(None, pool=pool) as retriever,
+        retriever_of(None, pool=pool) as retriever,
     ):
         await filled(retriever)
         with pytest.raises(ConfigurationError, match="db_url"):
@@ -206,7 +207,7 @@ async def test_progress_is_told(
 ) -> None:
     monkeypatch.setattr(build_watch, "SECONDS_BETWEEN_LOOKS", 0.001)
     steps: list[Progress] = []
-    async with opened(database_url) as retriever, asyncio.timeout(120):
+    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         await filled(retriever, 6_000)
         built = await retriever.create_index(index, concurrently=concurrently, progress=steps.append)
     told = [step for step in steps if step.stage == f"build the index {built[-1]}"]
@@ -233,7 +234,7 @@ async def test_a_build_without_shared_memory_goes_on_without_workers(
         return await create(self, index, connection, concurrently=concurrently)
 
     monkeypatch.setattr(IndexBuilder, "_create", without_room)
-    async with opened(database_url) as retriever:
+    async with retriever_of(database_url) as retriever:
         await filled(retriever)
         assert list(await retriever.create_index()) == refused == ALL
         assert await validity(retriever) == {"built_hnsw_1": True}

@@ -1,30 +1,32 @@
-"""Two processes index a folder that changes under them, and are killed at random: nothing lost, doubled or stale."""
+"""Two processes index a folder that changes under them, and one is killed: nothing lost, doubled or stale."""
 
 from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
-import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from semlex.retriever.synchronous import SyncRetriever
-from semlex.testing import HashEmbedder
-from tests.support.folders import CLIENTS
+from tests.support.clients import indexing_client
+from tests.support.programs import Program
+from tests.support.retrievers import sync_opened
+from tests.support.waiting import until, waiting
 from tests.support.whole_collection import count_faults, is_made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-CLIENT = CLIENTS / "indexing_client.py"
 FILES, SECTIONS = 12, 6
-KILLS_BETWEEN_CHECKS = 5
+MOMENTS = [
+    ("open the sources", "committed"),
+    ("index files", "before"),
+    ("index files", "copying"),
+    ("index files", "worked"),
+    ("index files", "committed"),
+]
 DIGITS = str.maketrans("0123456789", "bcfghjkmpt")
 
 
@@ -50,6 +52,12 @@ class ChangingFolder:
         """A word for a file in its version, or `back` versions before: letters alone, so that it is one term."""
         return f"marker{number}v{self.versions[number] - back}".translate(DIGITS)
 
+    def change_all(self) -> None:
+        for number in self.versions:
+            self.versions[number] += 1
+            self.gone.discard(number)
+            self.write(number)
+
     def change(self) -> None:
         number = random.randrange(FILES)
         self.versions[number] += 1
@@ -68,11 +76,6 @@ def changing(tmp_path: Path) -> ChangingFolder:
     return ChangingFolder(folder)
 
 
-def started(url: str, folder: Path, runs: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CLIENT), url, str(folder), str(runs)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
 def check_rows(url: str) -> None:
     """What holds at every moment, whoever was killed where."""
     with psycopg.connect(url) as connection:
@@ -88,11 +91,9 @@ def check_rows(url: str) -> None:
 
 def check_contents(url: str, changing: ChangingFolder) -> None:
     """After a run that nobody disturbed: each file as it is now, and by words only its newest version."""
-    done = started(url, changing.folder, 1)
-    assert done.communicate()[0].split() == ["open", "0"]
-    assert done.returncode == 0
-    check_rows(url)
-    with SyncRetriever(url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(url) as retriever:
+        retriever.index(changing.folder)
+        check_rows(url)
         for number, version in changing.versions.items():
             if number in changing.gone:
                 continue
@@ -103,45 +104,29 @@ def check_contents(url: str, changing: ChangingFolder) -> None:
                 assert not retriever.search(changing.word(number, back=1), mode="keyword")
 
 
-@pytest.fixture
-def clients() -> Iterator[list[subprocess.Popen[str]]]:
-    running: list[subprocess.Popen[str]] = []
-    yield running
-    for client in running:
-        client.kill()
-        client.communicate()
-
-
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("doing", "moment"), MOMENTS)
+@pytest.mark.parametrize("is_new", [True, False], ids=["the first run", "a later run"])
 def test_killed_runs_over_a_changing_folder(
-    database_url: str, changing: ChangingFolder, clients: list[subprocess.Popen[str]], full: bool
+    database_url: str, changing: ChangingFolder, full: bool, doing: str, moment: str, *, is_new: bool
 ) -> None:
-    kills = 100 if full else 2
-    killed = 0
-    while killed < kills:
-        while len(clients) < 2:
-            clients.append(started(database_url, changing.folder))
-        victim = clients.pop(random.randrange(2))
-        assert victim.stdout is not None
-        # From the set-up of the first run to the middle of later ones; sometimes before the process has even opened.
-        if random.random() < 0.9:
-            assert victim.stdout.readline() == "open\n"
-        until = time.monotonic() + random.uniform(0.0, 0.6)
-        while time.monotonic() < until:
-            changing.change()
-            time.sleep(0.02)
-        assert victim.poll() is None, "a run failed"
-        victim.kill()
-        victim.communicate()
-        killed += 1
-        check_rows(database_url)
-        if killed % KILLS_BETWEEN_CHECKS == 0 or killed == kills:
-            for client in clients:
-                client.kill()
-                client.communicate()
-            killed += len(clients)
-            clients.clear()
+    """One stops in the middle and is killed; the other goes on beside it, or waits for it and goes on then."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for _ in range(12 if full else 1):
+            if is_new:  # the first runs over an empty collection take another way
+                connection.execute("DROP SCHEMA IF EXISTS semlex CASCADE")
+            else:
+                check_contents(database_url, changing)
+            changing.change_all()
+            with Program(indexing_client.main, database_url, changing.folder, (doing, moment, 1)) as victim:
+                victim.until_stopped()
+                changing.change()
+                with Program(indexing_client.main, database_url, changing.folder) as other:
+                    until(lambda: waiting(connection) or "indexed" in other.said)
+                    changing.change()
+                    victim.kill()
+                    check_rows(database_url)
+                    other.until_said("indexed", other.said.split().count("indexed") + 1)
+                    changing.change()
+            check_rows(database_url)
             check_contents(database_url, changing)
-            if random.random() < 0.7:  # the first runs over an empty collection take another way
-                with psycopg.connect(database_url, autocommit=True) as connection:
-                    connection.execute("DROP SCHEMA semlex CASCADE")

@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import subprocess
-import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.keyword.bm25 import rebuild
 from semlex.store.write.copy import BulkIngestConfig
+from tests.support.clients import keyword_index_client
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
-from tests.support.folders import CLIENTS
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.programs import Program
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-CLIENT = CLIENTS / "keyword_index_client.py"
+    from semlex.retriever.postgres import PostgreSQLRetriever
+
 WRITERS, SEARCHERS = 4, 2
 
 
-def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, keyword="bm25", collection="words", **options)
+bm25 = partial(opened, model="none", keyword="bm25", collection="words")
 
 
 class Together:
@@ -100,7 +100,7 @@ async def test_everybody_at_once(
     """Every answer is that of a plain BM25 over the texts of the same snapshot, and nobody deadlocks."""
     monkeypatch.setattr(rebuild, "PAGE_ROWS", 50)
     caplog.set_level(logging.INFO, "semlex")
-    together = Together(database_url, 1_000 if full else 100)
+    together = Together(database_url, 1_000 if full else 50)
     await together.run()
     assert together.checked >= together.wanted
     assert together.found > together.checked
@@ -113,18 +113,29 @@ async def test_everybody_at_once(
     assert check_index(database_url)["tombstones"] == 0
 
 
+# What runs, and the transaction, the moment and at which of its times it is killed.
+KILLS = [
+    ("write", ("add documents", "committed", 3)),
+    ("write", ("add documents", "worked", 2)),
+    ("write", ("delete", "worked", 1)),
+    ("merge", ("merge the keyword index", "worked", 1)),
+    ("merge", ("merge the keyword index", "committed", 2)),
+    ("rebuild", ("begin to rebuild the keyword index", "committed", 1)),
+    ("rebuild", ("write a segment", "worked", 1)),
+    ("rebuild", ("write a segment", "committed", 2)),
+    ("rebuild", ("switch to the rebuilt keyword index", "worked", 1)),
+    ("rebuild", ("switch to the rebuilt keyword index", "committed", 1)),
+    ("rebuild", ("remove the old keyword index", "worked", 2)),
+]
+
+
 @pytest.mark.timeout(3600)
 def test_the_index_survives_those_who_are_killed(database_url: str, full: bool) -> None:
-    numbers = random.Random(7)
-    for round_ in range(13 if full else 1):
-        for what in ("write", "merge", "rebuild"):
-            command = [sys.executable, str(CLIENT), database_url, what, str(round_)]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-                assert client.stdout is not None
-                assert client.stdout.readline() == "ready\n"
-                try:
-                    client.wait(numbers.uniform(0.0, 0.7))
-                except subprocess.TimeoutExpired:
-                    client.kill()
-                assert client.wait() == -9
-            check_index(database_url)
+    """Each finds what those before it have left."""
+    with sync_opened(database_url, "none", keyword="bm25", collection="words") as retriever:
+        retriever.add_documents(some_documents(random.Random(7), 200))
+    for what, moment in random.sample(KILLS, len(KILLS)) * (12 if full else 1):
+        with Program(keyword_index_client.main, database_url, what, random.getrandbits(32), moment) as client:
+            client.until_stopped()
+            client.kill()
+        check_index(database_url)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,14 +10,14 @@ import pytest
 
 from semlex import _core
 from semlex.errors import IncompleteWriteError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write import chunks as bulk
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.clients import loading_client
 from tests.support.clients.loading_client import documents_of
-from tests.support.folders import CLIENTS
+from tests.support.programs import Program
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,12 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LOADING_CLIENT = CLIENTS / "loading_client.py"
-BATCHES, ROWS = 24, 100
-
-
-def opened(url: str, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, HashEmbedder(8), use_reranking=False, **options)
+BATCHES, ROWS = 4, 100
 
 
 def stored(url: str) -> tuple[list[str], int, int]:
@@ -50,43 +42,31 @@ def stored(url: str) -> tuple[list[str], int, int]:
 # --- the client dies ------------------------------------------------------------------------------------------------
 
 
-def run_client(url: str, lines: int, kill_after: float | None) -> list[str]:
-    """Runs the client; kills it `kill_after` seconds after it has written so many lines. Returns what it wrote."""
-    command = [sys.executable, str(LOADING_CLIENT), url, str(BATCHES), str(ROWS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        written = [client.stdout.readline().strip() for _ in range(lines)]
-        if kill_after is not None:
-            try:
-                client.wait(kill_after)
-            except subprocess.TimeoutExpired:
-                client.kill()
-        written += client.stdout.read().split()
-    if kill_after is None:
-        assert client.returncode == 0
-    return [line for line in written if line]
+# Transaction, moment, and at which of its times -> how many batches are stored by then, and what the client has said.
+MOMENTS = {
+    ("set up the collection", "worked", 1): (0, ""),
+    ("add documents", "copying", 1): (0, "open"),  # straight into the empty tables
+    ("add documents", "worked", 1): (0, "open"),
+    ("add documents", "worked", 3): (2, "open 0 1"),
+    ("add documents", "committed", 2): (2, "open 0"),
+}
 
 
-@pytest.mark.timeout(3600)
-def test_a_killed_client_loses_and_doubles_nothing(database_url: str, full: bool) -> None:
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
+def test_a_killed_client_loses_and_doubles_nothing(database_url: str, moment: tuple[str, str, int]) -> None:
+    batches, said = MOMENTS[moment]
+    with Program(loading_client.main, database_url, BATCHES, ROWS, moment) as client:
+        client.until_stopped()
+        client.kill()
+        assert client.said.split() == said.split()
     everything = sorted(document.id for batch in range(BATCHES) for document in documents_of(batch, ROWS))
-    caught_in_the_middle = 0
-    for _ in range(40 if full else 2):
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA IF EXISTS semlex CASCADE")
-        # From the process's start, over set-up and the first batch, into the later ones.
-        lines = random.randrange(BATCHES // 2)
-        written = run_client(database_url, lines, random.uniform(0.0, 0.02 if lines else 1.0))
-        acknowledged = {document.id for line in written if line.isdigit() for document in documents_of(int(line), ROWS)}
-        ids, vectors, unpaired = stored(database_url)
-        assert acknowledged <= set(ids)
-        assert len(ids) % ROWS == 0  # whole batches only
-        assert (len(ids), len(set(ids)), unpaired) == (vectors, vectors, 0)
-        caught_in_the_middle += len(ids) < len(everything)
-        run_client(database_url, 0, None)
-        ids, vectors, unpaired = stored(database_url)
-        assert (ids, vectors, unpaired) == (everything, len(everything), 0)
-    assert caught_in_the_middle > 0
+    ids, vectors, unpaired = stored(database_url)
+    assert set(ids) == {document.id for batch in range(batches) for document in documents_of(batch, ROWS)}
+    assert (len(ids), unpaired) == (vectors, 0)
+    with sync_opened(database_url) as retriever:
+        for batch in range(BATCHES):
+            retriever.add_documents(documents_of(batch, ROWS))
+    assert stored(database_url) == (everything, len(everything), 0)
 
 
 # --- the backend dies -----------------------------------------------------------------------------------------------
@@ -118,9 +98,7 @@ def end_backends(url: str, condition: str = "true") -> int:
 
 async def test_backends_that_die_between_batches_are_not_noticed(database_url: str) -> None:
     embedder = KillingEmbedder(database_url, kills=4)
-    async with PostgreSQLRetriever(
-        database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=100)
-    ) as retriever:
+    async with opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=100)) as retriever:
         documents = documents_of(0, 700)
         assert await retriever.add_documents(documents) == [document.id for document in documents]
         assert await retriever.count() == 700
@@ -214,7 +192,7 @@ class ShortEncoder:
 def test_a_stream_that_lacks_a_row_is_rolled_back(
     database_url: str, monkeypatch: pytest.MonkeyPatch, rows_before: int
 ) -> None:
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         if rows_before:
             retriever.add_documents(documents_of(90, rows_before))
         with monkeypatch.context() as patched:
@@ -231,7 +209,7 @@ def test_a_model_that_fails_writes_nothing(database_url: str) -> None:
         raise RuntimeError
 
     embedder = HashEmbedder(8)
-    with SyncRetriever(database_url, embedder, use_reranking=False, bulk=BulkIngestConfig(batch_size=10)) as retriever:
+    with sync_opened(database_url, embedder, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         retriever.add_documents(documents_of(0, 10))
         embedder.embed_documents = failing  # type: ignore[method-assign]
         with pytest.raises(RuntimeError):

@@ -11,9 +11,9 @@ import sys
 import psycopg
 import pytest
 
-from semlex import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.folders import CLIENTS, ROOT
+from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, assert_vectors, new_model, old_model, texts_of, told, vectors_of, versions
 
 CLIENT = CLIENTS / "reembedding_client.py"
@@ -46,7 +46,7 @@ def test_six_kills_and_then_it_is_done(database_url: str, full: bool) -> None:
         chance = random.Random(seed)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("DROP SCHEMA IF EXISTS semlex CASCADE")
-        with SyncRetriever(database_url, old_model(), collection=NAME, use_reranking=False) as old:
+        with sync_opened(database_url, old_model(), collection=NAME) as old:
             old.add_documents([Document(" ".join(chance.choices(WORDS, k=5)), id=f"d{n}") for n in range(ROWS)])
             # Five in the pages, where it gets on a little each time; then anywhere, also around the switch.
             for moments in [*(chance.randint(1, IN_PAGES) for _ in range(5)), chance.randint(1, MOMENTS)]:
@@ -66,7 +66,7 @@ def test_six_kills_and_then_it_is_done(database_url: str, full: bool) -> None:
             assert (serving, others) == (2, {1: False, 2: False}), seed
             written = vectors_of(database_url, 2)
             assert_vectors(written, texts_of(database_url), new_model(), whole=False)
-        with SyncRetriever(database_url, new_model(), collection=NAME, use_reranking=False) as new:
+        with sync_opened(database_url, new_model(), collection=NAME) as new:
             new.embed_missing()
             assert "hnsw_2" in new.status().vector_indexes[-1].name
         assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)

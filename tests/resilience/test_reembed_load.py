@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from contextlib import AsyncExitStack
-from typing import Any
+from contextlib import AsyncExitStack, ExitStack
 
 import numpy as np
 import pytest
@@ -18,68 +14,42 @@ from semlex.errors import ModelMismatchError
 from semlex.maintenance import version_fill
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import documents
+from tests.support.clients import old_model_client
 from tests.support.clients.old_model_client import WORDS
-from tests.support.folders import CLIENTS, ROOT
+from tests.support.programs import PROCESSES, Program
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.two_models import assert_vectors, new_model, old_model, opened, texts_of, vectors_of, versions
+from tests.support.waiting import eventually
 
-CLIENT = CLIENTS / "old_model_client.py"
-CLIENTS_AT_ONCE = 2
+PROGRAMS = "ab"  # their names
 
 
-class OldPrograms:
-    """Processes that search and write with the old model.
+class NewModel:
+    """Opens the collection with the new model, again and again.
 
     Args:
         url: The database.
     """
 
     def __init__(self, url: str) -> None:
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, str(CLIENT), url, name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'python'}"},
-            )
-            for name in "ab"[:CLIENTS_AT_ONCE]
-        ]
-        for process in self._processes:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line == "open\n", (line, process.stderr.read() if process.stderr else "")
+        self._url, self._model = url, new_model()
 
-    def end(self) -> list[dict[str, Any]]:
-        """What each has done."""
-        told = []
-        for process in self._processes:
-            said, errors = process.communicate()
-            assert process.returncode == 0, errors
-            told.append(json.loads(said))
-        return told
-
-
-async def searches_of_the_new_model(url: str, stop: asyncio.Event) -> int:
-    """Opens the collection with the new model again and again; how often it answered."""
-    model, answered = new_model(), 0
-    while not stop.is_set():
-        serving, _ = versions(url)
+    async def answers(self) -> bool:
+        """Whether it is not refused; then it answers as it should."""
+        serving, _ = versions(self._url)
         try:
-            async with opened(url, model) as retriever:
+            async with opened(self._url, self._model) as retriever:
                 found = await retriever.search("key vault dome", 10)
         except ModelMismatchError:
             assert serving == 1
-            await asyncio.sleep(0.05)
-            continue
-        assert found.embedding_model == model.identity.model
+            return False
+        assert found.embedding_model == self._model.identity.model
         scored = [hit for hit in found if hit.vector_score is not None]
-        wanted = model.embed_documents([hit.content for hit in scored]) @ model.embed_query("key vault dome")
+        wanted = self._model.embed_documents([hit.content for hit in scored]) @ self._model.embed_query(
+            "key vault dome"
+        )
         assert np.abs(wanted - [hit.vector_score for hit in scored]).max() <= 1e-4
-        answered += 1
-        await asyncio.sleep(0.05)
-    return answered
+        return True
 
 
 @pytest.mark.timeout(3600)
@@ -87,22 +57,26 @@ async def test_nothing_fails_and_nothing_is_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 50)
-    rows = 20_000 if full else 600
+    rows = 20_000 if full else 300
     first = {one.id: one.content for one in documents(rows)}
     async with opened(database_url) as loading:
         await loading.add_documents([Document(text, id=one) for one, text in first.items()])
-    programs = await asyncio.to_thread(OldPrograms, database_url)
-    stop = asyncio.Event()
-    searching = asyncio.create_task(searches_of_the_new_model(database_url, stop))
-    try:
+    ended, new = PROCESSES.Event(), NewModel(database_url)
+    with ExitStack() as stack:
+        programs = [stack.enter_context(Program(old_model_client.main, database_url, own, ended)) for own in PROGRAMS]
+        for program in programs:
+            program.until_said("open")
+        assert not await new.answers()
+        searching = asyncio.create_task(eventually(new.answers))
         async with opened(database_url, "none") as changing:
             report = await changing.reembed(new_model())
         assert (report.version, report.lacking) == (2, 0)
-        await asyncio.sleep(10 if full else 1.5)
-    finally:
-        stop.set()
-        told = await asyncio.to_thread(programs.end)
-    assert await searching > 0
+        assert await searching
+        for program in programs:
+            await asyncio.to_thread(program.until_said, "went-on")
+        ended.set()
+        assert [await asyncio.to_thread(program.ended) for program in programs] == [0] * len(programs)
+        told = [json.loads(program.said.splitlines()[-1]) for program in programs]
     for one in told:
         assert one["failed"] == []
         assert one["mixed"] == 0
@@ -113,8 +87,8 @@ async def test_nothing_fails_and_nothing_is_lost(
     assert texts_of(database_url) == present
     assert_vectors(vectors_of(database_url, 1), present, old_model(), whole=True)
     assert_vectors(vectors_of(database_url, 2), present, new_model(), whole=False)
-    async with opened(database_url, new_model()) as new:
-        await new.embed_missing()
+    async with opened(database_url, new_model()) as new_retriever:
+        await new_retriever.embed_missing()
     assert_vectors(vectors_of(database_url, 2), present, new_model(), whole=True)
 
 

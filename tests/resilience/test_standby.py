@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 import shutil
-import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +17,22 @@ from psycopg import sql
 
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients.keyword_index_client import WORDS
-from tests.support.folders import TEMPORARY
+from tests.support.folders import new_open_folder
 from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
+from tests.support.retrievers import opened
 from tests.support.two_models import OtherEmbedder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchResults
 
 
@@ -108,18 +109,11 @@ def _copy(primary: EmbeddedServer, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pair(postgres_major: int) -> Iterator[Pair]:
-    # Not pytest's own folder: as root the servers run under another account, which cannot enter that.
-    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
-    folder.chmod(0o711)
-    try:
-        with _replicated(folder, postgres_major) as pair:
-            yield pair
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with new_open_folder() as folder, _replicated(folder, postgres_major) as pair:
+        yield pair
 
 
-def retriever_of(url: str, collection: str, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, embedder or HashEmbedder(16), use_reranking=False, collection=collection, **options)
+retriever_of = partial(opened, model=16)
 
 
 def many(count: int, start: int = 0) -> list[Document]:
@@ -150,8 +144,8 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 async def compare(pair: Pair, collection: str) -> None:
     await pair.catch_up()
     async with (
-        retriever_of(pair.primary, collection) as primary,
-        retriever_of(pair.standby, collection) as standby,
+        retriever_of(pair.primary, collection=collection) as primary,
+        retriever_of(pair.standby, collection=collection) as standby,
     ):
         for question in QUESTIONS:
             assert told(await standby.search(**question)) == told(await primary.search(**question)), question
@@ -174,7 +168,7 @@ async def compare(pair: Pair, collection: str) -> None:
 
 
 async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
-    async with retriever_of(pair.primary, "answers") as primary:
+    async with retriever_of(pair.primary, collection="answers") as primary:
         await primary.add_documents(many(400))
         await compare(pair, "answers")
         for start in range(400, 460, 5):
@@ -189,10 +183,10 @@ async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
 
 
 async def test_a_standby_refuses_writes(pair: Pair) -> None:
-    async with retriever_of(pair.primary, "refusals") as primary:
+    async with retriever_of(pair.primary, collection="refusals") as primary:
         await primary.add_documents(many(20))
         await pair.catch_up()
-        async with retriever_of(pair.standby, "refusals") as standby:
+        async with retriever_of(pair.standby, collection="refusals") as standby:
             for work in (
                 lambda: standby.add_documents(many(1)),
                 lambda: standby.add_documents(many(100)),
@@ -209,24 +203,24 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
             assert (await standby.health_check()).read_only
             assert len(await standby.search("cat", 20)) == await standby.count() == 20
         with pytest.raises(ReadOnlyError):
-            await retriever_of(pair.standby, "new").initialize()
+            await retriever_of(pair.standby, collection="new").initialize()
         assert await primary.count() == 20
 
 
 async def test_a_standby_is_dumped_as_its_primary(pair: Pair, tmp_path: Path) -> None:
-    async with retriever_of(pair.primary, "dumps") as primary:
+    async with retriever_of(pair.primary, collection="dumps") as primary:
         await primary.add_documents(many(300))
         await pair.catch_up()
         reports = []
         for name, url in (("primary", pair.primary), ("standby", pair.standby)):
-            async with retriever_of(url, "dumps") as retriever:
+            async with retriever_of(url, collection="dumps") as retriever:
                 reports.append(await retriever.dump(tmp_path / name))
         assert [(one.chunks, one.vectors) for one in reports] == [(300, 300)] * 2
         for file in (tmp_path / "primary").glob("*.parquet"):
             assert file.read_bytes() == (tmp_path / "standby" / file.name).read_bytes()
         async with Client(pair.primary, HashEmbedder(16), use_reranking=False) as client:
             await client.restore(tmp_path / "standby", "dumps_again")
-        async with retriever_of(pair.primary, "dumps_again") as again:
+        async with retriever_of(pair.primary, collection="dumps_again") as again:
             for question in QUESTIONS:
                 assert [hit.id for hit in await again.search(**question)] == [
                     hit.id for hit in await primary.search(**question)
@@ -237,17 +231,17 @@ async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytes
     """Another model serves on the primary; on the standby the old one answers, until its vectors are dropped."""
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(open_collection, "NOTE_SECONDS", 0.0)
-    async with retriever_of(pair.primary, "models") as primary:
+    async with retriever_of(pair.primary, collection="models") as primary:
         await primary.add_documents(many(40))
         await pair.catch_up()
-        async with retriever_of(pair.standby, "models") as standby:
+        async with retriever_of(pair.standby, collection="models") as standby:
             before = told(await standby.search("yellow fruit"))
             await primary.reembed(OtherEmbedder(16))
             await pair.catch_up()
             [note] = (await standby.search("yellow fruit")).warnings
             assert "goes on with version 1" in note
             assert told(await standby.search("yellow fruit")) == before
-            async with retriever_of(pair.standby, "models", OtherEmbedder(16)) as new:
+            async with retriever_of(pair.standby, model=OtherEmbedder(16), collection="models") as new:
                 assert (await new.search("yellow fruit")).embedding_model == "tests/other"
             for work in (
                 lambda: standby.reembed(OtherEmbedder(16)),
@@ -284,7 +278,9 @@ class Following:
         return sum("search: retry" in record.getMessage() for record in self.log.records)
 
     async def run(self) -> None:
-        async with retriever_of(self.pair.primary, "following", bulk=BulkIngestConfig(small_batch_rows=8)) as primary:
+        async with retriever_of(
+            self.pair.primary, collection="following", bulk=BulkIngestConfig(small_batch_rows=8)
+        ) as primary:
             documents = many(60)
             await primary.add_documents(documents)
             self.states.append({one.id: one.content for one in documents})
@@ -320,7 +316,7 @@ class Following:
     async def _search(self, seed: int) -> None:
         numbers = random.Random(f"search {seed}")
         state = 0
-        async with retriever_of(self.pair.standby, "following") as standby:
+        async with retriever_of(self.pair.standby, collection="following") as standby:
             while not self.done:
                 query = numbers.choice(["yellow fruit", "key rotation", "dog ship"])
                 found = await standby.search(query, 1000, mode="keyword")
@@ -361,10 +357,10 @@ async def test_searches_are_exact_while_the_primary_writes(
 
 
 async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None:
-    async with retriever_of(pair.primary, "asked") as primary:
+    async with retriever_of(pair.primary, collection="asked") as primary:
         await primary.add_documents(many(30))
         await pair.catch_up()
-        async with retriever_of(pair.standby, "asked", query_log="text") as standby:
+        async with retriever_of(pair.standby, collection="asked", query_log="text") as standby:
             assert await standby.search("cat")
             status = await standby.status()
             assert status.query_log is not None
@@ -379,10 +375,10 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None
 
 async def test_hits_are_put_into_a_table_of_the_primary(pair: Pair) -> None:
     """What was found on a standby, which takes no temporary table itself."""
-    async with retriever_of(pair.primary, "joined") as primary:
+    async with retriever_of(pair.primary, collection="joined") as primary:
         await primary.add_documents(many(30))
     await pair.catch_up()
-    async with retriever_of(pair.standby, "joined") as standby:
+    async with retriever_of(pair.standby, collection="joined") as standby:
         found = await standby.search("cat")
         async with await psycopg.AsyncConnection.connect(pair.standby) as mine:
             with pytest.raises(ReadOnlyError, match="standby"):

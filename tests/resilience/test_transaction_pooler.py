@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,12 +15,12 @@ from psycopg.pq import TransactionStatus
 
 from semlex import Client
 from semlex.errors import SearchTimeoutError
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
+from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ SESSION = r"""
 """
 
 
-def retriever_of(url: str, embedder: Any = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(
-        url, embedder or HashEmbedder(16), use_reranking=False, **{"collection": "words"} | options
-    )
+retriever_of = partial(opened, model=16, collection="words")
 
 
 @asynccontextmanager
@@ -291,9 +289,7 @@ async def test_a_user_in_a_transaction(database_url: str) -> None:
     async with (
         pooled(database_url) as pooler,
         client_of(pooler.address) as client,
-        PostgreSQLRetriever(
-            None, HashEmbedder(16), use_reranking=False, collection="words", connection=client
-        ) as retriever,
+        retriever_of(connection=client) as retriever,
     ):
         for number in range(3):
             async with client.transaction():

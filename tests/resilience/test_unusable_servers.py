@@ -29,6 +29,7 @@ from semlex.store.postgres.errors import translate
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,13 +64,13 @@ def told(error: BaseException) -> str:
 
 
 def test_a_read_only_database_is_refused_before_anything_is_embedded(database_url: str) -> None:
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("the first row", id="first")])
     with psycopg.connect(database_url, autocommit=True) as connection:
         name = sql.Identifier(connection.info.dbname)
         connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
     embedder = CountingEmbedder()
-    with SyncRetriever(database_url, embedder, use_reranking=False) as retriever:
+    with sync_opened(database_url, embedder) as retriever:
         with pytest.raises(ReadOnlyError) as caught:
             retriever.add_documents([Document(SECRET)])
         assert SECRET not in told(caught.value)
@@ -77,7 +78,7 @@ def test_a_read_only_database_is_refused_before_anything_is_embedded(database_ur
         assert retriever.count() == 1
         assert [one.id for one in retriever.search("first row")] == ["first"]
     with pytest.raises(ReadOnlyError, match="primary"):
-        SyncRetriever(database_url, "none", use_reranking=False, collection="new").initialize()
+        sync_opened(database_url, "none", collection="new").initialize()
 
 
 def test_a_server_that_cannot_be_reached(server_url: str) -> None:
@@ -86,7 +87,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
         make_conninfo(server_url, dbname="nowhere", password=SECRET),
         make_conninfo(server_url, user="nobody_at_all", password=SECRET),
     ):
-        retriever = SyncRetriever(url, "none", use_reranking=False, timeout=2)
+        retriever = sync_opened(url, "none", timeout=2)
         with pytest.raises(ConnectionFailedError, match=r"nowhere|nobody_at_all") as caught:
             retriever.initialize()
         assert SECRET not in told(caught.value)
@@ -111,7 +112,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
 )
 def test_a_malformed_address_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(SemlexError) as caught:
-        SyncRetriever(url, "none", use_reranking=False, timeout=1).initialize()
+        sync_opened(url, "none", timeout=1).initialize()
     assert SECRET not in told(caught.value)
 
 
@@ -188,7 +189,7 @@ def test_the_remedies_for_addresses_work(server_url: str) -> None:
 def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password: str) -> None:
     nowhere = make_conninfo(database_url, dbname="semlex_nowhere", password=password)
     with pytest.raises(ConnectionFailedError, match='database "semlex_nowhere" does not exist'):
-        SyncRetriever(nowhere, "none", use_reranking=False, timeout=2).initialize()
+        sync_opened(nowhere, "none", timeout=2).initialize()
 
 
 @pytest.mark.parametrize(
@@ -325,7 +326,7 @@ def test_two_servers_are_refused(server_url: str) -> None:
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "not empty"])
 def test_a_row_that_the_server_refuses_is_not_quoted(database_url: str, count: int, empty: bool) -> None:
     """The server's DETAIL and CONTEXT hold the whole row."""
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         if not empty:
             retriever.add_documents([Document("short", id="short")])
         with psycopg.connect(database_url, autocommit=True) as connection:

@@ -1,7 +1,16 @@
 """Where things of the tests lie."""
 
+from __future__ import annotations
+
 import os
+import shutil
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -24,3 +33,14 @@ def _temporary() -> Path:
 
 TEMPORARY = _temporary()
 """Where tests make folders: in memory where there is room, else on the disk. A short path, for sockets lie below it."""
+
+
+@contextmanager
+def new_open_folder() -> Iterator[Path]:
+    """A new folder that a server's account can pass through, which cannot enter pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -6,8 +6,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
-from semlex import SyncRetriever
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex import SyncReport
+    from semlex import SyncReport, SyncRetriever
 
 
 class CountingEmbedder(HashEmbedder):
@@ -30,7 +30,7 @@ class CountingEmbedder(HashEmbedder):
 
 
 def opened(url: str, collection: str = "files") -> SyncRetriever:
-    return SyncRetriever(url, CountingEmbedder(8), use_reranking=False, collection=collection)
+    return sync_opened(url, CountingEmbedder(8), collection=collection)
 
 
 _clock = itertools.count(1)

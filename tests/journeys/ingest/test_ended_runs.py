@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from tests.support.embedded_servers import postmaster_pid
+from tests.support.clients import killed_client
+from tests.support.clients.killed_client import Order
+from tests.support.programs import Program
 from tests.support.shell import Shell
+from tests.support.waiting import held, until_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +21,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-FILES = 1_500
-SECTIONS = 3
+# Batches of three or four files each; the second is committed when a run is ended.
+FILES, SECTIONS = 40, 3
+LIMITS = {"semlex.ingest.pipeline": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}}
+POINT, TIMES = "a batch committed, nobody told", 2
 INDEX = ("index", "many", "-c", "ended", "--model", "none")
 
 
@@ -41,23 +42,16 @@ def many(tmp_path: Path) -> Path:
 def stored(url: str) -> dict[int, int]:
     """Number of chunks -> how many documents have so many, by their rows."""
     with psycopg.connect(url) as connection:
-        if connection.execute("SELECT to_regclass('semlex.ended_document')").fetchone() == (None,):
-            return {}
         counts = "SELECT count(c.*) AS n FROM semlex.ended_document LEFT JOIN semlex.ended_chunk c USING (document_id)"
         statement = f"SELECT n, count(*) FROM ({counts} GROUP BY document_id) AS counted GROUP BY n"  # noqa: S608 - ours
         rows = connection.execute(statement).fetchall()
     return dict(rows)
 
 
-def begun(shell: Shell, url: str) -> subprocess.Popen[str]:
-    """A run in a process of its own that has stored something and has more to do."""
-    command = [sys.executable, "-m", "semlex", *INDEX]
-    process = subprocess.Popen(
-        command, env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not stored(url):
-        time.sleep(0.01)
-    return process
+def ended(url: str, folder: Path, server: Path, **order: object) -> Program:
+    """A run that ends, or stops itself, when its second batch is committed."""
+    arguments = [INDEX[0], str(folder), *INDEX[2:]]
+    return Program(killed_client.run, Order(arguments, url, server, point=POINT, times=TIMES, limits=LIMITS, **order))
 
 
 def goes_on(shell: Shell, url: str) -> None:
@@ -71,32 +65,28 @@ def goes_on(shell: Shell, url: str) -> None:
     assert stored(url) == {next(iter(before)): FILES}
 
 
-WAYS = [signal.SIGINT, *(pytest.param(way, marks=pytest.mark.full) for way in (signal.SIGTERM, signal.SIGKILL))]
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run(shell: Shell, many: Path, way: signal.Signals) -> None:
     url = shell.environment["DATABASE_URL"]
-    with begun(shell, url) as process:
-        process.send_signal(way)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == (130 if way == signal.SIGINT else -way)
-    assert "Traceback" not in said
+    with ended(url, many, many, sent=signal.SIGSTOP) as program:
+        program.until_stopped()
+        with held(url, "semlex.ended_chunk", "SHARE") as connection:  # it may write nothing more
+            program.send(signal.SIGCONT)
+            until_waiting(connection)
+            program.send(way)
+            assert program.ended() == (130 if way == signal.SIGINT else -way)
+        assert "Traceback" not in program.said
     goes_on(shell, url)
 
 
-@pytest.mark.full
+@pytest.mark.full  # ten seconds, after which the run gives up; test_ingest_kills starts the server again
 def test_a_server_that_goes_in_the_middle(
     many: Path, open_folder: Path, make_server_folder: Callable[[Path], Path]
 ) -> None:
     folder = make_server_folder(open_folder / "server")
-    with EmbeddedServer(folder) as server:
-        shell = Shell(server.url, many.parent)
-        with begun(shell, server.url) as process:
-            os.kill(postmaster_pid(folder), signal.SIGKILL)
-            _, said = process.communicate(timeout=120)
-        assert process.returncode == 3
-        assert "Traceback" not in said
-        assert "semlex doctor" in said
+    with EmbeddedServer(folder) as server, ended(server.url, many, folder, victim="server") as program:
+        assert program.ended() == 3
+        assert "Traceback" not in program.said
+        assert "semlex doctor" in program.said
     with EmbeddedServer(folder) as server:
         goes_on(Shell(server.url, many.parent), server.url)

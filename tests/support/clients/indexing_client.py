@@ -1,28 +1,23 @@
-"""A program for tests: indexes a folder again and again until it is ended, one line after every run.
-
-Arguments: connection string, folder, number of runs (0: without end).
-"""
+"""A program for tests: indexes a folder again and again, and says ``indexed`` after every run."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from semlex.retriever.synchronous import SyncRetriever
-from semlex.testing import HashEmbedder
+from semlex import BulkIngestConfig
+from tests.support.clients.moments import say, stop_at
+from tests.support.retrievers import sync_opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def main() -> None:
-    address, folder, runs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    with SyncRetriever(address, HashEmbedder(8), use_reranking=False) as retriever:
-        sys.stdout.write("open\n")
-        sys.stdout.flush()
-        for number in range(runs) if runs else itertools.count():
+def main(url: str, folder: Path, moment: tuple[str, str, int] | None = None) -> None:
+    """Stops itself at the moment, if there is one."""
+    if moment is not None:
+        stop_at(*moment)
+    # Everything goes through COPY, which has a moment in the middle.
+    with sync_opened(url, bulk=BulkIngestConfig(small_batch_rows=0)) as retriever:
+        while True:
             retriever.index(folder)
-            sys.stdout.write(f"{number}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+            say("indexed")

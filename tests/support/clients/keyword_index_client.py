@@ -1,15 +1,12 @@
-"""A program for tests: changes a collection with a keyword index until it is killed.
-
-Arguments: connection string, what to do (write, merge or rebuild), seed. It says ``ready`` when it has begun.
-"""
+"""A program for tests: changes a keyword index (writes, merges or rebuilds) until it stops itself."""
 
 from __future__ import annotations
 
 import random
-import sys
 
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
+from tests.support.clients.moments import stop_at
+from tests.support.retrievers import sync_opened
 
 WORDS = ["cat", "dog", "ship", "running", "the", "key", "rotation", "vault", "banana", "yellow", "fruit"]
 IDS = 300
@@ -23,12 +20,11 @@ def some_documents(numbers: random.Random, count: int) -> list[Document]:
     ]
 
 
-def main() -> None:
-    address, what, seed = sys.argv[1:]
-    numbers = random.Random(int(seed))
-    with SyncRetriever(address, "none", use_reranking=False, keyword="bm25", collection="words") as retriever:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+def main(url: str, what: str, seed: int, moment: tuple[str, str, int]) -> None:
+    """Stops itself at the moment."""
+    numbers = random.Random(seed)
+    stop_at(*moment)
+    with sync_opened(url, "none", keyword="bm25", collection="words") as retriever:
         while True:
             if what == "merge":
                 retriever.add_documents(some_documents(numbers, 3))
@@ -39,7 +35,3 @@ def main() -> None:
                 retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
             else:
                 retriever.add_documents(some_documents(numbers, numbers.choice([1, 10, 100])))
-
-
-if __name__ == "__main__":
-    main()

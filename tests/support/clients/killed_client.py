@@ -12,18 +12,18 @@ import signal
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
-
-import semlex.retriever.synchronous  # noqa: F401 - what is imported now is not waited for later
+# What is imported now is not waited for later.
+import semlex.cli.commands.index
+import semlex.cli.commands.sync
+import semlex.retriever.synchronous  # noqa: F401
 from semlex.cli.app import main as semlex_main
 from semlex.ingest.sync.watch import FolderWatch
-from semlex.store.postgres.database import Database
+from tests.support.clients.moments import Moments, say, stop_here
 from tests.support.embedded_servers import postmaster_pid
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 COMMANDS = ("index", "sync", "watch")
@@ -55,6 +55,7 @@ class Point:
 
 
 INSIDE_COPY = "inside a COPY"
+ANYWHERE = "any moment"
 GATHERING = "changes of a watched folder gathered"
 POINTS = {
     "sources opened": Point("open the sources", "committed"),
@@ -87,20 +88,20 @@ class Order:
         arguments: Of `semlex`.
         url: Address of the server.
         server: Its folder.
-        said: File for what it says.
-        point: One of `POINTS`; None: nothing is killed from here.
-        times: At which of the times that the point is reached.
+        point: One of `POINTS`; None: any moment inside a transaction, or of which nobody has been told.
+        times: At which of the times that the point is reached; 0: never.
         victim: One of `VICTIMS`.
+        sent: The signal that the client gets; others are killed.
         limits: Module -> constants with which little data comes to every point.
     """
 
     arguments: list[str]
     url: str
     server: Path
-    said: Path
     point: str | None = None
     times: int = 1
     victim: str = "client"
+    sent: signal.Signals = signal.SIGKILL
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
@@ -117,25 +118,32 @@ class Killing:
         self._logged = 0
         # What lies in the first look at a watched folder does not count: the folder changes afterwards.
         self._is_armed = "--watch" not in order.arguments
-        self._backend = 0
+        self._moments = Moments(self._pass)
 
     def reach(self, point: str) -> None:
         """Kills where this is the point, and it has been reached so many times."""
-        if point != self._order.point or not self._is_armed or self._left == 0:
+        if point != (self._order.point or ANYWHERE) or not self._is_armed or self._left == 0:
             return
         self._left -= 1
         if self._left == 0:
             victim = self._victim()
             say(f"reached {victim}")
-            os.kill(victim, signal.SIGKILL)
+            if victim == os.getpid():
+                stop_here(self._order.sent)
+            else:
+                os.kill(victim, signal.SIGKILL)
 
     def _victim(self) -> int:
         if self._order.victim == "server":
             return postmaster_pid(self._order.server)
-        return os.getpid() if self._order.victim == "client" else self._backend
+        return os.getpid() if self._order.victim == "client" else self._moments.backend
 
     def _pass(self, doing: str, moment: str) -> None:
         """A moment of a transaction."""
+        if self._order.point is None and moment != "before":
+            self.reach(ANYWHERE)
+        if moment == "copying":
+            self.reach(INSIDE_COPY)
         if doing == "write the log" and moment == "before":
             self._logged += 1
             moment = "beginning" if self._logged % 2 else "ending"
@@ -147,35 +155,8 @@ class Killing:
 
     def set_points(self) -> None:
         """Puts the points around functions."""
-        self._around_transactions()
+        self._moments.watch()
         self._around_watching()
-        self._inside_copy()
-
-    def _around_transactions(self) -> None:
-        run, write = Database._run, Database.write
-
-        async def running(
-            database: Database, doing: str, transaction: Callable[[Any], Awaitable[Any]], **options: Any
-        ) -> Any:
-            async def noted(connection: Any) -> Any:
-                self._backend = connection.info.backend_pid
-                result = await transaction(connection)
-                self._pass(doing, "committed")
-                return result
-
-            self._pass(doing, "before")
-            return await run(database, doing, noted, **options)
-
-        async def writing(database: Database, doing: str, work: Callable[[Any], Awaitable[Any]], **options: Any) -> Any:
-            async def told(connection: Any) -> Any:
-                result = await work(connection)
-                self._pass(doing, "worked")
-                return result
-
-            return await write(database, doing, told, **options)
-
-        Database._run = running  # type: ignore[method-assign]
-        Database.write = writing  # type: ignore[method-assign]
 
     def _around_watching(self) -> None:
         changed, is_wanted = FolderWatch.changed, FolderWatch._is_wanted
@@ -194,26 +175,9 @@ class Killing:
         FolderWatch.changed = arming  # type: ignore[method-assign]
         FolderWatch._is_wanted = gathering  # type: ignore[method-assign]
 
-    def _inside_copy(self) -> None:
-        write = psycopg.AsyncCopy.write
-
-        async def sent(copy: Any, block: Any) -> None:
-            await write(copy, block)
-            self.reach(INSIDE_COPY)
-
-        psycopg.AsyncCopy.write = sent  # type: ignore[method-assign]
-
-
-def say(what: str) -> None:
-    sys.stdout.write(f"{what}\n")
-    sys.stdout.flush()
-
 
 def run(order: Order) -> None:
     """Is the command line; the process ends with it."""
-    with order.said.open("wb") as said:
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(said.fileno(), stream.fileno())
     os.environ["DATABASE_URL"] = order.url
     for module, constants in order.limits.items():
         for name, value in constants.items():

@@ -1,15 +1,13 @@
 """A program for tests: loads documents with given ids in batches, and says which batches are acknowledged.
 
-Arguments: connection string, number of batches, rows of a batch. One line per batch that the server has confirmed.
+It says ``open``, and then a number for each batch that the server has confirmed.
 """
 
 from __future__ import annotations
 
-import sys
-
-from semlex.retriever.synchronous import SyncRetriever
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.clients.moments import say, stop_at
+from tests.support.retrievers import sync_opened
 
 
 def documents_of(batch: int, rows: int) -> list[Document]:
@@ -18,16 +16,11 @@ def documents_of(batch: int, rows: int) -> list[Document]:
     return [Document(f"text number {number}", {"number": number}, id=f"d{number}") for number in numbers]
 
 
-def main() -> None:
-    address, batches, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with SyncRetriever(address, HashEmbedder(8), use_reranking=False) as retriever:
-        sys.stdout.write("open\n")
-        sys.stdout.flush()
+def main(url: str, batches: int, rows: int, moment: tuple[str, str, int]) -> None:
+    """Stops itself at the moment."""
+    stop_at(*moment)
+    with sync_opened(url) as retriever:
+        say("open")
         for batch in range(batches):
             retriever.add_documents(documents_of(batch, rows))
-            sys.stdout.write(f"{batch}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+            say(batch)

@@ -1,23 +1,25 @@
-"""A program for tests: searches and writes with the old model until its input ends; one line of JSON for all it did.
-
-Arguments: connection string, a name that its documents begin with.
-"""
+"""A program for tests: searches and writes with the old model until it is ended; one line of JSON for all it did."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
-import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semlex import open_collection
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
+from tests.support.clients.moments import say
+from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, old_model
 
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
+    from semlex.retriever.synchronous import SyncRetriever
+
+STEPS_AFTER = 10
 WORDS = ("key", "vault", "dome", "comet", "banana", "ship", "zenith")
 
 
@@ -67,20 +69,18 @@ class Client:
         self.told["writes"] += 1
 
 
-def main() -> None:
-    url, own = sys.argv[1:]
-    open_collection.LOOK_SECONDS = 0.05
-    ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as retriever:
+def main(url: str, own: str, ended: Event) -> None:
+    """Says ``open`` when it works, and ``went-on`` when it has for a while after it was told of the other model."""
+    open_collection.LOOK_SECONDS = 0.0
+    with sync_opened(url, old_model(), collection=NAME) as retriever:
         client = Client(retriever, own)
         client.write()
-        sys.stdout.write("open\n")
-        sys.stdout.flush()
+        say("open")
+        left = STEPS_AFTER
         while not ended.is_set():
             client.step()
-    sys.stdout.write(json.dumps(client.told | {"present": client.present}) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+            if client.told["notes"] and left:
+                left -= 1
+                if not left:
+                    say("went-on")
+    say(json.dumps(client.told | {"present": client.present}))

@@ -6,14 +6,12 @@ that has written a batch and is not committed). It prints ``stopping`` before, a
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest import pipeline, prepare_file
 from semlex.retriever.synchronous import SyncRetriever
+from tests.support.clients.moments import stop_here
 
 if TYPE_CHECKING:
     from semlex.ingest.files.discovery import FileProblem, FoundFile
@@ -26,8 +24,7 @@ def stop() -> None:
     prepare_file.read_file, pipeline.write_chunks = READ, WRITE  # once
     sys.stdout.write("stopping\n")
     sys.stdout.flush()
-    os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(0.5)  # another thread may get the signal: this one must not go on meanwhile
+    stop_here()
 
 
 def reading(found: FoundFile) -> FileBytes | FileProblem:

@@ -1,4 +1,4 @@
-"""A process for tests: a worker, until it is killed."""
+"""A process for tests: a worker, until it is killed; it says a line about each job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from semlex import Client
 from semlex.testing import HashEmbedder
+from tests.support.clients.moments import say, stop_at
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +22,18 @@ class Order:
     Attributes:
         url: Address of the server.
         allow: Folder that jobs may read.
+        moment: Where it stops itself: transaction, moment, and at which of its times.
+        patience: Seconds that it waits for a connection once it works; None: as usual.
         lease: Seconds.
         concurrency: Most jobs at a time.
     """
 
     url: str
     allow: Path
-    lease: float = 1.0
-    concurrency: int = 2
+    moment: tuple[str, str, int] | None = None
+    patience: float | None = None
+    lease: float = LIMIT
+    concurrency: int = 1
 
 
 def run(order: Order) -> None:
@@ -36,5 +42,9 @@ def run(order: Order) -> None:
 
 
 async def _work(order: Order) -> None:
-    async with Client(order.url, HashEmbedder(8), use_reranking=False, timeout=2) as client:
-        await client.work(concurrency=order.concurrency, allow=[order.allow], lease=order.lease)
+    if order.moment is not None:
+        stop_at(*order.moment)
+    async with Client(order.url, HashEmbedder(8), use_reranking=False) as client:
+        if order.patience is not None:
+            client._resources.database._pool.timeout = order.patience
+        await client.work(concurrency=order.concurrency, allow=[order.allow], lease=order.lease, tell=say)

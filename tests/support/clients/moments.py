@@ -1,0 +1,95 @@
+"""The moments of semlex's transactions, at which a program of tests stops itself or kills something."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from semlex.store.postgres.database import Database
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+# The name of the transaction that a task is in.
+DOING = ContextVar("doing", default="")
+
+
+class Moments:
+    """Calls a function at every moment of every transaction.
+
+    A moment has the transaction's name and one of these: ``before``; ``copying``, whenever a block was sent;
+    ``worked``, when all is done but the commit; ``committed``, of which nobody has been told.
+
+    Args:
+        reached: Gets the name and the moment.
+
+    Attributes:
+        backend: The server's process of the last transaction that has begun.
+    """
+
+    def __init__(self, reached: Callable[[str, str], None]) -> None:
+        self._reached = reached
+        self.backend = 0
+
+    def watch(self) -> None:
+        """Wraps functions of semlex and of the driver, which know nothing of it."""
+        run, write, send = Database._run, Database.write, psycopg.AsyncCopy.write
+
+        async def running(
+            database: Database, doing: str, transaction: Callable[[Any], Awaitable[Any]], **options: Any
+        ) -> Any:
+            async def begun(connection: Any) -> Any:
+                DOING.set(doing)
+                self.backend = connection.info.backend_pid
+                result = await transaction(connection)
+                self._reached(doing, "committed")
+                return result
+
+            self._reached(doing, "before")
+            return await run(database, doing, begun, **options)
+
+        async def writing(database: Database, doing: str, work: Callable[[Any], Awaitable[Any]], **options: Any) -> Any:
+            async def worked(connection: Any) -> Any:
+                result = await work(connection)
+                self._reached(doing, "worked")
+                return result
+
+            return await write(database, doing, worked, **options)
+
+        async def sent(copy: Any, block: Any) -> None:
+            await send(copy, block)
+            self.backend = copy.connection.info.backend_pid
+            self._reached(DOING.get(), "copying")
+
+        Database._run = running  # type: ignore[method-assign]
+        Database.write = writing  # type: ignore[method-assign]
+        psycopg.AsyncCopy.write = sent  # type: ignore[method-assign]
+
+
+def say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def stop_here(number: signal.Signals = signal.SIGSTOP) -> None:
+    """Stops or kills this process; this thread does not go on meanwhile, as it might were the signal another's."""
+    signal.pthread_kill(threading.get_ident(), number)
+
+
+def stop_at(doing: str, moment: str, times: int = 1) -> None:
+    """Stops this process at a moment of the transactions whose name begins so, when it is reached for so many times."""
+    left = times
+
+    def reached(name: str, now: str) -> None:
+        nonlocal left
+        if name.startswith(doing) and now == moment:
+            left -= 1
+            if left == 0:
+                stop_here()
+
+    Moments(reached).watch()
