@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -355,34 +353,19 @@ async def test_many_searches_at_once_are_all_counted(filled_url: str) -> None:
     assert Counter(query for query, *_ in rows(filled_url)) == {f"lion {n}": 2 for n in range(20)}
 
 
-CLIENT = """
-import sys
-from semlex import QueryLogOptions, SyncRetriever
-from semlex.testing import HashEmbedder
-url, name, count, bound = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-log = QueryLogOptions("text", max_rows=bound)
-for part in range(3):
-    with SyncRetriever(url, HashEmbedder(8), use_reranking=False, collection="c", query_log=log) as retriever:
-        for number in range(count):
-            retriever.search(f"{name} {part} {number}")
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [10, 1_000])
-def test_processes_share_one_log(filled_url: str, bound: int) -> None:
+async def test_retrievers_share_one_log(filled_url: str, bound: int) -> None:
     """Whoever looks meanwhile never sees more rows than the bound; in the end all are there, or the newest."""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", CLIENT, filled_url, name, "8", str(bound)]) for name in ("one", "two")
-    ]
-    seen = 0
-    with psycopg.connect(filled_url, autocommit=True) as connection:
-        while any(process.poll() is None for process in processes):
-            row = connection.execute("SELECT count(*) FROM semlex.c_query_log").fetchone()
-            assert row is not None
-            seen = max(seen, row[0])
-    assert [process.returncode for process in processes] == [0, 0]
-    assert seen <= bound
+
+    async def ask(name: str) -> None:
+        for part in range(3):
+            async with retriever_of(filled_url, query_log=QueryLogOptions("text", max_rows=bound)) as retriever:
+                for number in range(8):
+                    await retriever.search(f"{name} {part} {number}")
+                    assert len(rows(filled_url)) <= bound
+
+    await asyncio.gather(ask("one"), ask("two"))
     found = {query for query, *_ in rows(filled_url)}
     everything = {f"{name} {part} {number}" for name in ("one", "two") for part in range(3) for number in range(8)}
     assert len(found) == min(bound, len(everything))

@@ -228,7 +228,7 @@ def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) 
 @pytest.mark.timeout(3600)
 def test_filters_mean_what_the_evaluator_says(filtered: SyncRetriever, full: bool) -> None:
     @given(rows=st.lists(documents, min_size=1, max_size=20), filters=metadata_trees)
-    @settings(max_examples=4_000 if full else 40)
+    @settings(max_examples=4_000 if full else 25)
     def search(rows: list[dict[str, Any]], filters: FilterTree) -> None:
         filtered.delete([f"r{row}" for row in range(20)])
         filtered.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
@@ -293,7 +293,7 @@ def test_no_text_is_an_error(library: SyncRetriever, full: bool) -> None:
     @example("' \\' or 1=1; DROP TABLE x; --")
     @example("$$ %s %(query)s {} :x")
     @example(" ".join(f"-w{n}" for n in range(300)))
-    @settings(max_examples=100_000 if full else 200, database=None)
+    @settings(max_examples=100_000 if full else 100)
     def search(text: str) -> None:
         if _core.Analyzer("english").query(text).conditions > 64:  # in quotes or behind a dash
             with pytest.raises(ValidationError, match="64 words in quotes or behind a dash"):
