@@ -63,6 +63,7 @@ class Served:
     source: FixedSettings
     address: tuple[str, int] = ("127.0.0.1", 0)
     connections: Any = ()  # the protocols of those that are open, behind uvicorn
+    server: Any = None  # that of uvicorn
 
     async def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, **options)
@@ -113,7 +114,7 @@ async def on_a_port(
     host, port = listening.getsockname()[:2]
     try:
         async with httpx2.AsyncClient(base_url=f"http://{host}:{port}", timeout=LIMIT) as http:
-            yield Served(app, state, http, source, (host, port), server.server_state.connections)
+            yield Served(app, state, http, source, (host, port), server.server_state.connections, server)
     finally:
         await server.shutdown([listening])
         await state.stop()

@@ -6,13 +6,16 @@ import asyncio
 import gzip
 import json
 import logging
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex.server.limits import stop
 from semlex.server.limits.admission import Rates
 from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
 from tests.support.manual_clock import ManualClock
@@ -271,6 +274,30 @@ async def test_requests_in_progress_end_before_the_server(filled: Client, databa
             refused = await served.post("/v1/search", {"query": "key"})
             assert (refused.status_code, refused.json()["type"]) == (503, "urn:semlex:problem:stopping")
         assert (await asking).status_code == 200
+
+
+@pytest.mark.parametrize("is_urged", [True, False])
+async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(
+    filled: Client, database_url: str, *, is_urged: bool
+) -> None:
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, stop_seconds=60, seconds=3600) as served:
+        with held(database_url, CHUNK) as holder:
+            asking = asyncio.ensure_future(served.post("/v1/search", {"query": "key"}))
+            await eventually(lambda: waiting(holder) == 1)
+            served.server.handle_exit(signal.SIGTERM, None)
+            stopping = asyncio.ensure_future(served.server.shutdown())
+            await clock.eventually_waited(stop.LOOK_SECONDS)
+            clock.advance(59)
+            await clock.eventually_waited(stop.LOOK_SECONDS)
+            assert not asking.done()
+            if is_urged:
+                served.server.handle_exit(signal.SIGTERM, None)
+            clock.advance(stop.LOOK_SECONDS if is_urged else 1)
+            with pytest.raises(httpx2.TransportError):
+                await asking
+            await stopping
+            await eventually(lambda: waiting(holder) == 0)
 
 
 @given(st.integers(1, 100), st.lists(st.floats(0, 100), max_size=300))

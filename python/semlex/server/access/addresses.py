@@ -65,7 +65,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError:
+    except (OSError, UnicodeError):  # the second is of a name that cannot be one
         raise ConfigurationError(
             f"host {host[:80]!a} is no address of this machine; give --host 127.0.0.1, or another of its own"
         ) from None
