@@ -1,20 +1,28 @@
-"""What the schema allows is answered, and what it does not allow is refused: schemathesis, with all of its checks."""
+"""Requests that the schema allows are answered, and those that it forbids are refused: schemathesis.
+
+Its coverage of every keyword is the same in each run; ``--random`` and ``--full`` draw further requests.
+"""
 
 from __future__ import annotations
 
+import random
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import schemathesis
-from hypothesis import settings
+from hypothesis import assume, given, seed, settings
 from hypothesis import strategies as st
+from requests import Session
 from schemathesis.generation.modes import GenerationMode
+from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from semlex import Document, SyncClient
 from semlex.errors import SemlexError
 from semlex.filters.forms import filter_tree
+from semlex.search.request import MAX_DEADLINE_SECONDS
 from semlex.server.access.tokens import TokenFile
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
@@ -24,94 +32,61 @@ from tests.support.http_server import COLLECTION, FixedSettings, in_a_thread, se
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Of each operation.
-EXAMPLES = {10: 10, 25: 50, 10_000: 1_000}[settings.default.max_examples]
 pytestmark = pytest.mark.slow
-characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
-words = st.text(characters, min_size=1, max_size=30).filter(lambda text: text.strip() != "")
-fields = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
-FORMATS = {
-    "question": words,
-    "word": words,
-    "content": words,
-    "id": words | st.sampled_from(["d0", "d1"]),
-    "document": words | st.sampled_from(["d0", "d1"]),
-    "filter": st.builds("{} == {}".format, fields, st.integers(0, 99))
-    | st.just('year >= 2020 and lang in ["en", "de"]'),
-    "language": st.sampled_from(["german", "de", "simple"]),
-    "field": fields | st.sampled_from(["@source", "year"]),
-    "cursor": words,
-    "path": words,
+NAME = "^[a-z_][a-z0-9_]{0,47}$"
+# Pattern, format or maximum in the description -> a rule for what is really good. Of the rules behind a format the
+# description has only the length, one name is that of a collection, and a short deadline is one for the machine, too.
+GOOD: dict[Any, dict[str, Any]] = {
+    NAME: {"pattern": f"^{COLLECTION}$"},
+    "question": {"pattern": "[!-~]"},
+    "word": {"pattern": "[!-~]"},
+    "id": {"pattern": "^d[01]$"},
+    "document": {"pattern": "^d[01]$"},
+    "filter": {"pattern": "^(year|month) (==|>=|<) (0|[1-9][0-9]{0,3})$"},
+    "language": {"pattern": "^(german|de|simple)$"},
+    "field": {"pattern": "^(@source|year)$"},
+    MAX_DEADLINE_SECONDS: {"minimum": 60},
 }
-for name, strategy in FORMATS.items():
-    schemathesis.openapi.format(name, strategy)
+# Nothing that they name exists: no such list, no such job, no model, no folder that may be read.
+UNANSWERED = {
+    "POST /v1/search/page",
+    "GET /v1/jobs/{job_id}",
+    "POST /v1/jobs/{job_id}/cancel",
+    "POST /v1/jobs/{job_id}/retry",
+    "POST /v1/rerank",
+    "POST /v1/index",
+}
 
 
-@pytest.fixture(scope="module")
-def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tokens") / "tokens.json"
+def with_rules(description: Any, rules: dict[Any, dict[str, Any]]) -> Any:
+    """The description with further rules, and without formats: what they mean only semlex knows."""
+    if isinstance(description, list):
+        return [with_rules(one, rules) for one in description]
+    if not isinstance(description, dict):
+        return description
+    found = {key: with_rules(value, rules) for key, value in description.items()}
+    known = found.get("pattern", found.get("format", found.get("maximum")))
+    if known != "date-time" and isinstance(known, str):
+        found.pop("format", None)
+    return found | rules.get(known, {}) if isinstance(known, str | int | float) else found
 
 
-@pytest.fixture(scope="module")
-def secret(token_file: Path) -> str:
-    return TokenFile(token_file).add("all", "admin")
+def schema_of(mode: GenerationMode, rules: dict[Any, dict[str, Any]]) -> Any:
+    # Whether there are tokens is in the description; their file need not be there.
+    app = create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for()))
+    made = schemathesis.openapi.from_dict(with_rules(app.openapi(), rules))
+    made.config.generation.update(modes=[mode], allow_x00=False)
+    made.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
+    return made
 
 
-@pytest.fixture(scope="module")
-def served(new_database: Callable[[], str], token_file: Path, secret: str) -> Iterator[str]:
-    del secret
-    url = new_database()
-    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
-        documents = [Document(f"A key of {n} doors.", id=f"d{n}", metadata={"year": 2020 + n}) for n in range(5)]
-        client.collection(COLLECTION).add_documents(documents)
-    with in_a_thread(url, token_file=token_file, rate=0) as (host, port):
-        yield f"http://{host}:{port}"
+POSITIVE, NEGATIVE = schema_of(GenerationMode.POSITIVE, GOOD), schema_of(GenerationMode.NEGATIVE, {})
+LABELS = [found.ok().label for found in POSITIVE.get_all_operations()]
 
 
-def described() -> dict[str, Any]:
-    """With a token file that need not be there: whether there are tokens is in the description."""
-    return create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for())).openapi()
-
-
-schema = schemathesis.openapi.from_dict(described())
-# What is too long is refused by its length, before it is compared with the schema.
-schema.config.checks.negative_data_rejection.expected_statuses += ["413"]
-schema.config.checks.not_a_server_error.expected_statuses += ["503"]
-# Metadata with NUL is refused, which a schema cannot say of texts within objects.
-schema.config.generation.allow_x00 = False
-
-
-def breaks_a_rule(change: Any, case: Any) -> bool:
-    """Whether a change of a good request makes a bad one.
-
-    Of a format any other text is taken for bad, and may be a good one. A header that was left out is sent all the same,
-    with the token. In an address every value is a text, and a list without elements is not there.
-    """
-    where, keywords = change.parameter_location.value, set(change.keywords)
-    if where == "query":
-        sent = {name for name, value in (case.query or {}).items() if value not in (None, [], {})}
-        known = {parameter.name for parameter in case.operation.query}
-        needed = {parameter.name for parameter in case.operation.query if parameter.is_required}
-        changed = change.schema_pointer.removeprefix("/properties/").partition("/")[0]
-        if not needed <= sent <= known:
-            return True
-        if keywords <= {"additionalProperties", "required"} or changed in known - sent:
-            return False
-    return not ("format" in keywords or where == "header" or (where in ("query", "path") and "type" in keywords))
-
-
-@schema.hook
-def filter_case(_context: Any, case: Any) -> bool:
-    """A filter as an object and a vector have rules that a schema cannot say: what breaks them is left out.
-
-    So is what breaks no rule, though schemathesis takes it for broken (`breaks_a_rule`).
-    """
-    changed = [] if case.meta is None else getattr(case.meta.phase.data, "mutations", ())
-    if changed and not any(breaks_a_rule(change, case) for change in changed):
-        return False
+def can_be_good(case: Any) -> bool:
+    """Whether no rule is broken that a schema cannot say: of a filter as an object, or of a vector."""
     body = case.body if isinstance(case.body, dict) else {}
-    if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
-        return True
     try:
         if isinstance(body.get("filters"), dict):
             filter_tree(body["filters"])
@@ -122,7 +97,81 @@ def filter_case(_context: Any, case: Any) -> bool:
     return bool(np.finfo(np.float32).tiny <= length <= np.finfo(np.float32).max)
 
 
-@schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None)
-def test_the_schema_is_kept(case: Any, served: str, secret: str) -> None:
-    case.call_and_validate(base_url=served, headers={"Authorization": f"Bearer {secret}"})
+def cases(schema: Any, label: str) -> Iterator[Any]:
+    operation = schema.find_operation_by_label(label)
+    generation = schema.config.generation_for(operation=operation, phase="coverage")
+    for case in schema.iter_coverage_cases(operation, generation_modes=generation.modes, generation_config=generation):
+        if schema is NEGATIVE or can_be_good(case):
+            yield case
+
+
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.json"
+
+
+@pytest.fixture(scope="module")
+def session(token_file: Path) -> Iterator[Session]:
+    with Session() as opened:
+        opened.headers["Authorization"] = f"Bearer {TokenFile(token_file).add('all', 'admin')}"
+        yield opened
+
+
+@contextmanager
+def serving(url: str, token_file: Path) -> Iterator[str]:
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        documents = [Document(f"A key of {n} doors.", id=f"d{n}", metadata={"year": 2020 + n}) for n in range(5)]
+        client.collection(COLLECTION).add_documents(documents)
+    with in_a_thread(url, token_file=token_file, rate=0) as (host, port):
+        yield f"http://{host}:{port}"
+
+
+@pytest.fixture(scope="module")
+def shared(new_database: Callable[[], str], token_file: Path, session: Session) -> Iterator[str]:
+    del session  # has made the token
+    with serving(new_database(), token_file) as address:
+        yield address
+
+
+@pytest.fixture
+def own(database_url: str, token_file: Path, session: Session) -> Iterator[str]:
+    del session
+    with serving(database_url, token_file) as address:
+        yield address
+
+
+@pytest.fixture
+def address(label: str, request: pytest.FixtureRequest) -> str:
+    """What one operation deletes, the others would miss."""
+    found: str = request.getfixturevalue("own" if label.startswith("DELETE") else "shared")
+    return found
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_the_schema_is_kept(label: str, address: str, session: Session) -> None:
+    """At every bound of every value, from both sides."""
+    answered, refused = (
+        {case.call_and_validate(address, session).status_code for case in cases(schema, label)}
+        for schema in (POSITIVE, NEGATIVE)
+    )
+    assert any(status < 300 for status in answered) == (label not in UNANSWERED)
+    assert any(status >= 400 for status in refused)
+
+
+if settings.get_current_profile_name() in ("random", "full"):
+
+    @pytest.mark.parametrize("label", LABELS)
+    def test_the_schema_is_kept_by_requests_that_are_drawn(label: str, address: str, session: Session) -> None:
+        @seed(random.getrandbits(64))
+        @settings(max_examples=min(settings.default.max_examples, 1_000))
+        @given(st.data())
+        def ask(data: st.DataObject) -> None:
+            schema, mode = data.draw(
+                st.sampled_from([(POSITIVE, GenerationMode.POSITIVE), (NEGATIVE, GenerationMode.NEGATIVE)])
+            )
+            case = data.draw(schema.find_operation_by_label(label).as_strategy(generation_mode=mode))
+            assume(schema is NEGATIVE or can_be_good(case))
+            # What is drawn to be wrong may be good by chance.
+            case.call_and_validate(address, session, excluded_checks=[negative_data_rejection])
+
+        ask()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from semlex.answering.options import DEFAULT_HITS, DEFAULT_TOKENS, MAX_HITS, MAX_NEIGHBOURS, MAX_TOKENS
@@ -26,6 +27,7 @@ MAX_PATHS = 100
 MAX_DIMENSIONS = 16_000
 MAX_CURSOR = 1_000_000
 MAX_PATH = 4096
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 # A row of the job table is found by it.
 JOB_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
@@ -33,6 +35,13 @@ JOB_ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 def _whole(value: Any) -> Any:
     """JSON has one kind of numbers: 5.0 is a whole one."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _iso_text(value: Any) -> Any:
+    """Refuse numbers, also those in a text, which would be read as seconds since 1970."""
+    if not isinstance(value, str) or not DATE.match(value):
+        raise ValueError("must be a time as text in ISO 8601, such as 2026-01-31T12:00:00Z")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,13 @@ FilterText = Annotated[str, Text(MAX_CURSOR, "filter", "A filter as text, such a
 Cursor = Annotated[str, Text(MAX_CURSOR, "cursor", "`next_cursor` of the page before.")]
 Path = Annotated[str, Text(MAX_PATH, "path", "A path on the server's machine, below a folder that it may read.")]
 Word = Annotated[str, Text(MAX_ID_BYTES, "word", "A text of at most 512 bytes of UTF-8, not blank, without NUL.")]
-Content = Annotated[str, Text(MAX_CHUNK_BYTES, "content", "The text: at most 128 KiB, not blank, without NUL.")]
+Position = Annotated[
+    str,
+    Text(
+        MAX_ID_BYTES, "position", "A place in a recording, in your own form: at most 512 bytes of UTF-8, without NUL."
+    ),
+]
+Content = Annotated[str, Text(MAX_CHUNK_BYTES, "content", "The text: 1 byte to 128 KiB of UTF-8, without NUL.")]
 Language = Annotated[str, Text(MAX_ID_BYTES, "language", "A language by its English name or ISO 639-1 code.")]
 FieldName = Annotated[str, Text(MAX_ID_BYTES, "field", "A field as filters write it.")]
 # What stands in an address, where every byte may take three.
@@ -114,6 +129,7 @@ Boosts = Annotated[
     Field(max_length=MAX_BOOSTS, description="Filter as text -> factor, for the scores of what passes it."),
 ]
 Share = Annotated[float, Field(ge=0.01, le=1)]
+Time = Annotated[datetime, BeforeValidator(_iso_text), Field(strict=False)]
 Mode = Literal["vector", "keyword", "hybrid"]
 Fusion = Literal["completed", "rrf", "linear"]
 Route = Literal["rules", "chat"]
@@ -262,11 +278,11 @@ class GivenDocument(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict, description="An object of JSON, at most 1 MiB.")
     parent_id: Id | None = None
     child_ids: list[Id] = Field(default_factory=list, max_length=MAX_IDS)
-    created_at: datetime | None = Field(None, strict=False)
-    updated_at: datetime | None = Field(None, strict=False)
+    created_at: Time | None = None
+    updated_at: Time | None = None
     language: Language | None = None
-    timestamp_start: Word | None = None
-    timestamp_end: Word | None = None
+    timestamp_start: Position | None = None
+    timestamp_end: Position | None = None
 
 
 class DocumentsBody(Body):
@@ -306,7 +322,7 @@ class JobBody(Body):
     arguments: dict[str, Any] = Field(default_factory=dict)
     priority: Annotated[int, Between(-MAX_PRIORITY, MAX_PRIORITY)] = 0
     unique_key: Word | None = None
-    not_before: datetime | None = Field(None, strict=False)
+    not_before: Time | None = None
     max_attempts: Annotated[int, Between(1, MAX_ATTEMPTS)] = DEFAULT_ATTEMPTS
     create: bool = Field(default=False, description="Whether the collection is made where there is none.")
 
