@@ -301,11 +301,9 @@ def test_words_are_counted_where_there_is_no_tokenizer(rows):
         ]
 
 
-@pytest.mark.torch
 def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
-    from tests.support import tiny_qwen3  # torch comes with it
-
-    tiny_qwen3.write_tokenizer(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(tokenizers_on_disk.content())
     asked = []
 
     def find_cached(name):
@@ -320,7 +318,6 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "tokenizers", None)
         assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
-        file = tmp_path / "tokenizer.json"
         file.write_bytes(tokenizers_on_disk.edited({"normalizer": {"type": "Lowercase"}}, file.read_bytes()))
         assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name == "2*unicode-words/1"
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
