@@ -90,7 +90,8 @@ class ManualClock(Clock):
 
     async def passes_until(self, condition: Callable[[], Any], seconds: float = 1) -> None:
         """Lets so many seconds pass again and again, until a condition is true."""
-        await eventually(lambda: condition() or self.advance(seconds), inspect.getsource(condition).strip())
+        what = inspect.getsource(condition).strip() if inspect.isfunction(condition) else repr(condition)
+        await eventually(lambda: condition() or self.advance(seconds), what)
 
     async def expire(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Begins some work, and lets so many seconds pass as soon as something in it waits for so long."""

@@ -8,13 +8,15 @@ import numpy as np
 import psycopg
 
 from semlex.embedding.base import EmbedderIdentity
-from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.testing import HashEmbedder
+from tests.support import retrievers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from semlex import PostgreSQLRetriever
 
 DIMENSIONS = 16
 NAME = "moving"
@@ -56,8 +58,7 @@ def new_model() -> OtherEmbedder:
 
 def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
     """The collection with a model, by default the old one."""
-    options = {"collection": NAME, "use_reranking": False} | options
-    return PostgreSQLRetriever(url, old_model() if model is None else model, **options)
+    return retrievers.opened(url, old_model() if model is None else model, **{"collection": NAME} | options)
 
 
 def vectors_of(url: str, version: int, collection: str = NAME) -> dict[str, NDArray[np.float32]]:

@@ -22,6 +22,7 @@ from semlex.models.local import load, memory
 from semlex.models.local.device import Placement
 from tests.support import tiny_qwen3
 from tests.support.fake_hub import COMMIT, FakeHub
+from tests.support.waiting import LIMIT
 
 NAME = "semlex/tiny"
 
@@ -192,14 +193,11 @@ def test_a_full_disk_is_named(hub, monkeypatch):
 # Whole processes: the hub's client reads its settings when it is imported.
 
 MISSING = """
-import time
-from huggingface_hub import constants
 from semlex.models.files import find_model
-started = time.monotonic()
 try:
     find_model("semlex/no-such-model", allow_download=True)
 except LookupError as error:
-    print(f"{time.monotonic() - started:.2f} {error}")
+    print(error)
 """
 
 
@@ -229,20 +227,13 @@ def silent_server():
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(LIMIT)
     for connection in held:
         connection.close()
 
 
-def test_a_missing_model_fails_within_four_seconds_where_the_hub_never_answers(silent_server, tmp_path):
-    # The best of three: what else the machine does is no part of it.
-    for _ in range(3):
-        done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=silent_server)
-        seconds, _, message = done.stdout.partition(" ")
-        if float(seconds) < 4:
-            break
-    else:
-        pytest.fail(f"{seconds} s: {done.stderr}")
+def test_a_hub_that_never_answers_is_not_waited_for(silent_server, tmp_path):
+    message = run(["-c", MISSING], tmp_path, HF_ENDPOINT=silent_server).stdout
     for part in ("local folder", "local cache of the hub", "hub: no", "Remedies:", "path of a folder", "models pull"):
         assert part in message
     assert message.count("; or ") == 1
@@ -272,11 +263,12 @@ def test_a_hub_that_has_nothing_for_us(tmp_path, files, status, reason, remedy):
 
 
 def test_a_hub_that_refuses_connections(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{port}")
-    assert "hub: not reachable" in done.stdout
-    done = run(["-m", "semlex", "models", "pull", "a/b"], tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{port}")
+    with socket.socket() as closed:  # it has a port and does not listen: nobody else gets the port
+        closed.bind(("127.0.0.1", 0))
+        hub = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        done = run(["-c", MISSING], tmp_path, HF_ENDPOINT=hub)
+        assert "hub: not reachable" in done.stdout
+        done = run(["-m", "semlex", "models", "pull", "a/b"], tmp_path, HF_ENDPOINT=hub)
     assert "cannot be fetched: not reachable" in done.stderr
     assert "Check the network" in done.stderr
     assert "models pull" not in done.stderr
@@ -345,7 +337,3 @@ def test_nothing_is_executed_that_comes_with_a_model(tmp_path):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be loaded"):
         load.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
-
-
-def test_the_patience_for_the_hub_is_three_seconds():
-    assert weights.PROBE_SECONDS == 3.0

@@ -17,6 +17,7 @@ from semlex.store.indexes import wanted
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.store.write import embedding_version
 from semlex.types.documents import Document
+from tests.support.manual_clock import ManualClock
 from tests.support.two_models import (
     DIMENSIONS,
     NAME,
@@ -30,6 +31,7 @@ from tests.support.two_models import (
     vectors_of,
     versions,
 )
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +66,9 @@ def documents(count: int, start: int = 0) -> list[Document]:
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are given up quickly, pages are small, and every search looks which versions there are."""
-    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 1.0)
+def long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are small, every search looks which versions there are, and no run is over because this machine is slow."""
+    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 600.0)
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 10)
     monkeypatch.setattr(version_fill, "LAST_ROWS", 4)
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
@@ -274,26 +276,26 @@ class WaitingEmbedder(OtherEmbedder):
 
 
 async def test_two_runs_at_once(database_url: str) -> None:
-    async with opened(database_url) as one, opened(database_url) as other:
+    clock = ManualClock()
+    async with opened(database_url) as one, opened(database_url, clock=clock) as other:
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
         first = asyncio.create_task(one.reembed(model))
         await model.begun.wait()
         assert [entry.is_running for entry in await other.embeddings()] == [False, True]
-        with pytest.raises(StoreError, match="another process is changing the model"):
-            await other.reembed(new_model())
-        with pytest.raises(StoreError, match="another process is changing the model"):
-            await other.reembed(OtherEmbedder(salt="third"), restart=True)
+        for changed, restart in ((new_model(), False), (OtherEmbedder(salt="third"), True)):
+            # It waits whether the first one says that it goes on.
+            second = asyncio.create_task(other.reembed(changed, restart=restart))
+            await clock.passes_until(second.done, 601)
+            with pytest.raises(StoreError, match="another process is changing the model"):
+                await second
         with pytest.raises(StoreError, match="fills version 2 at this moment"):
             await other.drop_embeddings(2)
         model.goes_on.set()
         assert (await first).embedded == 20
 
 
-async def test_a_run_that_was_interrupted_is_continued_at_once(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 600.0)
+async def test_a_run_that_was_interrupted_is_continued_at_once(database_url: str) -> None:
     async with opened(database_url) as one:
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
@@ -308,13 +310,19 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(
 
 
 async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(database_url) as one, opened(database_url) as other:
+    # By its own clock no time passes: it does not say that it goes on, as if it stood still.
+    async with opened(database_url, clock=ManualClock()) as one, opened(database_url) as other:
         await one.add_documents(documents(20))
-        monkeypatch.setattr(version_fill, "BEATS", 0.001)  # it does not say that it goes on, as if it stood still
-        monkeypatch.setattr(embedding_version, "RUN_SECONDS", 0.1)
         model = WaitingEmbedder()
-        first = asyncio.create_task(one.reembed(model))
-        await model.begun.wait()
+        with monkeypatch.context() as patched:
+            patched.setattr(embedding_version, "RUN_SECONDS", 0.1)
+            first = asyncio.create_task(one.reembed(model))
+            await model.begun.wait()
+
+        async def is_over() -> bool:
+            return not any(entry.is_running for entry in await other.embeddings())
+
+        await eventually(is_over)
         report = await other.reembed(new_model())
         assert (report.embedded, report.resumed) == (20, True)
         model.goes_on.set()

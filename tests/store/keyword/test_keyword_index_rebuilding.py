@@ -11,30 +11,33 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.keyword.bm25 import rebuild as rebuilding
 from semlex.store.keyword.bm25 import segments
 from semlex.store.keyword.bm25 import write as writing
 from semlex.store.keyword.bm25.rebuild import _Rebuild
+from semlex.store.postgres.database import Database
 from semlex.store.schema import locks
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
+from tests.support.manual_clock import ManualClock
+from tests.support.retrievers import opened, sync_opened
 from tests.support.shell import Shell
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from semlex.ingest.progress import Progress
+    from semlex.retriever.postgres import PostgreSQLRetriever
 
 CHUNK, SEGMENT = "semlex.words_chunk", "semlex.words_segment"
 LANGUAGES = (None, "spanish", "german")
 
 
 def bm25(url: str | None = None, **options: Any) -> PostgreSQLRetriever:
-    return PostgreSQLRetriever(url, "none", use_reranking=False, **{"keyword": "bm25", "collection": "words"} | options)
+    return opened(url, "none", **{"keyword": "bm25", "collection": "words"} | options)
 
 
 def many(count: int, text: str = "a cat", start: int = 0) -> list[Document]:
@@ -268,20 +271,23 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
 async def test_the_switch_waits_for_a_writer_and_lets_others_through(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")  # expires
+    clock = ManualClock()
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-        bm25(database_url) as retriever,
+        bm25(database_url, clock=clock) as retriever,
         bm25(connection=connection) as joined,
     ):
         await retriever.add_documents(many(50))
         async with connection.transaction():
             await joined.add_documents(many(5, "a dog"))
             rebuild = asyncio.ensure_future(retriever.reindex_keyword())
-            for number in range(5):
+            for number in range(4):
+                await eventually(lambda: clock.waits)  # it has not got the lock, and tries again later
+                clock.advance(2)
                 await retriever.add_documents(many(1, start=100 + number))
-                await asyncio.sleep(0.1)
             assert not rebuild.done()
+        await clock.passes_until(rebuild.done)
         await rebuild
     assert check_index(database_url)["generation"] == 2
 
@@ -339,7 +345,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
-    with SyncRetriever(database_url, "none", collection="words", keyword="bm25") as retriever:
+    with sync_opened(database_url, "none", collection="words", keyword="bm25") as retriever:
         retriever.add_documents(many(60))
         retriever.add_documents(many(30, "a dog"))
         assert retriever.status().index_tombstones == 1
@@ -365,22 +371,37 @@ def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["optimize", "reindex_keyword"])
-async def test_a_time_limit_of_the_role_is_not_for_long_steps(database_url: str, step: str) -> None:
+async def test_a_time_limit_of_the_role_is_not_for_long_steps(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=10)) as retriever:
         await retriever.add_documents(many(40))
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET statement_timeout = '1s'").format(
+            sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET statement_timeout = '10min'").format(
                 sql.Identifier(connection.info.dbname)
             )
         )
+    limits: dict[str, str] = {}
+
+    def noting(doing: str, work: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+        async def noted(connection: Any) -> Any:
+            result = await work(connection)
+            (limits[doing],) = await (await connection.execute("SHOW statement_timeout")).fetchone()
+            return result
+
+        return noted
+
+    read, write = Database.read, Database.write
+    monkeypatch.setattr(
+        Database, "read", lambda self, doing, work, **more: read(self, doing, noting(doing, work), **more)
+    )
+    monkeypatch.setattr(
+        Database, "write", lambda self, doing, work, **more: write(self, doing, noting(doing, work), **more)
+    )
     async with bm25(database_url) as retriever:
-        with psycopg.connect(database_url) as other:
-            # What takes long, here because somebody else is in the way.
-            other.execute(f"LOCK TABLE {SEGMENT}")
-            working = asyncio.create_task(getattr(retriever, step)())
-            await asyncio.sleep(1.8)
-            assert not working.done()
-        await working
+        limits.clear()
+        await getattr(retriever, step)()
+        assert set(limits.values()) == {"0"}
         assert len(await retriever.search("cat", 100)) == 40
     check_index(database_url)

@@ -20,7 +20,7 @@ from tests.support.two_models import NAME, new_model
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-RUN_SECONDS = 0.5
+RUN_SECONDS = 0.5  # expires: the run of a client that was killed
 PAGE_ROWS = 10
 INDEX_FROM_ROWS = 50
 
