@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,18 +27,18 @@ from semlex.store.postgres.embedded.process import read_postmaster, running_serv
 from semlex.store.postgres.embedded.server import EmbeddedServer, server_status, stop_unused
 from tests.support.embedded_servers import postmaster_pid, server_processes
 from tests.support.folders import TEMPORARY
+from tests.support.waiting import LIMIT, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONG = 600.0
-PATIENCE = 120.0  # seconds: a bound for a machine that is busy
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A keeper that is slow to start is none that cannot."""
-    monkeypatch.setattr(embedded_keeper, "READY_SECONDS", PATIENCE)
+    monkeypatch.setattr(embedded_keeper, "READY_SECONDS", LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +68,6 @@ def keepers(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def eventually(condition: object) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def use(folder: Path, keep_alive: float) -> int:
     """Uses the server once; returns its process."""
     with EmbeddedServer(folder, keep_alive=keep_alive) as server:
@@ -89,6 +82,23 @@ def open_files(process: psutil.Process) -> set[Path]:
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             found.add(path.readlink())
     return found
+
+
+def let_look(folder: Path, seconds: float, times: int) -> None:
+    """Makes the keeper look so many times: it reads a message only after its look at the one before."""
+    for _ in range(times + 1):
+        assert embedded_keeper.tell_keeper(folder, seconds)
+        until(lambda: unread(folder) == 0)
+
+
+def unread(folder: Path) -> int:
+    """Bytes of messages that the keeper has not read."""
+    pipe = embedded_keeper._open_pipe(folder, os.O_WRONLY)
+    assert pipe is not None
+    try:
+        return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+    finally:
+        os.close(pipe)
 
 
 def is_gone(folder: Path) -> bool:
@@ -106,9 +116,9 @@ def shell(command: str, folder: Path, keep_alive: float) -> subprocess.Completed
 def test_the_server_stays_and_stops_after_its_time(folder: Path) -> None:
     first = use(folder, LONG)
     assert use(folder, LONG) == first
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     assert use(folder, 1) == first
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
     assert not (folder / "keeper").exists()
     assert use(folder, 0) != first
     assert is_gone(folder)
@@ -118,25 +128,24 @@ def test_who_keeps_nothing_stops_it_at_once(folder: Path) -> None:
     use(folder, LONG)
     use(folder, 0)
     assert running_server(folder) is None
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_a_user_is_not_disturbed(folder: Path) -> None:
     pid = use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     with EmbeddedServer(folder, keep_alive=0.3) as server:
-        assert embedded_keeper.tell_keeper(folder, 0.3)
-        time.sleep(2)  # it looks several times
+        let_look(folder, 0.3, 5)
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         assert read_postmaster(folder).pid == pid
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://user:secret@host/database")
     use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     (keeper,) = keepers(folder)
     assert os.getsid(keeper.pid) != os.getsid(0)
     assert keeper.ppid() != os.getpid()
@@ -144,8 +153,8 @@ def test_the_keeper_is_detached(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert keeper.cwd() == "/"
     if sys.platform == "linux":
         # At its looks it has two files more, and a lock.
-        eventually(lambda: open_files(keeper) == {Path("/dev/null"), folder / "log", folder / "keeper"})
-        eventually(lambda: str(keeper.pid) not in Path("/proc/locks").read_text().split())
+        until(lambda: open_files(keeper) == {Path("/dev/null"), folder / "log", folder / "keeper"})
+        until(lambda: str(keeper.pid) not in Path("/proc/locks").read_text().split())
 
 
 @contextlib.contextmanager
@@ -185,43 +194,43 @@ def test_a_program_that_is_not_python_is_not_started(
 
 def test_a_killed_keeper_is_replaced(folder: Path) -> None:
     pid = use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     (keeper,) = keepers(folder)
     keeper.kill()
-    eventually(lambda: not server_status(folder)["kept"])
+    until(lambda: not server_status(folder)["kept"])
     assert use(folder, 1) == pid
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_of_several_keepers_one_stays(folder: Path) -> None:
     use(folder, LONG)
-    with start_lock(folder, PATIENCE):
+    with start_lock(folder, LIMIT):
         for _ in range(3):
             assert embedded_keeper._start_keeper(folder, LONG, time.monotonic())
-    eventually(lambda: len(keepers(folder)) == 1)
+    until(lambda: len(keepers(folder)) == 1)
     use(folder, 0)
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_of_several_orders_the_youngest_holds(folder: Path) -> None:
     """A keeper that was started before, and finds another one when it runs at last, has nothing to say."""
     use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     before = time.monotonic()
-    with start_lock(folder, PATIENCE):  # nobody stops the server meanwhile
+    with start_lock(folder, LIMIT):  # nobody stops the server meanwhile
         assert embedded_keeper.tell_keeper(folder, 1)
         assert embedded_keeper._start_keeper(folder, LONG, before)
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
     use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     moved = folder.with_name("moved")
     folder.rename(moved)
     try:
         assert embedded_keeper.tell_keeper(moved, LONG)  # which makes it look
-        eventually(lambda: not keepers(folder))
+        until(lambda: not keepers(folder))
         assert not folder.exists()
     finally:
         moved.rename(folder)
@@ -230,13 +239,13 @@ def test_a_keeper_ends_with_its_folder(folder: Path) -> None:
 
 def test_a_copy_has_no_keeper(folder: Path, open_folder: Path) -> None:
     pid = use(folder, LONG)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     copy = open_folder / "copy"
     with suspended(folder):
         subprocess.run(["cp", "-a", folder, copy], check=True)
     assert not server_status(copy)["running"]
     use(copy, 1)
-    eventually(lambda: is_gone(copy))
+    until(lambda: is_gone(copy))
     assert read_postmaster(folder).pid == pid
     assert server_status(folder)["kept"]
 
@@ -246,34 +255,40 @@ def test_a_keeper_ends_when_its_programs_change(folder: Path, tmp_path: Path) ->
     shutil.copytree(package, tmp_path / "semlex", ignore=shutil.ignore_patterns("__pycache__"))
     program = (
         "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
-        f"from semlex.store.postgres.embedded import keeper; keeper.READY_SECONDS = {PATIENCE}\n"
+        f"from semlex.store.postgres.embedded import keeper; keeper.READY_SECONDS = {LIMIT}\n"
         f"with EmbeddedServer(Path(sys.argv[1]), keep_alive={LONG}): pass"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-P", "-c", program, str(folder)], env=environment, check=True)
-    eventually(lambda: server_status(folder)["kept"])
+    until(lambda: server_status(folder)["kept"])
     changed = tmp_path / "semlex" / "store" / "postgres" / "embedded" / "keeper.py"
     (tmp_path / "new").write_text(changed.read_text())
     (tmp_path / "new").replace(changed)
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_kills_at_any_moment_leave_nothing(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from semlex.store.postgres.embedded.server import EmbeddedServer\n"
         "while True:\n"
-        "    with EmbeddedServer(Path(sys.argv[1]), keep_alive=0.2): pass"
+        "    with EmbeddedServer(Path(sys.argv[1]), keep_alive=0.2):\n"
+        "        print('used', flush=True)\n"
+        "    print('left', flush=True)"
     )
-    for _ in range(5):
-        clients = [subprocess.Popen([sys.executable, "-c", program, str(folder)]) for _ in range(2)]
-        time.sleep(random.uniform(0.2, 1.5))
-        for process in [*clients, *random.sample(found := keepers(folder), len(found) // 2)]:
+    command = [sys.executable, "-c", program, str(folder)]
+    for lines in range(1, 6):
+        clients = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        for client in clients:
+            assert client.stdout is not None
+            for _ in range(lines):
+                client.stdout.readline()
+        for process in [*clients, *keepers(folder)[lines % 2 :]]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         for client in clients:
-            client.wait()
+            client.communicate()
     use(folder, 0.2)
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
 
 
 def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
@@ -305,7 +320,7 @@ def test_nobody_waits_for_the_keeper(folder: Path, tmp_path: Path) -> None:
     }
     assert stopped == "stopped"
     assert json.loads(again) == {"stopped": False}
-    eventually(lambda: is_gone(folder))
+    until(lambda: is_gone(folder))
     assert shell("semlex search --model none --keep-alive 0 rotate", folder, LONG).returncode == 0
     assert is_gone(folder)
 

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.postgres.machine import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
+from tests.support.waiting import LIMIT, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 CLIENT = """
-import os, sys, time
+import os, sys, threading
 from pathlib import Path
 import psycopg
 from semlex.store.postgres.embedded.server import EmbeddedServer
@@ -43,7 +43,7 @@ with psycopg.connect(url) as connection:
     print(*connection.execute(statement).fetchone())
 sys.stdout.flush()
 """
-WAIT = "time.sleep(600)"
+WAIT = "threading.Event().wait()"
 
 
 @contextmanager
@@ -123,19 +123,17 @@ if os.fork() == 0:
     sys.exit()  # runs the exit functions of the child
 assert os.wait()[1] == 0
 assert psycopg.connect(url).execute("SELECT 1").fetchone() == (1,)
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     os.close(1)
-    time.sleep(600)  # outlives its parent, which lets the server go all the same
+    threading.Event().wait()  # outlives its parent, which lets the server go all the same
+print(child, flush=True)
 """
     with client(folder, script) as forking:
-        children = []
         forking.stdout.readline()
-        while forking.poll() is None:
-            children = psutil.Process(forking.pid).children() or children
-            time.sleep(0.01)
-    for child in children:
-        child.kill()
-    assert forking.returncode == 0
+        child = int(forking.stdout.readline())
+        assert forking.wait(LIMIT) == 0
+    os.kill(child, signal.SIGKILL)
     assert server_processes(folder) == []
 
 
@@ -156,14 +154,17 @@ def test_a_killed_server_recovers(folder: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_process, "ORPHAN_SECONDS", 0.5)
+    monkeypatch.setattr(embedded_process, "ORPHAN_SECONDS", 0.5)  # expires
     server = EmbeddedServer(folder)
     connection = psycopg.connect(server.start(), autocommit=True)
     # A loop that never waits never learns that its postmaster is gone.
     connection.pgconn.send_query(b"DO 'BEGIN LOOP END LOOP; END'")
-    orphan = psutil.Process(connection.info.backend_pid)
-    os.kill(postmaster_pid(folder), signal.SIGKILL)
-    time.sleep(0.3)
+    orphan, postmaster = psutil.Process(connection.info.backend_pid), psutil.Process(postmaster_pid(folder))
+    looping = "SELECT true FROM pg_stat_activity WHERE pid = %s AND state = 'active' AND starts_with(query, 'DO')"
+    with psycopg.connect(server.url, autocommit=True) as other:
+        until(lambda: other.execute(looping, [orphan.pid]).fetchone())
+    postmaster.kill()
+    until(lambda: not postmaster.is_running() or postmaster.status() == psutil.STATUS_ZOMBIE)
     assert orphan in server_processes(folder)
     with EmbeddedServer(folder) as second:
         assert orphan not in server_processes(folder)
@@ -177,7 +178,7 @@ def test_orphans_of_a_killed_server_end_before_the_next_starts(folder: Path, mon
 def test_a_stale_pid_file_naming_a_live_process(folder: Path, remains: str) -> None:
     with EmbeddedServer(folder):
         lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
-    unrelated = subprocess.Popen([sys.executable, "-c", WAIT.replace("time", "__import__('time')")])
+    unrelated = subprocess.Popen([sys.executable, "-c", f"import threading; {WAIT}"])
     try:
         lines[0] = str(unrelated.pid)
         kept = lines if remains == "whole" else lines[:1]
@@ -207,8 +208,7 @@ def test_processes_that_start_at_once_share_one_server(folder: Path) -> None:
 
 def test_an_interrupted_initdb_is_repaired(folder: Path) -> None:
     with client(folder) as killed:
-        while not (folder / "data.new" / "PG_VERSION").exists() and not (folder / "data").exists():
-            time.sleep(0.001)
+        until(lambda: (folder / "data.new" / "PG_VERSION").exists() or (folder / "data").exists())
         killed.kill()
         killed.wait()
     with EmbeddedServer(folder) as server:
@@ -247,7 +247,7 @@ def test_a_halted_server_is_not_waited_for_longer_than_allowed(folder: Path) -> 
                 ThreadPoolExecutor() as threads,
                 pytest.raises(EmbeddedServerError, match=r"no connections after 0.5 s"),
             ):
-                threads.submit(EmbeddedServer(folder, start_timeout=0.5).start).result(30)
+                threads.submit(EmbeddedServer(folder, start_timeout=0.5).start).result(LIMIT)  # expires
         finally:
             postmaster.resume()
         assert ask(server.url, "SELECT 1") == 1
@@ -280,17 +280,24 @@ def test_a_server_that_has_recovered_when_it_is_asked_again(folder: Path, monkey
 
 
 @pytest.mark.usefixtures("made")
-def test_closing_ends_a_start_that_waits(folder: Path) -> None:
+def test_closing_ends_a_start_that_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedServer(folder):
         pass
+    flock, attempts = fcntl.flock, []
+
+    def noted(*arguments: Any) -> None:
+        attempts.append(arguments)
+        flock(*arguments)
+
     waiting = EmbeddedServer(folder)
     with (folder / "start.lock").open("r+") as held, ThreadPoolExecutor() as threads:
         fcntl.flock(held, fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", noted)
         started = threads.submit(waiting.start)
-        time.sleep(0.2)
+        until(lambda: attempts)
         waiting.close()
         with pytest.raises(EmbeddedServerError, match="another process"):
-            started.result(30)
+            started.result(LIMIT)
     assert server_processes(folder) == []
 
 
@@ -314,7 +321,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
     with (folder / "start.lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(EmbeddedServerError, match=r"another process .* for 0.1 s"):
-            EmbeddedServer(folder, start_timeout=0.1).start()
+            EmbeddedServer(folder, start_timeout=0.1).start()  # expires
 
 
 @pytest.mark.usefixtures("made")
