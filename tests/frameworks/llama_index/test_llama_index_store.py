@@ -29,6 +29,7 @@ from semlex import Document as SemlexDocument
 from semlex import DocumentRetriever, SyncCollection, SyncRetriever, connect
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
+from tests.support.waiting import held, until_waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -328,27 +329,16 @@ async def test_the_asynchronous_twins_do_the_same(store: SemlexVectorStore) -> N
     assert await store.aget_nodes() == []
 
 
-async def test_a_loop_goes_on_while_a_twin_waits(animals: SemlexVectorStore) -> None:
+async def test_a_loop_goes_on_while_a_twin_waits(animals: SemlexVectorStore, database_url: str) -> None:
     """The calls of several tasks overlap, and a task that is cancelled leaves the store as it is."""
     query = VectorStoreQuery(query_embedding=[1.0, 0.0, 0.0], similarity_top_k=1)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    found = await asyncio.gather(*(animals.aquery(query) for _ in range(5)))
-    assert turns > 5
-    counting.cancel()
-    assert [one.ids for one in found] == [["lion"]] * 5
-    waiting = asyncio.create_task(animals.aquery(query))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    with held(database_url, "semlex.nodes_chunk") as lock:
+        waiting = [asyncio.create_task(animals.aquery(query)) for _ in range(5)]
+        await asyncio.to_thread(until_waiting, lock, 2)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+    assert [one.ids for one in await asyncio.gather(*waiting[1:])] == [["lion"]] * 4
     assert (await animals.aquery(query)).ids == ["lion"]
 
 
