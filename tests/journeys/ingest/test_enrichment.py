@@ -55,7 +55,6 @@ def found(retriever: SyncRetriever, mode: str = "keyword") -> set[str]:
     return {hit.id for hit in retriever.search(WORD, top_k=50, mode=mode)}
 
 
-@pytest.mark.pg16
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
 def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(

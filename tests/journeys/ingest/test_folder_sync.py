@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from semlex import SyncReport, SyncRetriever
 
-pytestmark = pytest.mark.pg16
-
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[SyncRetriever]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.text import FoundFile
     from semlex.ingest.progress import Progress
 
-pytestmark = pytest.mark.pg16
 
 PAGE = """# Keys
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tests.support.shell import Shell
 
-pytestmark = pytest.mark.pg16
 
 WORDS = ("sea", "hill", "river", "stone", "cloud", "grass", "wind", "light", "key", "vault")
 
