@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from semlex.server.mcp.http import PATH, listening_socket, web_server
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -101,7 +102,7 @@ class Piped:
             self.process.stdin.close()
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        code = self.process.wait(60)
+        code = self.process.wait(LIMIT)
         rest, errors = self.process.stdout.read(), self.process.stderr.read().decode()
         self.process.stdin.close()
         self.process.stdout.close()
@@ -121,8 +122,7 @@ async def served(app: Starlette) -> AsyncIterator[str]:
     server = web_server(app)
     serving = asyncio.create_task(server.serve([listening]))
     try:
-        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.01)
+        await eventually(lambda: server.started)
         yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
     finally:
         server.should_exit = True

@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.waiting import LIMIT, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ FLAGS = (
     "--disable-component-update", "--disable-default-apps", "--disable-extensions", "--disable-sync",
     "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb", "--lang=en-GB", "--mute-audio",
 )  # fmt: skip
-SECONDS = 30.0
 # What a shell makes of a browser that reads from 3 and writes to 4.
 WITH_PIPES = 'reads=$1; writes=$2; shift 2; exec "$@" 3<"/dev/fd/$reads" 4>"/dev/fd/$writes"'
 KEYS = {
@@ -98,9 +98,9 @@ class Browser:
             message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
             os.write(self._writing, json.dumps(message).encode() + b"\0")
         try:
-            answer = answers.get(timeout=SECONDS)
+            answer = answers.get(timeout=LIMIT)
         except queue.Empty:
-            raise BrowserError(f"{method}: no answer within {SECONDS:g} s") from None
+            raise BrowserError(f"{method}: no answer within {LIMIT:g} s") from None
         del self._answers[number]
         if "error" in answer:
             raise BrowserError(f"{method}: {answer['error']['message']}")
@@ -130,12 +130,12 @@ class Browser:
         """Ends the process."""
         try:
             self.ask("Browser.close")
-            self._process.wait(10)
+            self._process.wait(LIMIT)
         except (BrowserError, OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
         os.close(self._writing)
-        self._reader.join(10)
+        self._reader.join(LIMIT)
         os.close(self._reading)
 
 
@@ -183,13 +183,17 @@ class Page:
 
     def wait(self, expression: str) -> Any:
         """What an expression is as soon as it is true."""
-        end = time.monotonic() + SECONDS
-        while not (found := self.value(expression)):
-            if time.monotonic() > end:
-                shown = self.value("document.body.innerText.slice(0, 2000)")
-                raise BrowserError(f"{expression} did not come true; errors: {self.errors}; the page says: {shown}")
-            time.sleep(0.02)
-        return found
+        try:
+            return until(lambda: self.value(expression), expression)
+        except BrowserError:
+            raise
+        except AssertionError as error:
+            shown = self.value("document.body.innerText.slice(0, 2000)")
+            raise BrowserError(f"{error}; errors: {self.errors}; the page says: {shown}") from None
+
+    def draw(self) -> None:
+        """Lets the page do what it has begun, and draw it."""
+        self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, key: str) -> None:
         """Presses a key."""

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +85,7 @@ def _take(work: Path, folder: Path) -> None:
                 if "why" in name:
                     page.value("document.querySelector('.why').scrollIntoView()")
                 page.value("document.getElementById('status').remove()")
-                time.sleep(0.3)
+                page.draw()
                 picture = page.picture()
                 assert page.errors == [], page.errors
             assert len(picture) < MAX_BYTES, (name, len(picture))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tests.support.browser import Browser, Page
 
 ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset.id)"
+# In place of the browser's own: calls that wait until `ring`.
+TIMERS = "window.timers = []; window.setTimeout = (call, _, ...rest) => window.timers.push(() => call(...rest))"
+RING = "window.timers.splice(0).forEach((call) => call())"
 HAS_HITS = "document.querySelectorAll('.hits > li').length > 0"
 
 
@@ -39,7 +42,7 @@ class Shown:
             page.open(f"{self.address}/#{view}?{urlencode({'collection': self.collection, **place})}")
             page.wait("document.querySelector('main section') !== null")
             yield page
-            page.value("new Promise((done) => setTimeout(done, 50))")
+            page.draw()
             errors = page.errors if told else [one for one in page.errors if "Failed to load resource" not in one]
             assert errors == []
             assert {one for one in page.requests if not one.startswith((f"{self.address}/", "blob:"))} == set()

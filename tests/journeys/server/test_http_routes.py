@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +13,7 @@ from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,7 @@ WITHOUT_ROUTE = {
 }
 
 
+@cache
 def described() -> dict[str, Any]:
     return create_app(ServeOptions(), FixedSettings(settings_for())).openapi()
 
@@ -164,14 +166,17 @@ async def test_a_job_is_done_by_the_server_itself(database_url: str, tmp_path: A
     (tmp_path / "keys.md").write_text("# Keys\n\nA key is rotated every 90 days.\n", encoding="utf-8")
     async with in_process(url=database_url, rights="write", allow=[tmp_path], jobs=1) as served:
         body = {"paths": [str(tmp_path)], "create": True}
-        job = (await served.post("/index", body)).json()
-        while job["state"] in ("queued", "running"):
-            await asyncio.sleep(0.1)
-            job = (await served.http.get(f"/v1/jobs/{job['id']}")).json()
+        place = f"/v1/jobs/{(await served.post('/index', body)).json()['id']}"
+
+        async def ended() -> Any:
+            found = (await served.http.get(place)).json()
+            return None if found["state"] in ("queued", "running") else found
+
+        job = await eventually(ended)
         assert (job["state"], job["result"]["added"]) == ("done", 1)
         hits = (await served.post("/v1/search", {"query": "rotated"})).json()["hits"]
         assert [hit["source_document"] for hit in hits] == ["keys.md"]
-        assert (await served.post("/v1/jobs/" + job["id"] + "/retry", {})).status_code == 409
+        assert (await served.post(f"{place}/retry", {})).status_code == 409
         outside = await served.post("/index", {"paths": [str(tmp_path / ".." / "elsewhere"), "/"]})
         assert outside.status_code == 403
         assert (await served.post("/v1/jobs", {"kind": "rechunk"})).status_code == 403

@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -20,10 +19,13 @@ from mcp.client.streamable_http import streamable_http_client
 from semlex import Client
 from semlex.server.access.tokens import TokenFile
 from semlex.server.app import create_app
+from semlex.server.limits.stop import LOOK_SECONDS
 from semlex.server.mcp.table import OFFERS
 from semlex.server.options import ServeOptions
 from tests.support.assistants import STATELESS, Posted
 from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for
+from tests.support.manual_clock import ManualClock
+from tests.support.waiting import LIMIT, eventually, held, waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,7 +56,7 @@ def tokens(tmp_path: Path) -> TokenFile:
 async def assistant(address: str, token: str | None, mode: str) -> AsyncIterator[Assistant]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers, timeout=LIMIT) as http,
         Assistant(streamable_http_client(address, http_client=http), mode=mode) as opened,
     ):
         yield opened
@@ -179,25 +181,18 @@ async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_streams_have_no_time_and_take_no_place(tenants: Client, tmp_path: Path, mode: str) -> None:
-    """An assistant stays longer than a request may take, beside others, and a body still has its bound."""
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    for number in range(30):
-        (folder / f"{number}.md").write_text(f"# {number}\n\nSome text.\n", encoding="utf-8")
-    told: list[str | None] = []
-
-    async def tell(_progress: float, _total: float | None, message: str | None) -> None:
-        told.append(message)
-
-    options: dict[str, Any] = {"rights": "admin", "allow": (str(folder),), "concurrency": 1, "seconds": 0.05}
-    async with on_a_port(tenants, **options) as served:
+async def test_streams_have_no_time_and_take_no_place(tenants: Client, database_url: str, mode: str) -> None:
+    """Of the places for requests calls take one each, for as long as they like; and a body still has its bound."""
+    clock = ManualClock()
+    async with on_a_port(tenants, clock=clock, concurrency=2) as served:
         async with assistant(place(served), None, mode) as one, assistant(place(served), None, mode) as other:
-            for opened in (one, other):
-                call = {"folder": ".", "collection": COLLECTION}
-                found = await opened.call_tool("index_folder", call, progress_callback=tell)
-                assert found.structured_content["added"] + found.structured_content["unchanged"] == 30
-        assert told
+            with held(database_url, f"semlex.{HIDDEN}_chunk") as holder:
+                asking = asyncio.ensure_future(one.call_tool("search", {"query": "key", "collection": HIDDEN}))
+                await eventually(lambda: waiting(holder))
+                clock.advance(served.state.options.answer_seconds + 1)
+                assert not (await other.call_tool("search", {"query": "key"})).is_error
+                assert not asking.done()
+            assert not (await asking).is_error
         too_long = await served.http.post("/mcp", content=b"x" * (served.state.options.body_bytes + 1))
         assert too_long.status_code == 413
         assert served.state.admitted == served.state.lease.users == 0
@@ -205,32 +200,29 @@ async def test_streams_have_no_time_and_take_no_place(tenants: Client, tmp_path:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_stop_ends_streams_in_order(
-    tenants: Client, tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+    tenants: Client, database_url: str, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stream on which nothing is said ends at once and whole; a call in progress is answered."""
-    (tmp_path / "1.md").write_text("# One\n\nSome text.\n", encoding="utf-8")
-    session = {"Accept": "application/json, text/event-stream"}
-    async with httpx2.AsyncClient(timeout=30) as http:
-        async with on_a_port(tenants, rights="admin", allow=(str(tmp_path),)) as served:
-            posted = Posted(http, place(served), "2025-11-25" if mode == "legacy" else mode)
-            await posted.begin()
-            session |= posted.headers
-            begun = asyncio.Event()
-
-            async def listen() -> bytes:
-                async with http.stream("GET", place(served), headers=session) as stream:
-                    begun.set()
-                    return await stream.aread()
-
-            listening = asyncio.ensure_future(listen() if mode == "legacy" else asyncio.sleep(0, b""))
+    clock = ManualClock()  # no time passes: whatever was given up when it is over would go on for ever
+    async with httpx2.AsyncClient(timeout=LIMIT) as http, on_a_port(tenants, clock=clock) as served:
+        posted = Posted(http, place(served), "2025-11-25" if mode == "legacy" else mode)
+        await posted.begin()
+        async with AsyncExitStack() as listening:
+            stream = None
             if mode == "legacy":
-                await begun.wait()
-            call = {"name": "index_folder", "arguments": {"folder": ".", "collection": "fresh"}}
-            asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
-            while not served.state.admitted:  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0.001)
-        assert (await asking)["result"]["structuredContent"]["added"] == 1
-        await listening
+                stream = await listening.enter_async_context(http.stream("GET", place(served), headers=posted.headers))
+            with held(database_url, f"semlex.{COLLECTION}_chunk") as holder:
+                call = {"name": "search", "arguments": {"query": "key"}}
+                asking = asyncio.ensure_future(posted.ask(1, "tools/call", call))
+                await eventually(lambda: waiting(holder))
+                stopping = asyncio.ensure_future(served.server.shutdown())
+                await clock.eventually_waited(LOOK_SECONDS)
+                if stream is not None:
+                    await stream.aread()
+                assert not asking.done()
+            (hit,) = (await asking)["result"]["structuredContent"]["hits"]
+            assert hit["chunk_id"] == f"{COLLECTION}-id"
+            await stopping
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
@@ -252,10 +244,10 @@ async def test_changed_settings_reach_assistants(tenants: Client, database_url: 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["mcp", "serve"])
 async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, command: str) -> None:
-    """It begins with the tokens of a file, sees changes of the file, and ends though an assistant listens."""
+    """It begins with the tokens of a file, sees changes of the file, and a stop ends streams whole."""
     shell("index", "docs", "-c", COLLECTION, "--model", "none")
     shell("index", "docs", "-c", HIDDEN, "--model", "none")
-    reader = tokens.add("reader", "read", (COLLECTION,))
+    reader, listener = tokens.add("reader", "read", (COLLECTION,)), tokens.add("listener", "read")
     words = ["mcp", "--http"] if command == "mcp" else ["serve", "--model", "none"]
     with subprocess.Popen(  # noqa: ASYNC220 - it is short
         [sys.executable, "-m", "semlex", *words, "--port", "0", "--token-file", str(tokens.path)],
@@ -268,22 +260,24 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
             assert found, line
             assert "to callers with a token" in line
             address = f"{found[0]}/mcp"
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=LIMIT) as http:
                 stranger = await http.post(address, json={})
                 assert stranger.status_code == 401
                 assert stranger.headers["www-authenticate"].startswith("Bearer")
-            async with assistant(address, reader, "legacy") as opened:
-                listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
-                assert [one["name"] for one in listed] == [COLLECTION]
-                tokens.add("late", "read")
-                if command == "mcp":  # it looks at each question
-                    tokens.remove("reader")
-                    with pytest.raises(Exception, match="error response"):
-                        await opened.call_tool("list_collections", {})
-                begun = time.monotonic()
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(20) == (143 if command == "mcp" else -signal.SIGTERM)
-                assert time.monotonic() - begun < 4  # the stream on which nothing is said is not waited for
+                async with assistant(address, reader, "legacy") as opened:
+                    listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
+                    assert [one["name"] for one in listed] == [COLLECTION]
+                    if command == "mcp":  # it looks at each question
+                        tokens.remove("reader")
+                        with pytest.raises(Exception, match="error response"):
+                            await opened.call_tool("list_collections", {})
+                posted = Posted(http, address, "2025-11-25")
+                posted.headers["Authorization"] = f"Bearer {listener}"
+                await posted.begin()
+                async with http.stream("GET", address, headers=posted.headers) as stream:
+                    process.send_signal(signal.SIGTERM)
+                    await stream.aread()  # what is waited for would be cut off in the end
+            assert process.wait(LIMIT) == (143 if command == "mcp" else -signal.SIGTERM)
             assert not re.search("ERROR|Traceback", process.stderr.read())
         finally:
             process.kill()

@@ -13,6 +13,9 @@ import httpx2
 import pytest
 
 from semlex.cli.commands.serving import page as command
+from semlex.server import log_lines
+from semlex.server.options import ServeOptions
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,31 +53,38 @@ def running(shell: Shell, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT)
 
 
-def test_ui_serves_the_page_until_it_is_interrupted(program: Shell) -> None:
-    program("index", "docs")
-    with running(program, "ui", "--judgements", "judged") as (process, address):
+def test_ui_serves_the_page_until_it_is_interrupted(shell: Shell) -> None:
+    shell("index", "docs")
+    with running(shell, "ui", "--judgements", "judged") as (process, address):
         base = address.rstrip("/")
         assert "#" not in base
         assert "semlex" in httpx2.get(f"{base}/").text
         assert httpx2.get(f"{base}/v1/page").json()["stores"] is True
         assert httpx2.post(f"{base}/v1/search", json={"query": "key"}).json()["hits"]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=LIMIT)
         assert (process.returncode, "Traceback" in said) == (130, False)
-    assert not (program.folder / "opened").exists()
-    with running(program, "ui") as (_, address):
-        about = httpx2.get(f"{address}v1/page").json()
-        assert (about["rights"], about["stores"]) == ("read", False)
+    assert not (shell.folder / "opened").exists()
 
 
-def test_a_folder_that_was_tried_is_opened_with_its_question(program: Shell) -> None:
-    with running(program, "try", "docs", "where is a key?", "--open") as (_, address):
+def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[ServeOptions] = []
+    parts = (lambda options, *_: served.append(options)), ServeOptions
+    monkeypatch.setattr(command, "server_parts", lambda _: parts)
+    monkeypatch.setattr(log_lines, "log_to_stderr", lambda *_, **__: None)
+    shell("ui")
+    shell("ui", "--judgements", "judged")
+    assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", shell.folder / "judged")]
+
+
+def test_a_folder_that_was_tried_is_opened_with_its_question(shell: Shell) -> None:
+    with running(shell, "try", "docs", "where is a key?", "--open") as (_, address):
         assert re.search(r"#search\?collection=try_docs_\w+&q=where\+is\+a\+key%3F$", address)
-    assert not (program.folder / "opened").exists()
-    refused = program("try", "docs", "where is a key?", "--open", "--json", code=2)
+    assert not (shell.folder / "opened").exists()
+    refused = shell("try", "docs", "where is a key?", "--open", "--json", code=2)
     assert "exclude each other" in refused.stderr
 
 

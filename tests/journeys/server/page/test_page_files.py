@@ -13,6 +13,7 @@ from semlex.evaluation.judging import JudgementFolder
 from semlex.server.access.tokens import TokenFile
 from semlex.server.page_files import FOLDER, page_files
 from tests.support.http_server import COLLECTION, in_process, on_a_port
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +120,20 @@ async def test_judgements_that_cannot_be_stored_are_refused(filled: Client, tmp_
         assert (answer.status_code, "--judgements" in answer.json()["detail"]) == (409, True)
 
 
+class CountedLock:
+    """Counts who has asked for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.asked = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
     filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,24 +141,22 @@ async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
     writing, go_on, whole = threading.Event(), threading.Event(), JudgementFolder._write
 
     def slow(folder: JudgementFolder, *rows: Any) -> None:
-        if not writing.is_set():
-            writing.set()
-            go_on.wait(20)
+        writing.set()
+        assert go_on.wait(LIMIT)
         whole(folder, *rows)
 
     monkeypatch.setattr(JudgementFolder, "_write", slow)
     async with on_a_port(filled, rights="write", judgements=tmp_path) as served:
+        served.state.judging = lock = CountedLock()
         body = json.dumps({"question": "first?", "judgements": {"d0": 1}}).encode()
         lines = "POST /v1/judgements HTTP/1.1", "Host: localhost", "Content-Type: application/json"
         _, writer = await asyncio.open_connection(*served.address)
         writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
-        assert await asyncio.to_thread(writing.wait, 20)
+        assert await asyncio.to_thread(writing.wait, LIMIT)
         writer.close()
-        async with asyncio.timeout(20):
-            while not served.state.metrics.refused["client-gone"]:  # noqa: ASYNC110 - of the server
-                await asyncio.sleep(0.01)
+        await eventually(lambda: served.state.metrics.refused["client-gone"])
         second = asyncio.ensure_future(served.post("/v1/judgements", {"question": "second?", "judgements": {"d1": 2}}))
-        await asyncio.wait({second}, timeout=0.3)
+        await eventually(lambda: lock.asked == 2)
         go_on.set()
         assert (await second).json()["questions"] == 2
     assert read_judged_set(tmp_path / COLLECTION).judgements == {"q1": {"d0": 1}, "q2": {"d1": 2}}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from semlex.evaluation.datasets import read_judged_set
-from tests.support.browser import SECONDS
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shell import run_here
 from tests.support.shown import Shown, click, order
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,10 +64,7 @@ def test_without_a_folder_the_files_are_downloaded(handbook_url: str, browser: B
             for name in ("queries.tsv", "qrels.tsv"):
                 page.wait("document.querySelectorAll('.judging button').length === 2")
                 click(page, ".judging button", name)
-                until = time.monotonic() + SECONDS
-                while not (tmp_path / name).exists():  # it has its name when it is whole
-                    assert time.monotonic() < until
-                    time.sleep(0.02)
+                until((tmp_path / name).exists, name)  # it has its name when it is whole
         found = read_judged_set(tmp_path)
         assert found.queries == {"q1": "how do I rotate keys"}
         assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}

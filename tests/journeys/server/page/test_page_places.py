@@ -10,7 +10,7 @@ from semlex import Document, SyncClient
 from semlex.server.access.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_a_thread
-from tests.support.shown import HAS_HITS, Shown, click, order
+from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,9 +71,13 @@ def test_where_one_leg_answers_alone_there_is_nothing_to_weigh(served: Shown) ->
 
 
 def test_nothing_found_and_nothing_there_are_told(served: Shown) -> None:
-    with served.at(collection="empty", q="key") as page:
-        page.wait("document.querySelector('#status').textContent !== ''")
+    with served.at(collection="empty") as page:
+        page.value(TIMERS)  # what is said to those who listen stays
+        page.wait("document.activeElement.id === 'question'")
+        page.write("key")
+        page.press("Enter")
         page.wait(f"{TEXT}.includes('Nothing was found')")
+        assert page.value("document.querySelector('#status').textContent") != ""
     with served.at("documents", collection="empty") as page:
         page.wait(f"{TEXT}.includes('semlex index FOLDER --collection empty')")
 
@@ -110,19 +114,25 @@ def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:
 def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
     with (
         SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
-        served.at("collections") as page,
+        served.at() as page,
     ):
+        page.value(TIMERS)
+        click(page, "nav a", "Collections")
         page.wait("document.querySelectorAll('main table').length >= 1")
         job = client.collection(COLLECTION).submit("optimize")
-        page.wait(f"{TEXT}.includes('queued')")
-        job.cancel()
-        page.wait(f"{TEXT}.includes('cancelled')")
+        for state, go_on in (("queued", job.cancel), ("cancelled", lambda: None)):
+            page.wait("window.timers.length > 0")
+            page.value(RING)
+            page.wait(f"{TEXT}.includes('{state}')")
+            go_on()
+        page.wait("window.timers.length > 0")
         click(page, "nav a", "Search")
         page.wait("document.getElementById('question') !== null")
-        page.value("new Promise((done) => setTimeout(done, 2500))")
-        asked = len([one for one in page.requests if one.endswith("/v1/jobs")])
-        page.value("new Promise((done) => setTimeout(done, 2500))")
-        assert len([one for one in page.requests if one.endswith("/v1/jobs")]) == asked
+        asked = page.requests.count(f"{served.address}/v1/jobs")
+        page.value(RING)
+        page.draw()
+        page.value("fetch('/healthz').then(() => true)")  # what was asked before it is known by then
+        assert page.requests.count(f"{served.address}/v1/jobs") == asked == 3
 
 
 def test_a_server_that_is_gone_is_told(url: str, browser: Browser) -> None:
