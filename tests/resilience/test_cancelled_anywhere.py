@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+import psycopg
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from semlex import Document, PostgreSQLRetriever
 from tests.support.retrievers import opened
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-# From its beginning to its end, in steps that are shorter than an answer of the server takes.
-TURNS, STEP_SECONDS = 100, 0.0001
-
-CALLS: dict[str, Callable[[PostgreSQLRetriever], Awaitable[Any]]] = {
+CALLS: dict[str, Callable[[PostgreSQLRetriever], Coroutine[Any, Any, Any]]] = {
     "search": lambda store: store.search("apple tree"),
     "why": lambda store: store.why("a", "apple tree"),
     "fields": lambda store: store.fields(values=True),
@@ -26,20 +22,90 @@ CALLS: dict[str, Callable[[PostgreSQLRetriever], Awaitable[Any]]] = {
 }
 
 
-@pytest.mark.slow
+class CancelledAt:
+    """Runs a call that is cancelled when it, or a task that it has begun, waits for so many a time.
+
+    Args:
+        place: Where, from 1 on.
+
+    Attributes:
+        left: How many waits are left until then.
+    """
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+        self._call: asyncio.Task[Any] | None = None
+
+    async def run(self, call: Coroutine[Any, Any, Any]) -> bool:
+        """Whether it was cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(
+            lambda loop, work, **options: asyncio.Task(Counted(work, self._waits), loop=loop, **options)
+        )
+        try:
+            self._call = asyncio.create_task(call)
+            await asyncio.wait({self._call})
+        finally:
+            loop.set_task_factory(None)
+        return self._call.cancelled()
+
+    def _waits(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            assert self._call is not None
+            self._call.cancel()
+
+
+class Counted(Coroutine[Any, Any, Any]):
+    """A coroutine that tells whenever it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], tell: Callable[[], None]) -> None:
+        self._work, self._tell = work, tell
+
+    def send(self, value: Any) -> Any:
+        waits = self._work.send(value)
+        self._tell()
+        return waits
+
+    def throw(self, *error: Any) -> Any:
+        waits = self._work.throw(*error)
+        self._tell()
+        return waits
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Any:
+        return self._work.__await__()
+
+
+@pytest.fixture(autouse=True)
+def slow_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast the server is, who waits for an answer goes on in another turn of the loop."""
+    wait = psycopg.AsyncConnection.wait
+
+    async def waits(*arguments: Any, **options: Any) -> Any:
+        answer = await wait(*arguments, **options)
+        await asyncio.sleep(0)
+        return answer
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "wait", waits)
+
+
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_next_call_is_answered(database_url: str, name: str) -> None:
-    call = CALLS[name]
+    """Wherever it waits: for a connection, for the server, for a model."""
+    cancelled = 0
     async with opened(database_url, max_connections=1) as store:
         await store.add_documents([Document("an apple tree", id="a")])
-        await call(store)
-        for turns in range(TURNS):
-            task = asyncio.ensure_future(call(store))
-            await asyncio.sleep(turns * STEP_SECONDS)
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await CALLS[name](store)
+        for place in itertools.count(1):
+            cancelling = CancelledAt(place)
+            cancelled += await cancelling.run(CALLS[name](store))
             async with store._resources.database.connection() as connection:
-                assert connection.pgconn.pipeline_status == PipelineStatus.OFF, turns
-                assert connection.info.transaction_status == TransactionStatus.IDLE, turns
-            assert [hit.id for hit in await store.search("tree", mode="keyword")] == ["a"], turns
+                assert connection.pgconn.pipeline_status == PipelineStatus.OFF, place
+                assert connection.info.transaction_status == TransactionStatus.IDLE, place
+            assert [hit.id for hit in await store.search("tree", mode="keyword")] == ["a"], place
+            if cancelling.left > 0:
+                break
+    assert cancelled >= 4

@@ -14,13 +14,13 @@ from semlex.store.indexes import field_indexes
 from semlex.store.indexes.building_lock import building_lock
 from semlex.store.query.collection_checks import find_problems
 from semlex.types.documents import Document
+from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
     from semlex.retriever.postgres import PostgreSQLRetriever
 
-pytestmark = pytest.mark.pg16
 
 WRITE = "UPDATE semlex.built_chunk SET summary = summary"
 
@@ -30,19 +30,6 @@ retriever_of = partial(opened, model="none", collection="built", keyword="none")
 
 async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
     await retriever.add_documents([Document("a text", {"year": row}, id=str(row)) for row in range(rows)])
-
-
-async def builder_of(url: str) -> int:
-    """The backend that builds an index of chunks concurrently and waits for somebody."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
-        while True:
-            cursor = await connection.execute(
-                "SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ 'waiting' "
-                "AND relid = 'semlex.built_chunk'::regclass"
-            )
-            if (row := await cursor.fetchone()) is not None:
-                return int(row[0])
-            await asyncio.sleep(0.01)
 
 
 async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -56,7 +43,7 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as writer:
             await writer.execute(WRITE)
             task = asyncio.create_task(retriever.add_field("year", "number"))
-            await builder_of(database_url)
+            await held_build(database_url, "semlex.built_chunk")
             await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
             assert await retriever.count("year >= 2000") == 1
             assert not task.done()
@@ -76,7 +63,9 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
         ):
             await writer.execute(WRITE)
             task = asyncio.create_task(retriever.add_field("year", "text", force=True))
-            await other.execute("SELECT pg_terminate_backend(%s)", [await builder_of(database_url)])
+            await other.execute(
+                "SELECT pg_terminate_backend(%s)", [await held_build(database_url, "semlex.built_chunk")]
+            )
             with pytest.raises(StoreError):
                 await task
             problems = await find_problems(other, retriever.info.server)
@@ -110,7 +99,7 @@ async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> No
 
 
 async def test_dropping_does_not_hold_up_others_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field_indexes, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(field_indexes, "LOCK_TIMEOUT", "100ms")  # expires
     async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await fill(retriever)
         await retriever.add_field("year", "number")

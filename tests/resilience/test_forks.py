@@ -8,9 +8,9 @@ import pickle
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -22,10 +22,10 @@ from semlex.models.local.forked import TorchProcess
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MODELS = ["none", "static", "server", "torch"]
 WORKERS = 2
@@ -70,23 +70,28 @@ def run(model: str, way: str, **options: str) -> list[list[str | int]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def is_torch(model: str) -> bool:
+    return Path(model).is_dir()
+
+
 def refuses(found: list[str]) -> bool:
     return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
 
 
-# Importing torch in three processes takes long, so that most of it is for --full.
+# A spawned child inherits nothing, and other models have nothing that differs; the rest is for --full.
+USUAL = {("none", "os"), ("static", "os"), ("server", "os"), ("server", "fork"), ("torch", "fork"), ("static", "spawn")}
 WAYS = [
-    pytest.param(model, way, marks=pytest.mark.full if (model == "torch" and way != "fork") else ())
+    pytest.param(model, way, marks=() if (model, way) in USUAL else pytest.mark.full)
     for model in MODELS
     for way in ("os", "fork", "spawn")
 ]
 
 
 @pytest.mark.parametrize(("model", "way"), WAYS, indirect=["model"])
-def test_children_work_or_say_at_once_why_not(database_url: str, model: str, torch_model: str, way: str) -> None:
+def test_children_work_or_say_at_once_why_not(database_url: str, model: str, way: str) -> None:
     first, *children, last = run(model, way, db_url=database_url)
     assert first == ["parent"]
-    if model == torch_model and way != "spawn":
+    if is_torch(model) and way != "spawn":
         assert all(map(refuses, children))
         assert last == ["parent", 2]
     else:
@@ -130,22 +135,27 @@ def preloaded(model: str, options: dict[str, str]) -> Iterator[str]:
 def answers(url: str) -> dict[int, list[str]]:
     """What each worker answered, by its process."""
     found: dict[int, list[str]] = {}
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < WORKERS and time.monotonic() < deadline:
+
+    def ask() -> bool:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own
             body = json.load(answer)
         assert body["process"] != body["parent"]
         found[body["process"]] = body["found"]
+        return len(found) == WORKERS
+
+    until(ask)
     return found
 
 
-@pytest.mark.parametrize("model", [*MODELS[:-1], pytest.param(MODELS[-1], marks=pytest.mark.full)], indirect=True)
-def test_gunicorn_with_preload(database_url: str, model: str, torch_model: str) -> None:
+PRELOADED = [pytest.param(model, marks=() if model in ("static", "server") else pytest.mark.full) for model in MODELS]
+
+
+@pytest.mark.parametrize("model", PRELOADED, indirect=True)
+def test_gunicorn_with_preload(database_url: str, model: str) -> None:
     with preloaded(model, {"db_url": database_url}) as url:
         found = answers(url)
-    assert len(found) == WORKERS
     for ids in found.values():
-        assert refuses(ids) if model == torch_model else ids == ["parent"]
+        assert refuses(ids) if is_torch(model) else ids == ["parent"]
 
 
 def test_children_use_the_embedded_server_for_themselves(open_folder: Path) -> None:
@@ -164,7 +174,7 @@ def test_a_child_does_not_hold_its_parents_use(open_folder: Path) -> None:
     """Not even while it lives longer, and its parent was killed."""
     folder = open_folder / "server"
     program = """
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
 from semlex.store.postgres.embedded.server import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]))
@@ -172,9 +182,9 @@ server.start()
 child = os.fork()
 if not child:
     os.close(1)
-    time.sleep(600)
+    signal.pause()
 print(child, flush=True)
-time.sleep(600)
+signal.pause()
 """
     parent = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, text=True)
     child = psutil.Process(int(parent.stdout.readline()))

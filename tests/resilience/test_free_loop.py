@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble
 from tests.support.retrievers import opened
+from tests.support.waiting import eventually, turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,17 +130,20 @@ async def test_searches_do_not_queue_for_a_models_server(database_url: str) -> N
 
 async def test_a_local_model_is_asked_one_query_at_a_time() -> None:
     executor, model = ModelExecutor(), HashEmbedder(8)
-    now, most, lock = 0, 0, threading.Lock()
+    asked: list[int] = []
+    answered: list[int] = []
+    let_go = threading.Event()
 
-    def ask() -> None:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        threading.Event().wait(0.002)
-        with lock:
-            now -= 1
+    def ask(number: int) -> None:
+        assert asked == answered, "two at once"
+        asked.append(number)
+        assert let_go.wait(FOREVER)
+        answered.append(number)
 
-    await asyncio.gather(*(executor.query(ask, model=model) for _ in range(10)))
+    queries = [asyncio.create_task(executor.query(partial(ask, number), model=model)) for number in range(10)]
+    await eventually(lambda: asked)
+    await turns(100)  # a second one could begin
+    let_go.set()
+    await asyncio.gather(*queries)
     executor.close()
-    assert most == 1
+    assert sorted(asked) == [*range(10)]

@@ -18,8 +18,10 @@ from semlex.store.indexes import build_watch, building_lock
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
+from tests.support.index_builds import held_build
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.store.indexes.table_index import TableIndex
 
-pytestmark = pytest.mark.pg16
 
 VECTORS = "semlex.built_embedding_1"
 ALL = ["metadata", "source_name", "hnsw_1"]
@@ -58,19 +59,6 @@ async def unfinished_write(url: str) -> AsyncIterator[psycopg.AsyncConnection[An
         yield connection
 
 
-async def builder_of(url: str) -> int:
-    """The backend that builds an index concurrently and waits for somebody."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection, asyncio.timeout(60):
-        while True:
-            cursor = await connection.execute(
-                "SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ 'waiting' AND relid = %s::regclass",
-                [VECTORS],
-            )
-            if (row := await cursor.fetchone()) is not None:
-                return int(row[0])
-            await asyncio.sleep(0.01)
-
-
 async def validity(retriever: PostgreSQLRetriever) -> dict[str, bool]:
     return {index.name: index.valid for index in (await retriever.status()).vector_indexes}
 
@@ -80,7 +68,7 @@ async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: 
         vectors = await filled(retriever)
         async with unfinished_write(database_url) as writer:
             task = asyncio.create_task(retriever.create_index(concurrently=True))
-            await builder_of(database_url)
+            await held_build(database_url, VECTORS)
             await retriever.add_documents([Document("more", id="more")], -vectors[:1])
             assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
             assert not task.done()
@@ -115,7 +103,7 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         await filled(two)
         async with unfinished_write(database_url) as writer:
             task = asyncio.create_task(one.create_index(concurrently=True))
-            await builder_of(database_url)
+            await held_build(database_url, VECTORS)
             for concurrently in (True, False):
                 built = await two.create_index(HnswIndex(m=8), concurrently=concurrently)
                 assert list(built) == []
@@ -137,14 +125,14 @@ async def test_a_build_that_is_ended_is_made_anew(
     database_url: str, end: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
 ) -> None:
     if end == "time":
-        monkeypatch.setattr(building_lock, "CONCURRENT_LOCK_TIMEOUT", "500ms")
+        monkeypatch.setattr(building_lock, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         await retriever.create_index(HnswIndex(m=8))
         async with unfinished_write(database_url) as writer:
             task = asyncio.create_task(retriever.create_index(HnswIndex(m=4), concurrently=True))
             if end != "time":
-                backend = await builder_of(database_url)
+                backend = await held_build(database_url, VECTORS)
             if end == "backend":
                 async with await psycopg.AsyncConnection.connect(database_url) as killer:
                     await killer.execute("SELECT pg_terminate_backend(%s)", [backend])
@@ -200,22 +188,27 @@ async def test_it_needs_connections_of_its_own(database_url: str) -> None:
         assert list(await retriever.create_index(progress=lambda _: None)) == ALL
 
 
-@pytest.mark.parametrize("concurrently", [True, False])
-@pytest.mark.parametrize("index", [HnswIndex(), IvfflatIndex(lists=1000)])  # they take long enough to be watched
+@pytest.mark.parametrize(("index", "name"), [(HnswIndex(m=4), "hnsw_1_2"), (IvfflatIndex(lists=4), "ivfflat_1")])
 async def test_progress_is_told(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, *, concurrently: bool
+    database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, name: str
 ) -> None:
+    """While somebody looks at an older state of the database, for whom a concurrent build waits at its end."""
     monkeypatch.setattr(build_watch, "SECONDS_BETWEEN_LOOKS", 0.001)
     steps: list[Progress] = []
-    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
-        await filled(retriever, 6_000)
-        built = await retriever.create_index(index, concurrently=concurrently, progress=steps.append)
-    told = [step for step in steps if step.stage == f"build the index {built[-1]}"]
-    assert told
-    for step in told:
+    async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as looking:
+        await filled(retriever)
+        await retriever.create_index(HnswIndex(m=8))
+        await looking.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await looking.execute("SELECT 1")
+        build = asyncio.create_task(retriever.create_index(index, concurrently=True, progress=steps.append))
+        await eventually(lambda: steps)
+        assert not build.done()
+        await looking.rollback()
+        assert list(await build) == [name]
+    for step in steps:
+        assert (step.stage, step.unit) == (f"build the index {name}", "blocks")
         assert step.total is not None
         assert 0 <= step.done <= step.total
-        assert step.unit in {"blocks", "rows"}
 
 
 async def test_a_build_without_shared_memory_goes_on_without_workers(

@@ -22,6 +22,7 @@ from tests.support.clients.keyword_index_client import IDS, WORDS, some_document
 from tests.support.keyword_index import check_index
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import eventually, waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -106,7 +107,7 @@ async def test_two_transactions_meet_two_backends(database_url: str) -> None:
     ("leave", "place"),
     [
         ("SET search_path = elsewhere", 0),
-        ("SET statement_timeout = 12345", 1),
+        ("SET statement_timeout = 1234567", 1),
         ("SET jit = off", 2),
         ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", 3),
         ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", 4),
@@ -258,29 +259,27 @@ async def test_a_late_search_leaves_no_time_limit(database_url: str) -> None:
         async with blocking.transaction():
             await blocking.execute(f"LOCK TABLE {CHUNK}")
             with pytest.raises(SearchTimeoutError):
-                await retriever.search("cat", mode="keyword", deadline=0.2)
+                await retriever.search("cat", mode="keyword", deadline=0.2)  # expires
         assert len(await retriever.search("cat", 20)) == 20
 
 
 async def test_a_search_is_cancelled_behind_the_pooler(database_url: str) -> None:
     """The cancellation reaches the backend, and the connection is given back at once."""
-    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
     async with (
         pooled(database_url, 1) as pooler,
         retriever_of(pooler.address) as retriever,
         client_of(database_url) as blocking,
-        client_of(database_url) as watching,
     ):
         await retriever.add_documents(many(20))
         async with blocking.transaction():
             await blocking.execute(f"LOCK TABLE {CHUNK}")
             search = asyncio.create_task(retriever.search("cat"))
-            while await (await watching.execute(waiting)).fetchone() == (0,):  # noqa: ASYNC110 - the server tells no event
-                await asyncio.sleep(0.01)
-            search.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await search
-            assert await (await watching.execute(waiting)).fetchone() == (0,)
+            with psycopg.connect(database_url) as watching:
+                await eventually(lambda: waiting(watching))
+                search.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await search
+                assert waiting(watching) == 0
             assert (await retriever.health_check()).ok  # there is one connection only
         assert len(await retriever.search("cat", 20)) == 20
 

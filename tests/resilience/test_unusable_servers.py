@@ -30,6 +30,7 @@ from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
         make_conninfo(server_url, dbname="nowhere", password=SECRET),
         make_conninfo(server_url, user="nobody_at_all", password=SECRET),
     ):
-        retriever = sync_opened(url, "none", timeout=2)
+        retriever = sync_opened(url, "none", timeout=LIMIT)
         with pytest.raises(ConnectionFailedError, match=r"nowhere|nobody_at_all") as caught:
             retriever.initialize()
         assert SECRET not in told(caught.value)
@@ -112,7 +113,7 @@ def test_a_server_that_cannot_be_reached(server_url: str) -> None:
 )
 def test_a_malformed_address_is_reported_without_its_password(url: str) -> None:
     with pytest.raises(SemlexError) as caught:
-        sync_opened(url, "none", timeout=1).initialize()
+        sync_opened(url, "none", timeout=LIMIT).initialize()
     assert SECRET not in told(caught.value)
 
 
@@ -189,7 +190,7 @@ def test_the_remedies_for_addresses_work(server_url: str) -> None:
 def test_a_password_that_is_a_word_spoils_no_message(database_url: str, password: str) -> None:
     nowhere = make_conninfo(database_url, dbname="semlex_nowhere", password=password)
     with pytest.raises(ConnectionFailedError, match='database "semlex_nowhere" does not exist'):
-        sync_opened(nowhere, "none", timeout=2).initialize()
+        sync_opened(nowhere, "none", timeout=LIMIT).initialize()
 
 
 @pytest.mark.parametrize(
@@ -257,8 +258,8 @@ async def test_a_write_that_takes_too_long(database_url: str) -> None:
     await database.open()
 
     async def slow(connection: psycopg.AsyncConnection[Any]) -> None:
-        await connection.execute("SET LOCAL statement_timeout = 50")
-        await connection.execute("SELECT pg_sleep(10)")
+        await connection.execute("SET LOCAL statement_timeout = 50")  # expires
+        await connection.execute("SELECT pg_sleep(3600)")
 
     try:
         with pytest.raises(StoreError, match=r"add documents: .*raise the role's statement_timeout"):

@@ -11,7 +11,7 @@ Protocol 3.0 of the manual's chapter "Frontend/Backend Protocol". Nobody is auth
 from __future__ import annotations
 
 import asyncio
-import secrets
+import itertools
 import struct
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PROTOCOL, CANCEL, TLS, GSS = 196608, 80877102, 80877103, 80877104
 # PgBouncer takes a few more, among them the encoding, and keeps them for each client.
 STARTUP_PARAMETERS = {"user", "database", "application_name", "client_encoding"}
+KEYS = itertools.count(1)
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 
 
@@ -67,7 +68,7 @@ class Client:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.key = secrets.token_bytes(8)  # for cancelling: number of a process and secret
+        self.key = next(KEYS).to_bytes(8)  # for cancelling: number of a process and secret
         self.server: Server | None = None
 
 
