@@ -320,19 +320,19 @@ def hub(monkeypatch):
 
 
 def test_a_hub_that_never_answers(empty_cache, hub, monkeypatch):
-    monkeypatch.setattr(files, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(files, "PROBE_SECONDS", 0.2)  # expires
     hub(None)
-    with pytest.raises(ModelNotFoundError, match=r"hub: (no answer within 0\.2 s|not reachable).*Remedies"):
+    with pytest.raises(ModelNotFoundError, match=r"hub: no answer within 0\.2 s.*Remedies"):
         find_model("semlex/no-such-model", allow_download=True)
 
 
 def test_a_hub_that_refuses_connections(empty_cache, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
-    with pytest.raises(ModelNotFoundError, match="hub: not reachable"):
-        find_model("semlex/no-such-model", allow_download=True)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.raises(ModelNotFoundError, match="hub: not reachable"):
+            find_model("semlex/no-such-model", allow_download=True)
 
 
 def test_a_hub_that_does_not_know_the_model(empty_cache, hub):

@@ -305,8 +305,9 @@ def _hub_obstacle(name: str, revision: str | None) -> str | None:
             meaning = "unknown, private or gated" if error.code in UNKNOWN_OR_CLOSED else "try again later"
             answer[0] = f"{_REFUSED} {error.code} for this model ({meaning})"
             error.close()
-        except (OSError, ValueError, HTTPException):
-            answer[0] = "not reachable"
+        except (OSError, ValueError, HTTPException) as error:
+            if not isinstance(getattr(error, "reason", error), TimeoutError):
+                answer[0] = "not reachable"
 
     # A thread, because no timeout of a socket bounds the look-up of a host's name.
     thread = threading.Thread(target=probe, name="semlex-hub-probe", daemon=True)

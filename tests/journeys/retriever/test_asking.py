@@ -7,16 +7,17 @@ import random
 
 import pytest
 
-from semlex import Document, PostgreSQLRetriever, SyncRetriever
+from semlex import Document, SyncRetriever
 from semlex.chat.base import Completion
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
 from semlex.models import http_client
-from semlex.testing import HashEmbedder
 from semlex.types.answers import Answer, AnswerSentence, Usage
+from tests.support import retrievers
 from tests.support.chat_servers import EVENT_STREAM, answer_text, chat_server, events, streamed
 from tests.support.line_models import LineModel
 from tests.support.model_servers import KEY, Reply, echo, status
 from tests.support.quotes import altered_quote, invented_quote, other_spelling, passage, true_quote
+from tests.support.retrievers import sync_opened
 
 QUESTION = "how often is a key rotated?"
 PAGE = "Keys are stored in a vault.\n\nRotate a key every ninety days, as the policy says.\n\nBananas are yellow.\n"
@@ -33,7 +34,7 @@ def surroundings(monkeypatch):
 
 def opened(database_url, double=None, **options):
     name = None if double is None else f"{double.url}/v1#small-model"
-    return SyncRetriever(database_url, "none", use_reranking=False, chat_model=name, **options)
+    return sync_opened(database_url, "none", chat_model=name, **options)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ async def test_a_sentence_is_there_before_the_model_has_ended(page):
         def close(self):
             raise AssertionError("a model that was passed stays open")
 
-    async with PostgreSQLRetriever(page, "none", use_reranking=False, chat_model=Slow()) as retriever:
+    async with retrievers.opened(page, "none", chat_model=Slow()) as retriever:
         stream = retriever.answer_stream(QUESTION)
         first = await anext(stream)
         assert isinstance(first, AnswerSentence)
@@ -218,7 +219,7 @@ def test_a_model_that_raises_anything_is_replaced(page):
         def stream(self, messages, schema=None):
             raise ZeroDivisionError(messages)
 
-    with SyncRetriever(page, "none", use_reranking=False, chat_model=Broken()) as retriever:
+    with sync_opened(page, "none", chat_model=Broken()) as retriever:
         answer = retriever.answer(QUESTION)
     assert answer.warnings[0].endswith("ZeroDivisionError")
     assert answer.model is None
@@ -239,7 +240,7 @@ def test_without_a_model_sentences_of_the_documents_answer(page):
 
 
 def test_without_the_base_model_words_of_any_language_and_vectors_alone(database_url):
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False, language="german", keyword="none") as one:
+    with sync_opened(database_url, language="german", keyword="none") as one:
         one.add_documents([Document("Ein Schlüssel wird alle neunzig Tage gewechselt. Bananen sind gelb.", id="a")])
         answer = one.answer("Wie oft werden Schlüssel gewechselt?", min_similarity=0)
     assert answer.sentences[0].text == "Ein Schlüssel wird alle neunzig Tage gewechselt."
