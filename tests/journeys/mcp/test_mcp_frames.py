@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-import psycopg
 import pytest
-from psycopg import sql
 
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.http import mcp_app
 from semlex.server.mcp.table import OFFERS
 from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
+from tests.support.waiting import eventually, held, until, until_waiting, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +65,7 @@ def check_hit(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("revision", [HANDSHAKES[0], HANDSHAKES[-1], STATELESS])  # the others: over HTTP
 def test_a_conversation_over_pipes(start: Callable[..., Piped], revision: str) -> None:
     piped = start()
     check_begun(piped.begin(revision), revision)
@@ -116,12 +114,11 @@ def test_a_search_that_is_cancelled_ends_in_the_database(
     piped.begin(revision)
     piped.write(request(1, "tools/call", SEARCH, revision=revision))
     check_hit(piped.answer(1))
-    with psycopg.connect(shell.environment["DATABASE_URL"]) as holder:
-        holder.execute(sql.SQL("LOCK TABLE semlex.handbook_chunk IN ACCESS EXCLUSIVE MODE"))
+    with held(shell.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder:
         piped.write(request(2, "tools/call", SEARCH, revision=revision))
-        wait_for(shell.environment["DATABASE_URL"], waiting=True)
+        until_waiting(holder)
         piped.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
-        wait_for(shell.environment["DATABASE_URL"], waiting=False)
+        until(lambda: waiting(holder) == 0)
     piped.write(request(3, "tools/call", SEARCH, revision=revision))
     while (frame := piped.read())["id"] != 3:
         assert frame["id"] == 2  # an answer to what was cancelled is an error
@@ -130,33 +127,18 @@ def test_a_search_that_is_cancelled_ends_in_the_database(
     assert piped.end()[0] == 0
 
 
-def wait_for(database_url: str, *, waiting: bool) -> None:
-    """Waits until a statement waits for a lock, or none does any more."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for _ in range(600):
-            row = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            ).fetchone()
-            assert row is not None
-            if bool(row[0]) == waiting:
-                return
-            time.sleep(0.05)
-    pytest.fail("no statement waits" if waiting else "the statement goes on")
-
-
 async def test_a_client_that_leaves_ends_its_search(client: Client, database_url: str) -> None:
     """Of the stateless revision over HTTP, leaving is what cancels."""
     async with served(mcp_app(client, Access())) as address, httpx2.AsyncClient() as http:
         posted = Posted(http, address, STATELESS)
         check_hit(await posted.ask(1, "tools/call", SEARCH))
-        async with await psycopg.AsyncConnection.connect(database_url) as holder:
-            await holder.execute(sql.SQL("LOCK TABLE semlex.handbook_chunk IN ACCESS EXCLUSIVE MODE"))
+        with held(database_url, "semlex.handbook_chunk") as holder:
             asking = asyncio.create_task(posted.ask(2, "tools/call", SEARCH))
-            await asyncio.to_thread(wait_for, database_url, waiting=True)
+            await eventually(lambda: waiting(holder))
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            await asyncio.to_thread(wait_for, database_url, waiting=False)
+            await eventually(lambda: waiting(holder) == 0)
         check_hit(await posted.ask(3, "tools/call", SEARCH))
 
 

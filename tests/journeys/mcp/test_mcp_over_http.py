@@ -22,6 +22,7 @@ from semlex.server.mcp.access import Access
 from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
 from semlex.server.mcp.table import OFFERS
 from tests.support.assistants import STATELESS, Posted, initialize, request, served
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from semlex import Client
@@ -215,7 +216,7 @@ async def test_the_command_serves_until_a_signal(shell: Shell, number: int, code
                 found = await assistant.call_tool("search", {"query": "every ninety days"})
                 assert found.structured_content["hits"][0]["path"].endswith("keys.md:5")
             process.send_signal(number)
-            assert process.wait(60) == code
+            assert process.wait(LIMIT) == code
             assert process.stdout.read() == ""
             assert "Traceback" not in process.stderr.read()
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import uuid
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from semlex import Client, Document
 from semlex.chat.openai import OpenAIChatModel
 from semlex.embedding.openai import OpenAIEmbedder
 from semlex.errors import SemlexError
+from semlex.models import http_client
 from semlex.reranking.cohere import CohereReranker
 from semlex.server.access.tokens import TokenFile
 from semlex.server.log_lines import JsonLines, TextLines
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-PASSWORD, KEY = f"planted-password-{uuid.uuid4().hex}", f"planted-key-{uuid.uuid4().hex}"
+PASSWORD, KEY = "planted-password-7f3a", "planted-key-91c4"
 # Words, so that they are found and scored like others.
-TEXT, QUESTION = f"plantedtext{uuid.uuid4().hex}", f"plantedquestion{uuid.uuid4().hex}"
+TEXT, QUESTION = "plantedtext5e0b", "plantedquestion2d68"
 MODEL_FAULTS = [echo(400), echo(401), echo(500), cut, raw(QUESTION.encode()), raw(f'{{"error": "{TEXT}"}}'.encode())]
 
 
@@ -60,8 +60,10 @@ def logged() -> Iterator[io.StringIO]:
 class Place:
     """A server with secrets in all places, and what it has said."""
 
-    def __init__(self, served: Served, secret: str, models: ModelServerDouble, chat: ModelServerDouble) -> None:
-        self.served, self.models, self.chat = served, models, chat
+    def __init__(
+        self, client: Client, served: Served, secret: str, models: ModelServerDouble, chat: ModelServerDouble
+    ) -> None:
+        self.client, self.served, self.models, self.chat = client, served, models, chat
         self.secrets = (PASSWORD, KEY, secret)
         self.headers = {"Authorization": f"Bearer {secret}"}
         self.problems: list[int] = []
@@ -116,9 +118,9 @@ async def place(url: str, folder: Path) -> AsyncIterator[Place]:
     secret = tokens.add("planted", "admin")
     say = answer_text([("It is so.", [(1, TEXT)])])
     with ModelServerDouble(openai_embeddings()) as models, chat_server(lambda _request: say) as chat:
-        embedder = OpenAIEmbedder("planted", models.url, api_key=KEY, timeout=5)
-        reranker = CohereReranker("planted", models.url, api_key=KEY, attempts=1, timeout=5)
-        chatting = OpenAIChatModel("planted", chat.url, api_key=KEY, attempts=1, timeout=5)
+        embedder = OpenAIEmbedder("planted", models.url, api_key=KEY)
+        reranker = CohereReranker("planted", models.url, api_key=KEY, attempts=1)
+        chatting = OpenAIChatModel("planted", chat.url, api_key=KEY, attempts=1)
         async with AsyncExitStack() as closing:
             for model in (embedder, reranker, chatting):
                 closing.callback(model.close)
@@ -128,12 +130,11 @@ async def place(url: str, folder: Path) -> AsyncIterator[Place]:
                 reranker_model=reranker,
                 use_reranking=True,
                 chat_model=chatting,
-                timeout=3,
             )
             await closing.enter_async_context(client)
             await client.collection(COLLECTION).add_documents([Document(f"A key of {TEXT}.", id="d0")])
             async with in_process(client, token_file=tokens.path, rate=0) as served:
-                yield Place(served, secret, models, chat)
+                yield Place(client, served, secret, models, chat)
 
 
 def nothing(_place: Place, _url: str) -> None:
@@ -157,7 +158,10 @@ def tables_are_gone(_place: Place, url: str) -> None:
         connection.execute(sql.SQL("DROP TABLE {} CASCADE").format(sql.Identifier("semlex", f"{COLLECTION}_chunk")))
 
 
-def the_database_is_gone(_place: Place, url: str) -> None:
+def the_database_is_gone(place: Place, url: str) -> None:
+    pool = place.client._resources.database._pool
+    assert pool is not None
+    pool.timeout = 0.1  # expires
     name = conninfo_to_dict(url)["dbname"]
     with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as connection:
         connection.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(sql.Identifier(str(name))))
@@ -195,8 +199,13 @@ _patches: list[pytest.MonkeyPatch] = []
     ],
 )
 async def test_planted_secrets_are_nowhere(
-    database_url: str, tmp_path: Path, fail: Callable[[Place, str], None], seen: set[int]
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fail: Callable[[Place, str], None],
+    seen: set[int],
 ) -> None:
+    monkeypatch.setattr(http_client, "FIRST_WAIT_SECONDS", 0.001)
     try:
         with logged() as lines, recorded() as spans:
             async with place(database_url, tmp_path) as where:
@@ -211,7 +220,7 @@ async def test_planted_secrets_are_nowhere(
 
 async def test_a_server_that_cannot_be_reached_hears_no_password_repeated() -> None:
     with logged() as lines, recorded() as spans:
-        client = Client(f"postgresql://ann:{PASSWORD}@127.0.0.1:1/handbook", embedding_model="none", timeout=2)
+        client = Client(f"postgresql://ann:{PASSWORD}@127.0.0.1:1/handbook", embedding_model="none")
         with pytest.raises(SemlexError) as refused:
             await client.initialize()
     assert PASSWORD not in f"{refused.value!r}{refused.value}{client!r}{lines.getvalue()}{spans.text()}"
