@@ -78,8 +78,8 @@ def refuses(found: list[str]) -> bool:
     return found[0].startswith("ModelError: this process was forked") and "spawn" in found[0]
 
 
-# A spawned child inherits nothing, and other models have nothing that differs; the rest is for --full.
-USUAL = {("none", "os"), ("static", "os"), ("server", "os"), ("server", "fork"), ("torch", "fork"), ("static", "spawn")}
+# A spawned child inherits nothing, and models do not differ in more; torch is in tests/torch. The rest is for --full.
+USUAL = {("none", "os"), ("static", "os"), ("server", "os"), ("server", "fork"), ("static", "spawn")}
 WAYS = [
     pytest.param(model, way, marks=() if (model, way) in USUAL else pytest.mark.full)
     for model in MODELS

@@ -103,9 +103,3 @@ def _run(main: Callable[..., None], output: str, arguments: tuple[Any, ...]) -> 
         for stream in (sys.stdout, sys.stderr):
             os.dup2(said.fileno(), stream.fileno())
     main(*arguments)
-
-
-def script(main: Callable[[], None], *arguments: str) -> None:
-    """Runs a program that reads its arguments from the command line."""
-    sys.argv = ["program", *arguments]
-    main()
