@@ -27,8 +27,6 @@ PENDING: set[str] = {
     "journeys/cli/test_job_commands.py",
     "journeys/cli/test_mistakes.py",
     "journeys/evaluation/test_evaluation_commands.py",
-    "journeys/jobs/test_job_ends.py",
-    "journeys/jobs/test_jobs.py",
 }
 
 SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0[,)])|\bfrom (?:time|asyncio) import .*\bsleep\b")

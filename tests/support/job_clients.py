@@ -9,11 +9,15 @@ from typing import Any
 import psycopg
 
 from semlex import Client
+from semlex.clock import SYSTEM, Clock
 from semlex.testing import HashEmbedder
+from tests.support.waiting import LIMIT
 
 
-def client(url: str, embedder: Any = None) -> Client:
-    return Client(url, embedder or HashEmbedder(8), use_reranking=False)
+def client(url: str, embedder: Any = None, clock: Clock = SYSTEM) -> Client:
+    made = Client(url, embedder or HashEmbedder(8), use_reranking=False)
+    made._resources.clock = clock
+    return made
 
 
 def sql(url: str, statement: str, *given: object) -> list[Any]:
@@ -31,9 +35,9 @@ class Blocking(HashEmbedder):
 
     def embed_documents(self, texts: Any) -> Any:
         self.reached.set()
-        assert self.may_go_on.wait(60)
+        assert self.may_go_on.wait(LIMIT)
         return super().embed_documents(texts)
 
 
 async def reached(model: Blocking) -> None:
-    assert await asyncio.to_thread(model.reached.wait, 60)
+    assert await asyncio.to_thread(model.reached.wait, LIMIT)

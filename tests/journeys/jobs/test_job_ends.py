@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,12 @@ import pytest
 from semlex import Document
 from semlex.errors import ConfigurationError
 from semlex.jobs import attempt, worker
+from semlex.store.jobs.leases import JobLeases
+from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
+from tests.support.manual_clock import ManualClock
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,64 +59,81 @@ async def test_old_jobs_are_removed(database_url: str) -> None:
         assert {job.id for job in await opened.jobs()} == {waiting.id}
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("by_renewing", [True, False], ids=["renewing", "writing"])
 async def test_a_running_job_is_cancelled_with_whole_batches_only(
-    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
+    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch, *, by_renewing: bool
 ) -> None:
-    monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.05)
-    async with client(database_url, blocking) as opened:
+    """A worker learns it when it renews its lease, or else from the fence around the next batch."""
+    clock, renew, seen = ManualClock(), JobLeases.renew, []
+
+    async def noted(*arguments: Any) -> bool:
+        seen.append(await renew(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(JobLeases, "renew", noted)
+    async with client(database_url, blocking, clock) as opened:
         book = opened.collection("book")
         job = await book.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
-        working = asyncio.create_task(opened.work(drain=True, lease=3))
+        working = asyncio.create_task(opened.work(drain=True))
         await reached(blocking)
         asked = await job.cancel()
         assert (asked.state, asked.cancel_wanted) == ("running", True)
+        if by_renewing:
+            clock.advance(DEFAULT_LEASE_SECONDS)
+            await eventually(lambda: seen)
         blocking.may_go_on.set()
-        assert await working in (0, 1)
+        assert await working == 1
+        assert seen == [True] * by_renewing
         job = await job.status()
-        assert (job.state, await book.count()) in (("cancelled", 0), ("done", 5))
-        if job.state == "cancelled":
-            assert (await job.cancel()).state == "cancelled"
-            await (await job.retry()).status()
-            assert await opened.work(drain=True) == 1
-            assert await book.count() == 5
+        assert (job.state, await book.count()) == ("cancelled", 0)
+        assert (await job.cancel()).state == "cancelled"
+        assert (await job.retry()).state == "queued"
+        assert await opened.work(drain=True) == 1
+        assert await book.count() == 5
 
 
-@pytest.mark.slow
 async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, blocking: Blocking) -> None:
-    async with client(database_url, blocking) as opened:
+    clock = ManualClock()
+    async with client(database_url, blocking, clock) as opened:
         book = opened.collection("book")
         jobs = [await book.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
         working = asyncio.create_task(opened.work(concurrency=2))
         await reached(blocking)
+
+        async def states() -> list[tuple[str, int]]:
+            return sorted([(job.state, job.attempts) for job in [await job.status() for job in jobs]])
+
+        async def two_run() -> bool:
+            return await states() == [("queued", 0), ("running", 1), ("running", 1)]
+
+        await eventually(two_run)
         working.cancel()
-        await asyncio.sleep(0)
+        await clock.eventually_waited(worker.STOP_SECONDS)
         blocking.may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await working
-        found = [await job.status() for job in jobs]
-        assert {(job.state, job.attempts) for job in found} <= {("queued", 0), ("done", 1)}
-        assert found[2].state == "queued"
+        assert await states() == [("queued", 0)] * 3
+        assert await book.count() == 0
         await opened.work(drain=True)
-        assert {(await job.status()).attempts for job in jobs} == {1}
+        assert await states() == [("done", 1)] * 3
         assert await book.count() == 3
 
 
-@pytest.mark.slow
-async def test_a_worker_that_is_not_patient_ends_what_stands_still(
-    database_url: str, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
-    async with client(database_url, blocking) as opened:
+async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url: str, blocking: Blocking) -> None:
+    clock = ManualClock()
+    async with client(database_url, blocking, clock) as opened:
         job = await opened.collection("book").submit("add", {"documents": [Document("text")]})
         working = asyncio.create_task(opened.work())
         await reached(blocking)
         working.cancel()
-        threading.Timer(1, blocking.may_go_on.set).start()  # the model's thread cannot be ended
+        await clock.eventually_waited(worker.STOP_SECONDS)
+        clock.advance(worker.STOP_SECONDS)
         with pytest.raises(asyncio.CancelledError):
             await working
         job = await job.status()
         assert (job.state, job.attempts) == ("queued", 0)
+        assert not blocking.may_go_on.is_set()
+        blocking.may_go_on.set()  # the model's thread cannot be ended
 
 
 @pytest.mark.slow
@@ -150,17 +170,19 @@ async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url:
         assert "went silent, 2 attempts" in job.error.message
 
 
-@pytest.mark.slow
-async def test_progress_is_told(
-    database_url: str, docs: Path, blocking: Blocking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempt, "PROGRESS_SECONDS", 0.02)
-    async with client(database_url, blocking) as opened:
+async def test_progress_is_told(database_url: str, docs: Path, blocking: Blocking) -> None:
+    clock = ManualClock()
+    async with client(database_url, blocking, clock) as opened:
         job = await opened.collection("book").submit("index", {"paths": [docs]})
         working = asyncio.create_task(opened.work(drain=True, allow=[docs]))
-        async with asyncio.timeout(60):
-            while (found := (await job.status()).progress) is None:  # noqa: ASYNC110 - the server tells no event
-                await asyncio.sleep(0.02)
+        await reached(blocking)
+        assert (await job.status()).progress is None
+        clock.advance(attempt.PROGRESS_SECONDS)
+
+        async def progress() -> Any:
+            return (await job.status()).progress
+
+        found = await eventually(progress)
         assert (found.stage, found.total, found.unit) == ("read", 3, "files")
         blocking.may_go_on.set()
         assert await working == 1

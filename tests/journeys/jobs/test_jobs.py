@@ -81,9 +81,9 @@ def test_without_an_event_loop(database_url: str) -> None:
         job = opened.collection("book").submit("add", {"documents": [Document("a lion", id="lion")]}, unique_key="k")
         assert opened.collection("book").submit("optimize", unique_key="k").id == job.id
         with pytest.raises(JobTimeoutError, match="semlex worker"):
-            job.wait(0.1)
+            job.wait(0.1)  # expires
         assert opened.work(drain=True) == 1
-        assert job.status().state == job.wait(1).state == "done"
+        assert job.status().state == job.wait(60).state == "done"
         with pytest.raises(ConfigurationError, match="is done"):
             job.cancel()
         assert opened.job(job.id) == job.status()
