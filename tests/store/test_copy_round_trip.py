@@ -201,13 +201,13 @@ def connection(database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.mark.slow
 def test_lists_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
-    """75,000 rows of all types and all arrays, with NULLs in none, some or all of a column."""
+    """Rows of all types and all arrays, with NULLs in none, some or all of a column."""
 
     @settings(max_examples=5_000 if full else 20, deadline=None)
     @given(seed=st.integers(0, 2**32), space=st.sampled_from((0, 1, 1_000, 2**18)))
     def check(seed: int, space: int) -> None:
         source = random.Random(seed)
-        rows = 1_500
+        rows = 1_500 if full else 250
         columns = [(f"f{place}", kind, random_column(source, kind, rows)) for place, kind in enumerate(KINDS)]
         through_the_server(connection, columns, rows, space)
 
@@ -220,12 +220,12 @@ def integers(generator: np.random.Generator, bits: int, rows: int) -> Any:
 
 @pytest.mark.slow
 def test_arrays_of_every_type(connection: psycopg.Connection[Any], full: bool) -> None:
-    """The same through NumPy: a bulk load as it really is, 100,000 rows in all."""
+    """The same through NumPy: a bulk load as it really is."""
 
     @settings(max_examples=2_500 if full else 10, deadline=None)
     @given(seed=st.integers(0, 2**32), dimension=st.integers(1, 70), space=st.sampled_from((0, 5_000, 2**18)))
     def check(seed: int, dimension: int, space: int) -> None:
-        generator, rows = np.random.default_rng(seed), 4_000
+        generator, rows = np.random.default_rng(seed), 4_000 if full else 1_000
         vectors = generator.standard_normal((rows, dimension), dtype=np.float32)
         micros = generator.integers(0, LAST_MICROSECOND, rows, dtype=np.int64) - (EPOCH - FIRST) // timedelta(
             microseconds=1

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +19,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import BulkIngestConfig, Client, Document, SyncClient, SyncRetriever
+from semlex import Client, Document, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.maintenance import dump_files
-from semlex.store.tables import columns
+from semlex.store.tables import columns, copy_out
+from tests.support.clients import stopped_command
+from tests.support.programs import Program
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.tables.copy_out import RowPart
     from tests.support.shell import Shell
 
 WIDTH = 16
@@ -139,51 +141,52 @@ NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
 VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
 
 
-@settings(OWN_ROWS, max_examples=15, deadline=None)
-@given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
-def test_every_value_comes_back(database_url: str, tmp_path: Path, rows: list[Any]) -> None:
-    shutil.rmtree(tmp_path / "dump", ignore_errors=True)
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        for name in ("values", "copy"):
+def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
+    with (
+        retriever(database_url, model="none", collection="values", distance="l2") as store,
+        SyncClient(database_url, "none", use_reranking=False) as client,
+    ):
+
+        @settings(OWN_ROWS, max_examples=15, deadline=None)  # each makes a collection
+        @given(rows=st.lists(st.tuples(TEXTS, METADATA, VECTORS), min_size=1, max_size=6))
+        def check(rows: list[Any]) -> None:
+            store.delete([f"d{number}" for number in range(6)])
+            documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
+            store.add_documents(documents, np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3))
+            shutil.rmtree(tmp_path / "dump", ignore_errors=True)
+            store.dump(tmp_path / "dump")
             with suppress(CollectionNotFoundError):
-                client.drop(name)
-    with retriever(database_url, model="none", collection="values", distance="l2") as store:
-        documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
-        vectors = np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3)
-        store.add_documents(documents, vectors)
-        store.dump(tmp_path / "dump")
-    with SyncClient(database_url, "none", use_reranking=False) as client:
-        client.restore(tmp_path / "dump", "copy")
-    assert contents(database_url, "values") == contents(database_url, "copy")
+                client.drop("copy")
+            client.restore(tmp_path / "dump", "copy")
+            assert contents(database_url, "values") == contents(database_url, "copy")
+
+        check()
 
 
-def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(database_url: str, tmp_path: Path) -> None:
+async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Writers go on meanwhile: what a dump holds was there at one moment."""
+    pairs = itertools.count()
+    async with opened(database_url, "none", collection="busy", keyword="none") as store:
 
-    async def run() -> None:
-        async with opened(database_url, "none", collection="busy", keyword="none") as store:
-            await store.add_documents([Document("first", id="0")], np.ones((1, 3)))
-            ended = asyncio.Event()
+        async def add_pair() -> None:
+            pair = next(pairs)
+            await store.add_documents([Document("a pair", id=f"{pair}{side}") for side in "ab"], np.ones((2, 3)))
 
-            async def write() -> None:
-                number = 0
-                while not ended.is_set():
-                    number += 1
-                    pair = [Document("a pair", {"n": number}, id=f"{number}{side}") for side in "ab"]
-                    await store.add_documents(pair, np.full((2, 3), number))
+        async def copied(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
+            await add_pair()
+            async for part in copy_out.copy_out(connection, collection, table):
+                await add_pair()
+                yield part
 
-            writing = asyncio.create_task(write())
-            for number in range(5):
-                await store.dump(tmp_path / str(number))
-            ended.set()
-            await writing
-            async with Client(database_url, "none", use_reranking=False) as client:
-                for number in range(5):
-                    report = await client.restore(tmp_path / str(number), f"copy{number}")
-                    assert report.chunks % 2 == 1  # pairs, and the first
-                    assert report.vectors == report.chunks
-
-    asyncio.run(run())
+        await add_pair()
+        monkeypatch.setattr("semlex.maintenance.dump.copy_out", copied)
+        await store.dump(tmp_path / "dump")
+        assert await store.count() == 2 * next(pairs) > 2 * len(TABLES)
+    async with Client(database_url, "none", use_reranking=False) as client:
+        report = await client.restore(tmp_path / "dump", "copy")
+    assert (report.chunks, report.vectors) == (2, 2)
 
 
 def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> None:
@@ -399,25 +402,17 @@ def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tm
             assert client.restore(tmp_path / "dump").chunks == 1
 
 
-def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, shell: Shell) -> None:
-    count = 20_000
-    with retriever(database_url, model="none", bulk=BulkIngestConfig(build_indexes=False)) as store:
-        store.load_vectors({"text": [f"apple {number}" for number in range(count)], "vector": np.ones((count, WIDTH))})
+@pytest.mark.parametrize("moment", ["copying", "worked"])
+def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, moment: str) -> None:
+    with retriever(database_url, model="none") as store:
+        store.load_vectors({"text": [f"apple {number}" for number in range(200)], "vector": np.ones((200, WIDTH))})
         store.dump(tmp_path / "dump")
-    command = [sys.executable, "-m", "semlex", "restore", str(tmp_path / "dump"), "-c", "copy"]
-    nothing = subprocess.DEVNULL
-    writing = "SELECT FROM pg_stat_activity WHERE query LIKE 'COPY%%copy_chunk%%FROM%%' AND pid <> pg_backend_pid()"
-    with (
-        closing(psycopg.connect(database_url, autocommit=True)) as connection,
-        subprocess.Popen(command, env=shell.environment, stdout=nothing, stderr=nothing) as process,
-    ):
-        while process.poll() is None and connection.execute(writing).fetchone() is None:
-            pass
-        process.kill()
-        process.wait()
-        assert process.returncode == -signal.SIGKILL
+    restore = ["restore", str(tmp_path / "dump"), "-c", "copy"]
+    with Program(stopped_command.main, database_url, restore, ("restore the collection", moment, 1)) as program:
+        program.until_stopped()
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        assert client.restore(tmp_path / "dump", "copy", build_indexes=False).chunks == count
+        assert client.collection("copy").count() == 0
+        assert client.restore(tmp_path / "dump", "copy").chunks == 200
 
 
 def test_on_the_command_line(shell: Shell) -> None:

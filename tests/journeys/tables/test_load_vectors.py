@@ -29,7 +29,7 @@ from tests.support.retrievers import sync_opened
 from tests.support.waiting import turns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.shell import Shell
 
@@ -44,6 +44,13 @@ retriever = partial(sync_opened, model="none", collection="rows")
 @pytest.fixture
 def store(database_url: str) -> Iterator[SyncRetriever]:
     with retriever(database_url, bulk=SMALL) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def empty(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
+    """For what is refused: every test leaves it as it is."""
+    with retriever(new_database(), bulk=SMALL) as opened:
         yield opened
 
 
@@ -114,14 +121,12 @@ SOURCES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("count", [1, 4, 11])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_every_source_stores_the_same(
-    database_url: str, store: SyncRetriever, tmp_path: Path, kind: str, count: int
-) -> None:
-    report = store.load_vectors(SOURCES[kind](tmp_path, count))
-    assert (report.rows, report.written) == (count, count)
-    assert stored(database_url) == expected(columns(count))
+def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+    for count in (1, 4, 11):
+        report = store.load_vectors(SOURCES[kind](tmp_path, count))
+        assert (report.rows, report.written) == (count, count)
+        assert stored(database_url) == expected(columns(count))
     hits = store.search("apple number 0", mode="keyword")
     assert hits[0].id == "r0"
 
@@ -149,32 +154,30 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
         max_size=4,
     )
 )
-def test_loads_after_each_other_are_a_mapping(database_url: str, runs: list[Any]) -> None:
-    """What stands in the collection is what a dict has after the same calls."""
+def test_loads_after_each_other_are_a_mapping(store: SyncRetriever, runs: list[Any]) -> None:
+    """What is in the collection is what a dict has after the same calls."""
     model: dict[str, str] = {}
-    with retriever(database_url, collection="history", bulk=SMALL) as store:
-        store.drop_collection()
-    with retriever(database_url, collection="history", bulk=SMALL) as store:
-        for rows, mode in runs:
-            batch = {
-                "id": [number for number, _ in rows],
-                "text": [text for _, text in rows],
-                "vector": np.full((len(rows), WIDTH), 1, np.float32),
-            }
-            try:
-                store.load_vectors(batch, on_duplicate=mode)
-            except DuplicateError:
-                assert mode == "fail"
-            for start in range(0, len(rows), SMALL.batch_size):
-                part = [(str(number), text) for number, text in rows[start : start + SMALL.batch_size]]
-                names = [name for name, _ in part]
-                if mode == "fail" and (len(set(names)) < len(names) or set(names) & set(model)):
-                    break
-                for name, text in part:
-                    if mode != "skip" or name not in model:
-                        model[name] = text
-        found = {document.id: document.content for document in store.get([str(number) for number in range(10)])}
-        assert found == model
+    every = [str(number) for number in range(10)]
+    store.delete(every)
+    for rows, mode in runs:
+        batch = {
+            "id": [number for number, _ in rows],
+            "text": [text for _, text in rows],
+            "vector": np.full((len(rows), WIDTH), 1, np.float32),
+        }
+        try:
+            store.load_vectors(batch, on_duplicate=mode)
+        except DuplicateError:
+            assert mode == "fail"
+        for start in range(0, len(rows), SMALL.batch_size):
+            part = [(str(number), text) for number, text in rows[start : start + SMALL.batch_size]]
+            names = [name for name, _ in part]
+            if mode == "fail" and (len(set(names)) < len(names) or set(names) & set(model)):
+                break
+            for name, text in part:
+                if mode != "skip" or name not in model:
+                    model[name] = text
+    assert {document.id: document.content for document in store.get(every)} == model
 
 
 def test_ids_that_are_missing_follow_from_the_row(store: SyncRetriever) -> None:
@@ -262,13 +265,13 @@ ROWS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_wrong_row_is_named_and_nothing_is_stored(store: SyncRetriever, kind: str) -> None:
+def test_a_wrong_row_is_named_and_nothing_is_stored(empty: SyncRetriever, kind: str) -> None:
     rows, message = ROWS[kind]
     with pytest.raises(ValidationError) as refused:
-        store.load_vectors(rows)
+        empty.load_vectors(rows)
     assert message in str(refused.value)
     assert "apple" not in str(refused.value)
-    assert store.count() == 0
+    assert empty.count() == 0
 
 
 def arrow_row(number: int, **values: Any) -> pa.Table:
@@ -289,15 +292,15 @@ ARROW_ROWS: dict[str, tuple[pa.Table, str]] = {
 
 
 @pytest.mark.parametrize("kind", ARROW_ROWS)
-def test_a_wrong_arrow_row_is_named(store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: str) -> None:
     rows, message = ARROW_ROWS[kind]
     pq.write_table(rows, tmp_path / "rows.parquet")
     for given_rows, where in ((rows, ""), (tmp_path / "rows.parquet", "rows.parquet")):
         with pytest.raises(ValidationError) as refused:
-            store.load_vectors(given_rows)
+            empty.load_vectors(given_rows)
         assert message in str(refused.value)
         assert where in str(refused.value)
-    assert store.count() == 0
+    assert empty.count() == 0
 
 
 SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
@@ -316,7 +319,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_wrong_columns_are_refused_before_any_row(store: SyncRetriever, tmp_path: Path, kind: str) -> None:
+def test_wrong_columns_are_refused_before_any_row(empty: SyncRetriever, tmp_path: Path, kind: str) -> None:
     values, message = SCHEMAS[kind]
     rows = arrow_row(0, **{name: value for name, value in values.items() if value is not None})
     rows = rows.drop([name for name, value in values.items() if value is None])
@@ -324,12 +327,12 @@ def test_wrong_columns_are_refused_before_any_row(store: SyncRetriever, tmp_path
     pq.write_table(rows, tmp_path / "b.parquet")
     for given_rows in (rows, tmp_path):
         with pytest.raises(ConfigurationError) as refused:
-            store.load_vectors(given_rows)
+            empty.load_vectors(given_rows)
         assert message in str(refused.value)
-    assert store.count() == 0
+    assert empty.count() == 0
 
 
-def test_files_that_are_none(store: SyncRetriever, tmp_path: Path) -> None:
+def test_files_that_are_none(empty: SyncRetriever, tmp_path: Path) -> None:
     good = parquet(tmp_path, 9)
     data = good.read_bytes()
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
@@ -342,13 +345,13 @@ def test_files_that_are_none(store: SyncRetriever, tmp_path: Path) -> None:
     (tmp_path / "half.jsonl").write_text('{"text": "a"')
     for name in ("cut.parquet", "zero.parquet", "rows.csv", "empty", "nothing.parquet", "deep.jsonl", "bytes.jsonl"):
         with pytest.raises(ConfigurationError) as refused:
-            store.load_vectors(tmp_path / name)
+            empty.load_vectors(tmp_path / name)
         assert name in str(refused.value)
     for name in ("list.jsonl", "half.jsonl"):
         with pytest.raises((ConfigurationError, ValidationError)) as refused:
-            store.load_vectors(tmp_path / name)
+            empty.load_vectors(tmp_path / name)
         assert name in str(refused.value)
-    assert store.count() == 0
+    assert empty.count() == 0
 
 
 def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tmp_path: Path) -> None:
@@ -371,9 +374,9 @@ def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tm
 
 
 @pytest.mark.parametrize("given_rows", [None, 5, "text", b"text", [5], [None]])
-def test_what_is_no_table_is_refused(store: SyncRetriever, given_rows: Any) -> None:
+def test_what_is_no_table_is_refused(empty: SyncRetriever, given_rows: Any) -> None:
     with pytest.raises(ConfigurationError):
-        store.load_vectors(given_rows)
+        empty.load_vectors(given_rows)
 
 
 def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) -> None:
