@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -20,8 +18,9 @@ from psycopg.conninfo import make_conninfo
 from semlex.errors import StoreError
 from semlex.ingest.loaders import office
 from semlex.ingest.loaders.worker import MAX_SECONDS, Worker
-from tests.support.folders import CLIENTS
+from tests.support.clients import stopping_client
 from tests.support.manual_clock import ManualClock
+from tests.support.programs import Program
 from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
@@ -105,17 +104,11 @@ def test_three_syncs_at_once_of_a_folder_that_changes(database_url: str, folder:
 
 
 @contextmanager
-def stopped(url: str, folder: Path, moment: str) -> Iterator[subprocess.Popen[str]]:
+def stopped(url: str, folder: Path, moment: str) -> Iterator[Program]:
     """A synchronisation in a process that stands still at a moment."""
-    command = [sys.executable, str(CLIENTS / "stopping_client.py"), url, str(folder), moment]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        try:
-            assert client.stdout is not None
-            assert client.stdout.readline() == "stopping\n"
-            assert os.WIFSTOPPED(os.waitpid(client.pid, os.WUNTRACED)[1])
-            yield client
-        finally:
-            client.kill()
+    with Program(stopping_client.main, url, folder, moment) as client:
+        client.until_stopped()
+        yield client
 
 
 def rewrite(folder: Path) -> None:
@@ -133,9 +126,9 @@ def test_a_run_that_stands_still_inside_a_transaction(database_url: str, folder:
             with pytest.raises(StoreError, match=r"another transaction holds a lock .* pg_stat_activity shows who"):
                 hurried.sync(folder)
             assert contents(retriever) == before  # searches go on
-            client.send_signal(ending)
-            said, _ = client.communicate(timeout=60)
-        assert (said, client.returncode) == (("done\n", 0) if ending == signal.SIGCONT else ("", -signal.SIGKILL))
+            client.send(ending)
+            code = client.ended()
+            assert (client.said, code) == (("done\n", 0) if ending == signal.SIGCONT else ("", -signal.SIGKILL))
         retriever.sync(folder)
         assert {text for _, text in contents(retriever)} == {
             f"# Page {number}\n\nNew words of the page." for number in range(6)
@@ -148,9 +141,8 @@ def test_a_run_that_stands_still_while_it_reads_is_in_nobodys_way(database_url: 
             assert retriever.sync(folder).done.added == 6
             rewrite(folder)
             assert retriever.sync(folder).done.changed == 6
-            client.send_signal(signal.SIGCONT)
-            said, _ = client.communicate(timeout=60)
-        assert (said, client.returncode) == ("done\n", 0)
+            client.send(signal.SIGCONT)
+            assert (client.ended(), client.said) == (0, "done\n")
         assert retriever.sync(folder).run.failed == 0
         assert {text for _, text in contents(retriever)} == {
             f"# Page {number}\n\nNew words of the page." for number in range(6)
