@@ -22,11 +22,7 @@ MARK = "# expires"
 PENDING: set[str] = {
     "journeys/cli/test_command_line.py",
     "journeys/cli/test_help.py",
-    "journeys/cli/test_import_tables.py",
-    "journeys/cli/test_interrupting.py",
-    "journeys/cli/test_job_commands.py",
     "journeys/cli/test_mistakes.py",
-    "journeys/evaluation/test_evaluation_commands.py",
 }
 
 SLEEP = re.compile(r"\b(?:time|asyncio)\.sleep\((?!0[,)])|\bfrom (?:time|asyncio) import .*\bsleep\b")

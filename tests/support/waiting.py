@@ -62,13 +62,18 @@ def held(url: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Conne
         connection.rollback()
 
 
+def waiting_statements(connection: Connection) -> list[str]:
+    """What waits for a lock in a connection's database."""
+    connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction never sees a session that came later
+    rows = connection.execute(
+        "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() ORDER BY 1"
+    )
+    return [query for (query,) in rows]
+
+
 def waiting(connection: Connection) -> int:
     """How many sessions of a connection's database wait for a lock."""
-    connection.execute("SELECT pg_stat_clear_snapshot()")  # else a transaction never sees a session that came later
-    row = connection.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    ).fetchone()
-    return 0 if row is None else int(row[0])
+    return len(waiting_statements(connection))
 
 
 def until_waiting(connection: Connection, count: int = 1) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
-import subprocess
-import sys
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, get_args
 
@@ -14,6 +12,8 @@ import pytest
 
 from semlex.cli.checkup_output import REASONS, print_checkup
 from semlex.cli.checkup_page import checkup_page
+from semlex.cli.commands.diagnosis import checkup as command
+from semlex.diagnostics.checkup import run
 from semlex.types.reports.checkups import (
     AskedHeading,
     Checkup,
@@ -24,6 +24,7 @@ from semlex.types.reports.checkups import (
     Share,
     WeightCheckup,
 )
+from tests.support.clients.stopped_command import halted
 from tests.support.folders import ROOT
 
 if TYPE_CHECKING:
@@ -61,25 +62,25 @@ def test_wrong_input(shell: Shell) -> None:
     shell("checkup", "-c", "nobody", code=6)
 
 
+def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "ANNOUNCED_SECONDS", 0.0)
+    sections = [f"## Part {number}\n\nword{number}" for number in range(run.FIRST_BATCH + 1)]
+    (shell.folder / "docs" / "parts.md").write_text("\n\n".join(sections), encoding="utf-8")
+    shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
+    told = shell("checkup", "-c", "c").stderr
+    assert re.search(r"^this takes about \d+ s; --sample N asks fewer headings$", told, re.MULTILINE), told
+
+
 @pytest.mark.slow
 def test_it_ends_at_once(shell: Shell) -> None:
     """Ctrl-C while headings are asked; nothing is left beside the page's place."""
-    folder = shell.folder / "many"
-    folder.mkdir()
-    for number in range(60):
-        parts = [f"## Part {number} of {part}\n\n" + f"word{number} section{part} " * 20 for part in range(60)]
-        (folder / f"{number:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
-    shell("index", "many", "-c", "c", "--model", "none", "--min-tokens", "0")
-    command = [sys.executable, "-m", "semlex", "checkup", "-c", "c", "--sample", "100000", "--html", "page.html"]
-    with subprocess.Popen(
-        command, env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert "this takes about" in process.stderr.readline()
-        os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-        assert (process.returncode, out) == (130, "")
-        assert "Traceback" not in err
+    shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
+    command, moment = ("checkup", "-c", "c", "--html", "page.html"), ("ask a heading", "before", 1)
+    with halted(shell, command, moment, "c_chunk", mode="ACCESS EXCLUSIVE") as (program, _):
+        program.send(signal.SIGINT)
+        assert program.ended() == 130
+        assert program.said.endswith("interrupted\n")
+        assert "Traceback" not in program.said
     assert [path for path in shell.folder.iterdir() if "page.html" in path.name] == []
 
 

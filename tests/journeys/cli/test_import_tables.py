@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from tests.support.clients.stopped_command import halted
 from tests.support.foreign_tables import COLLECTION, KINDS, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.support.shell import Shell
 
-WAIT = 60
 ROWS = [Row(f"r{number}", f"apple {number}", f"[{number + 1},1,0.1]", {"n": number}) for number in range(6)]
-# 120 MB, of which 8 MiB are a part: what is read and written at once is a small share of it.
-MANY = 20_000
+# What is read and written at once is a small share of them.
+MANY, PART_BYTES = 200, 5_000
 
 
 @pytest.fixture
@@ -118,43 +114,24 @@ def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
     shell: Shell, source: psycopg.Connection[Any]
 ) -> None:
     source.execute(
-        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || n || repeat(' .', 3000),"
+        "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || n || repeat(' .', 300),"
         " '[1,2,3]' FROM generate_series(1, %s) AS n",
         [MANY],
     )
-    arguments = ["import", "haystack_docs", "-c", "moved"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "semlex", *arguments, "--json"],
-        env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        _until(lambda: _stored(source) or process.poll() is not None)
-        # While it waits for us it cannot come to its end.
-        with source.transaction():
-            source.execute("LOCK TABLE semlex.moved_chunk IN SHARE MODE")
-            _until(lambda: source.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() != (0,))
-            os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=WAIT)
-        assert process.returncode == 130
-    assert out == ""
-    assert err.endswith("the same command goes on from there\n")
-    stored = _stored(source)
-    assert 0 < stored < MANY + len(ROWS)
-    busy = "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = "
-    _until(lambda: source.execute(busy + "current_database()").fetchone() == (0,))
-    report = json.loads(shell(*arguments, "--json").stdout)
+    arguments = ("import", "haystack_docs", "-c", "moved", "--json")
+    limits = {"semlex.store.tables.copy_out": {"PART_BYTES": PART_BYTES}}
+    moment = ("add documents", "committed", 6)
+    with halted(shell, arguments, moment, "moved_chunk", limits=limits) as (program, _):
+        program.send(signal.SIGINT)
+        assert program.ended() == 130
+        assert program.said.endswith("the same command goes on from there\n")
+        assert "{" not in program.said  # no report
+    assert 0 < _stored(source) < MANY + len(ROWS)
+    report = json.loads(shell(*arguments).stdout)
     assert (report["rows"], report["written"]) == (MANY + len(ROWS),) * 2
     assert _stored(source) == MANY + len(ROWS)
 
 
-def _until(condition: Callable[[], object]) -> None:
-    ends = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 def _stored(source: psycopg.Connection[Any]) -> int:
-    if source.execute("SELECT to_regclass('semlex.moved_chunk')").fetchone() == (None,):
-        return 0
-    [count] = source.execute("SELECT count(*) FROM semlex.moved_chunk").fetchone() or [0]
+    ((count,),) = source.execute("SELECT count(*) FROM semlex.moved_chunk").fetchall()
     return int(count)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.clients.stopped_command import halted
+from tests.support.job_clients import sql
 
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from psycopg import Connection
+
+    from tests.support.programs import Program
     from tests.support.shell import Shell
 
 MODEL = ("--model", "none")
+FILES = 20
 
 
 def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
@@ -62,7 +63,7 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
 
 
 def test_waiting_for_a_job(shell: Shell) -> None:
-    waiting = ("submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")
+    waiting = ("submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
     shell("index", "docs", "-c", "book", *MODEL)
     assert "is queued after 0.1 s" in shell(*waiting, code=7).stderr
     shell("submit", "sync", "nowhere", "-c", "book", *MODEL)
@@ -101,53 +102,41 @@ def test_no_jobs(shell: Shell) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: int, code: int) -> None:
+def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: signal.Signals, code: int) -> None:
     _fill_many(shell)
     (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
-    with subprocess.Popen(
-        [sys.executable, "-m", "semlex", "worker", "--allow", "many", *MODEL],
-        env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        with _halted(shell):
-            os.kill(process.pid, number)
-            assert process.stderr is not None
-            told = process.stderr.readline()
-            while "stopping: running jobs" not in told:
-                line = process.stderr.readline()
-                assert line
-                told += line
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == code, said
-    assert "Traceback" not in told + said
+    with _halted(shell) as (program, holder):
+        program.send(number)
+        program.until_said("stopping:")
+        holder.rollback()
+        assert program.ended() == code
+        assert "Traceback" not in program.said
     (found,) = shell.objects("jobs", "show", job["id"])
     assert (found["state"], found["attempts"]) == ("queued", 0)
     shell("worker", "--drain", "--allow", "many", *MODEL)
     (found,) = shell.objects("jobs", "show", job["id"])
     assert (found["state"], found["attempts"]) == ("done", 1)
-    assert 0 < found["result"]["added"] < 300
-    assert found["result"]["added"] + found["result"]["unchanged"] == 300
+    assert 0 < found["result"]["added"] < FILES
+    assert found["result"]["added"] + found["result"]["unchanged"] == FILES
 
 
 @pytest.mark.slow
 def test_a_second_signal_ends_a_worker_at_once_and_its_job_goes_on_elsewhere(shell: Shell) -> None:
     _fill_many(shell)
     (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
-    with subprocess.Popen(
-        [sys.executable, "-m", "semlex", "worker", "--allow", "many", "--lease", "2", *MODEL],
-        env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
-    ) as process, _halted(shell):  # fmt: skip
-        os.kill(process.pid, signal.SIGTERM)
-        os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT), said
-    assert "Traceback" not in said
+    with _halted(shell) as (program, _):
+        program.send(signal.SIGTERM)
+        program.until_said("stopping:")
+        program.send(signal.SIGINT)
+        assert program.ended() == 128 + signal.SIGINT
+        assert "Traceback" not in program.said
     (found,) = shell.objects("jobs", "show", job["id"])
     assert found["state"] == "running"
-    _wait_for(shell, "SELECT count(*) FROM semlex.job WHERE due_at < clock_timestamp()")
-    shell("worker", "--drain", "--allow", "many", "--lease", "2", *MODEL)
+    sql(shell.environment["DATABASE_URL"], "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+    shell("worker", "--drain", "--allow", "many", *MODEL)
     (found,) = shell.objects("jobs", "show", job["id"])
     assert found["state"] == "done"
-    assert found["result"]["added"] + found["result"]["unchanged"] == 300
+    assert found["result"]["added"] + found["result"]["unchanged"] == FILES
 
 
 def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
@@ -165,25 +154,12 @@ def _fill_many(shell: Shell) -> None:
     """A folder of many batches."""
     folder = shell.folder / "many"
     folder.mkdir()
-    for page in range(300):
-        parts = [f"# Part {part}\n\n" + f"word{page} section{part} " * 40 for part in range(60)]
-        (folder / f"{page:03}.md").write_text("\n\n".join(parts), encoding="utf-8")
+    for page in range(FILES):
+        (folder / f"{page:03}.md").write_text(f"# Page {page}\n\n" + f"word{page} " * 40, encoding="utf-8")
 
 
-@contextmanager
-def _halted(shell: Shell) -> Iterator[None]:
-    """Waits until files are written, and lets no more be written meanwhile: the work cannot come to its end."""
-    _wait_for(shell, "SELECT count(*) FROM semlex.c_document")
-    with psycopg.connect(shell.environment["DATABASE_URL"]) as connection:
-        connection.execute("LOCK TABLE semlex.c_document IN SHARE MODE")
-        _wait_for(shell, "SELECT count(*) FROM pg_locks WHERE NOT granted")
-        yield
-
-
-def _wait_for(shell: Shell, statement: str) -> None:
-    """Waits until a count is not 0."""
-    until = time.monotonic() + 60
-    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
-        while connection.execute(statement.encode()).fetchone() == (0,):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+def _halted(shell: Shell) -> AbstractContextManager[tuple[Program, Connection]]:
+    """A worker that has stored two batches."""
+    command, moment = ("worker", "--allow", "many", *MODEL), ("index files", "committed", 2)
+    limits = {"semlex.ingest.pipeline": {"BATCH_CHUNKS_WITHOUT_MODEL": 3}}
+    return halted(shell, command, moment, "c_document", limits=limits)

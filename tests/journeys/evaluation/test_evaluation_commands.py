@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from semlex.evaluation.evaluate import FUSIONS
+from tests.support.clients.stopped_command import halted
 from tests.support.folders import DATA
-from tests.support.shell import run_here
+from tests.support.waiting import until, waiting_statements
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.shell import Shell
 
 WORKSHOP = DATA / "judged" / "workshop"
 JUDGED = {"queries.tsv": "a\tone\n", "qrels.tsv": "a\td\t1\n"}
 
 
 @pytest.fixture
-def environment(database_url: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SEMLEX_")}
-    return inherited | {"DATABASE_URL": database_url, "COLUMNS": "200"}
-
-
-@pytest.fixture
-def semlex(environment: dict[str, str], tmp_path: Path) -> Any:
-    def run(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = run_here(tuple(map(str, arguments)), environment, tmp_path)
-        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-    return run
+def semlex(shell: Shell) -> Any:
+    return lambda *arguments, code=0: shell(*map(str, arguments), code=code)
 
 
 @pytest.mark.slow
@@ -54,8 +40,8 @@ def test_eval_prints_a_table_and_leaves_nothing(semlex: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_eval_of_an_existing_collection_in_json(semlex: Any, environment: dict[str, str]) -> None:
-    environment["SEMLEX_KEYWORD"] = "tsvector"
+def test_eval_of_an_existing_collection_in_json(semlex: Any, shell: Shell) -> None:
+    shell.environment["SEMLEX_KEYWORD"] = "tsvector"
     kept = semlex("eval", WORKSHOP, "--model", "none", "--keep", "--limit-queries", 3).stderr
     name = kept.partition("--collection ")[2].split()[0]
     files = ("--queries", WORKSHOP / "queries.jsonl", "--qrels", WORKSHOP / "qrels.tsv")
@@ -115,39 +101,23 @@ def test_the_corpus_is_read_before_anything_is_opened(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("texts", "queries", "kept"), [(20_000, 1, False), (1, 20_000, True)])
-def test_an_interrupted_run_leaves_what_is_whole(
-    semlex: Any, environment: dict[str, str], tmp_path: Path, *, texts: int, queries: int, kept: bool
-) -> None:
-    lines = {
-        "corpus.jsonl": (json.dumps({"_id": f"d{number}", "text": "a key"}) for number in range(texts)),
-        "queries.tsv": (f"q{number}\ta key" for number in range(queries)),
-        "qrels.tsv": (f"q{number}\td0\t1" for number in range(queries)),
-    }
-    for name, of_file in lines.items():
-        (tmp_path / name).write_text("\n".join(of_file), encoding="utf-8")
-    command = [sys.executable, "-m", "semlex", "eval", str(tmp_path), "--model", "static", "--keep"]
-    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
-        if kept:  # the searches begin when the table holds something
-            (table,) = wait_for(connection, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'eval%chunk'")
-            wait_for(connection, f'SELECT 1 FROM semlex."{table}"')  # noqa: S608
-            time.sleep(0.3)
-        else:
-            wait_for(connection, "SELECT 1 FROM pg_stat_progress_copy")
-    running.send_signal(signal.SIGINT)
-    _, messages = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert "Traceback" not in messages
-    assert ("kept" in messages) == kept
-    assert bool(semlex("collections", "--json").stdout) == kept
-
-
-def wait_for(connection: psycopg.Connection[Any], question: str) -> Any:
-    """The first row of the answer, as soon as there is one."""
-    while (row := connection.execute(question).fetchone()) is None:
-        time.sleep(0.01)
-    return row
+@pytest.mark.parametrize(
+    ("doing", "mode", "kept"), [("add documents", "SHARE", False), ("search", "ACCESS EXCLUSIVE", True)]
+)
+def test_an_interrupted_run_leaves_what_is_whole(shell: Shell, doing: str, mode: str, *, kept: bool) -> None:
+    """While texts are stored nothing is; while queries are asked, the collection."""
+    for name, text in {**JUDGED, "corpus.jsonl": '{"_id": "d", "text": "one"}\n'}.items():
+        (shell.folder / name).write_text(text, encoding="utf-8")
+    command = ("eval", ".", "--model", "none", "--keep")
+    with halted(shell, command, (doing, "before", 1), "eval%chunk", mode=mode) as (program, holder):
+        before = waiting_statements(holder)
+        program.send(signal.SIGINT)
+        until(lambda: waiting_statements(holder) != before)
+        holder.rollback()
+        assert program.ended() == 130
+        assert "Traceback" not in program.said
+        assert ("kept" in program.said) == kept
+    assert bool(shell.objects("collections")) == kept
 
 
 def test_help(semlex: Any) -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 # What is imported now is not waited for later.
@@ -20,7 +19,7 @@ import semlex.cli.commands.sync
 import semlex.retriever.synchronous  # noqa: F401
 from semlex.cli.app import main as semlex_main
 from semlex.ingest.sync.watch import FolderWatch
-from tests.support.clients.moments import Moments, say, stop_here
+from tests.support.clients.moments import Moments, say, set_limits, stop_here
 from tests.support.embedded_servers import postmaster_pid
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Order:
         times: At which of the times that the point is reached; 0: never.
         victim: One of `VICTIMS`.
         sent: The signal that the client gets; others are killed.
-        limits: Module -> constants with which little data comes to every point.
+        limits: As for `set_limits`.
     """
 
     arguments: list[str]
@@ -179,10 +178,7 @@ class Killing:
 def run(order: Order) -> None:
     """Is the command line; the process ends with it."""
     os.environ["DATABASE_URL"] = order.url
-    for module, constants in order.limits.items():
-        for name, value in constants.items():
-            assert hasattr(import_module(module), name), f"{module} has no {name}"
-            setattr(import_module(module), name, value)
+    set_limits(order.limits)
     Killing(order).set_points()
     sys.argv = ["semlex", *order.arguments]
     say("begun")

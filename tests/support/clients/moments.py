@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -69,6 +70,14 @@ class Moments:
         Database._run = running  # type: ignore[method-assign]
         Database.write = writing  # type: ignore[method-assign]
         psycopg.AsyncCopy.write = sent  # type: ignore[method-assign]
+
+
+def set_limits(limits: dict[str, dict[str, int]]) -> None:
+    """Sets constants of modules, with which little data comes to every moment."""
+    for module, constants in limits.items():
+        for name, value in constants.items():
+            assert hasattr(import_module(module), name), f"{module} has no {name}"
+            setattr(import_module(module), name, value)
 
 
 def say(what: object) -> None:
