@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import time
+import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from semlex.cli.manual.panels import EXAMPLES, PANELS
 from semlex.cli.manual.remedies import WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
 from semlex.cli.manual.suggestions import COMMANDS, OPTIONS
 from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +144,8 @@ def complete(shell: Shell, *words: str) -> list[str]:
     return shell().stdout.split()
 
 
-def test_names_are_completed_from_the_server(shell: Shell) -> None:
+def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "LIMIT_SECONDS", LIMIT)
     shell("index", "docs", "-c", "handbook", "--model", "none")
     assert complete(shell, "search", "--collection", "h") == ["handbook"]
     assert complete(shell, "drop", "hand") == ["handbook"]
@@ -155,9 +157,11 @@ def test_names_are_completed_from_the_server(shell: Shell) -> None:
 def test_a_server_that_does_not_answer_completes_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.environment["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
     assert complete(shell, "drop", "h") == []
+    answers = threading.Event()
     monkeypatch.setattr(completion, "LIMIT_SECONDS", 0.0)
-    monkeypatch.setattr(completion, "_read", lambda *_: time.sleep(5) or ["handbook"])
+    monkeypatch.setattr(completion, "_read", lambda *_: ["handbook"] if answers.wait(LIMIT) else [])
     assert complete(shell, "drop", "h") == []
+    answers.set()
 
 
 def test_an_embedded_server_is_not_started_for_a_key_press(shell: Shell) -> None:

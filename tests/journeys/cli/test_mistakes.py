@@ -274,7 +274,7 @@ CALLED = {
         lambda r: r.search("keys", rerank=True), ("rerank", "reranker_model="), lambda r: r.search("keys", rerank=False)
     ),
     "a deadline that is no time": Called(
-        lambda r: r.search("keys", deadline=-1), ("deadline", "-1"), lambda r: r.search("keys", deadline=5)
+        lambda r: r.search("keys", deadline=-1), ("deadline", "-1"), lambda r: r.search("keys", deadline=60)
     ),
     "weights of an unknown leg": Called(
         lambda r: r.search("keys", weights={"words": 1}), ("weights", "keyword"),
