@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.options import VectorIndex
 
 
-ROWS = 2000
+ROWS = 1_000
 
 
 retriever_of = partial(opened, model="none", keyword="none", collection="reckoned")
@@ -62,7 +62,7 @@ async def test_the_memory_of_a_graph(database_url: str, index: HnswIndex) -> Non
     """pgvector says after how many vectors the memory is used up."""
     said: list[str] = []
     async with retriever_of(database_url) as retriever:
-        await fill(retriever, 800, rows=400 if index.quantization is None else ROWS)
+        await fill(retriever, 800, rows=400 if index.quantization is None else 2_000)
         reckoned = hnsw_memory(1, value_for(retriever.info, index), index.m)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))

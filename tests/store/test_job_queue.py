@@ -292,5 +292,5 @@ class QueueBesideModel(RuleBasedStateMachine):
 def test_the_queue_is_what_the_model_says(database_url: str, full: bool) -> None:
     machine = type("Machine", (QueueBesideModel,), {"url": database_url})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=1_000 if full else 25, stateful_step_count=60 if full else 40)
+        machine, settings=settings(max_examples=1_000 if full else 25, stateful_step_count=60 if full else 20)
     )

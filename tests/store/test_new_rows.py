@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
@@ -21,16 +21,15 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.keyword_index import check_index
 from tests.support.properties import OWN_ROWS
-from tests.support.retrievers import opened
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
-    from semlex.retriever.postgres import PostgreSQLRetriever
+    from semlex import SyncRetriever
     from semlex.store.write.chunks import OnDuplicate
 
 pytestmark = pytest.mark.pg16
 
 DIMENSIONS = 4
-numbered = itertools.count()
 
 
 retriever_of = partial(opened, collection="words")
@@ -81,48 +80,48 @@ writes = st.tuples(
 changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integers(0, 1), st.just({}))
 
 
-@pytest.mark.slow
-@settings(OWN_ROWS, max_examples=15)
-@given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
-async def test_two_writers_leave_what_a_dict_holds(
-    database_url: str, steps: list[tuple[str, int, dict[str, str]]]
-) -> None:
+def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
     """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
-    collection = f"words_{next(numbered)}"
-    stored: dict[str, str] = {}
     model = HashEmbedder(8)
-    async with (
-        retriever_of(database_url, model, collection=collection) as a,
-        retriever_of(database_url, model, collection=collection) as b,
+    with (
+        sync_opened(database_url, model, collection="words") as a,
+        sync_opened(database_url, model, collection="words") as b,
     ):
-        for kind, writer, texts in steps:
-            retriever = (a, b)[writer]
-            if kind == "rebuild":
-                await retriever.reindex_keyword()
-            elif kind == "optimize":
-                await retriever.optimize()
-            elif kind == "delete":
-                await retriever.delete(sorted(stored)[:2])
-                stored = dict(sorted(stored.items())[2:])
-            else:
-                await _write(retriever, kind, texts, stored)
-            check_index(database_url, collection)
-        found = await a.get(sorted(stored))
-        assert {document.id: document.content for document in found} == stored
-        assert await a.count() == len(stored)
-        for name, text in stored.items():
-            [hit] = [hit for hit in await b.search(text, mode="vector", top_k=20) if hit.id == name]
-            assert hit.vector_score == pytest.approx(1.0, abs=1e-5)
+
+        @OWN_ROWS
+        @given(steps=st.lists(st.one_of(writes, writes, writes, changes), min_size=1, max_size=12))
+        def check(steps: list[tuple[str, int, dict[str, str]]]) -> None:
+            stored: dict[str, str] = {}
+            a.delete([f"d{number}" for number in range(13)])
+            for kind, writer, texts in steps:
+                retriever = (a, b)[writer]
+                if kind == "rebuild":
+                    retriever.reindex_keyword()
+                elif kind == "optimize":
+                    retriever.optimize()
+                elif kind == "delete":
+                    retriever.delete(sorted(stored)[:2])
+                    stored = dict(sorted(stored.items())[2:])
+                else:
+                    _write(retriever, kind, texts, stored)
+                check_index(database_url)
+            assert {document.id: document.content for document in a.get(sorted(stored))} == stored
+            assert a.count() == len(stored)
+            for name, text in stored.items():
+                [hit] = [hit for hit in b.search(text, mode="vector", top_k=20) if hit.id == name]
+                assert hit.vector_score == pytest.approx(1.0, abs=1e-5)
+
+        check()
 
 
-async def _write(retriever: PostgreSQLRetriever, kind: Any, texts: dict[str, str], stored: dict[str, str]) -> None:
+def _write(retriever: SyncRetriever, kind: Any, texts: dict[str, str], stored: dict[str, str]) -> None:
     documents = [Document(text, id=name) for name, text in texts.items()]
     on_duplicate: OnDuplicate = kind
     if kind == "fail" and stored.keys() & texts.keys():
         with pytest.raises(DuplicateError):
-            await retriever.add_documents(documents, on_duplicate=on_duplicate)
+            retriever.add_documents(documents, on_duplicate=on_duplicate)
         return
-    await retriever.add_documents(documents, on_duplicate=on_duplicate)
+    retriever.add_documents(documents, on_duplicate=on_duplicate)
     new = stored | texts if kind != "skip" else texts | stored
     stored.update(new)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from semlex.diagnostics import doctor
+
 if TYPE_CHECKING:
     from tests.support.shell import Shell
 
@@ -45,7 +47,9 @@ def test_the_command(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_models(shell: Shell) -> None:
+def test_models(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The devices are torch's, which takes seconds to import; tests/torch looks at them.
+    monkeypatch.setattr(doctor, "_devices", lambda _: ({}, None, "nobody looks"))
     shell("index", "docs", "-c", "handbook", "--model", "static")
     shell("doctor", "--model", "static")
     assert (

@@ -87,26 +87,27 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
 
 
 def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str, folder: Path) -> None:
-    texts = [f"A text with the number {row}." for row in range(131)]
-    gate = threading.Barrier(16)  # opens when sixteen requests are on their way
+    at_once = 4
+    texts = [f"A text with the number {row}." for row in range(at_once * ROUNDS_A_BATCH + 3)]
+    gate = threading.Barrier(at_once)  # opens when so many requests are on their way
 
     def before(number: int) -> None:
-        if 2 <= number <= 17:  # the first is semlex's own
+        if 2 <= number <= at_once + 1:  # the first is semlex's own
             gate.wait(LIMIT)
 
     together, alone = LineModel(before=before), LineModel()
     with enriched(database_url, 16, collection="together") as retriever:
         retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
-        retriever.enrich(Enrichment(together, concurrency=16))
-        vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
+        retriever.enrich(Enrichment(together, concurrency=at_once))
+        vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::5]]
         words = found(retriever)
     with enriched(database_url, 16, collection="alone") as retriever:
         for row, text in enumerate(texts):
             retriever.add_documents([Document(text, id=f"{row:04}")], enrichment=alone)
-        assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::20]]
+        assert vectors == [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::5]]
         assert words == found(retriever)
     assert sorted(together.texts) == sorted(alone.texts) == sorted(texts)
-    assert together.most_at_once == 16
+    assert together.most_at_once == at_once
 
 
 def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str, folder: Path) -> None:
