@@ -29,7 +29,7 @@ from semlex.store.postgres.errors import translate
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
@@ -269,11 +269,7 @@ async def test_a_write_that_takes_too_long(database_url: str) -> None:
 
 
 async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
-    options: dict[str, Any] = {"use_reranking": False}
-    async with (
-        PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as stale,
-        PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as other,
-    ):
+    async with opened(database_url) as stale, opened(database_url) as other:
         await stale.add_documents([Document("a row", id="1")])
         await other.drop_collection()
         with pytest.raises(CollectionNotFoundError, match="dropped in the meantime"):
@@ -283,12 +279,11 @@ async def test_a_dropped_collection_is_not_found(database_url: str) -> None:
 
 
 async def test_first_vectors_never_go_into_a_collection_that_was_made_again(database_url: str) -> None:
-    options: dict[str, Any] = {"use_reranking": False}
-    async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="tsvector", **options) as stale:
+    async with opened(database_url, keyword="tsvector") as stale:
         assert await stale.count() == 0
-        async with PostgreSQLRetriever(database_url, HashEmbedder(8), **options) as other:
+        async with opened(database_url) as other:
             await other.drop_collection()
-        async with PostgreSQLRetriever(database_url, HashEmbedder(8), keyword="bm25", **options) as other:
+        async with opened(database_url, keyword="bm25") as other:
             with pytest.raises(CollectionNotFoundError, match="dropped since it was opened"):
                 await stale.add_documents([Document("a row", id="1")])
             assert await other.count() == 0

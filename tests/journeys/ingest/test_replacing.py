@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from semlex import BulkIngestConfig, Document, PostgreSQLRetriever, SyncRetriever
+from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,8 +28,7 @@ PAGE = (
 )
 
 
-def options(**more: Any) -> dict[str, Any]:
-    return {"embedding_model": HashEmbedder(16), "use_reranking": False, "collection": "c", **more}
+options: dict[str, Any] = {"model": 16, "collection": "c"}
 
 
 def rows(url: str, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
@@ -49,10 +49,10 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(database_url: str, page: Path) -> AsyncIterator[PostgreSQLRetriever]:
-    async with PostgreSQLRetriever(database_url, **options()) as opened:
-        await opened.index(page, chunk_tokens=200, overlap_tokens=0)
-        await opened.add_documents([Document("ninety ships", {"n": 1}, id="added")])
-        yield opened
+    async with opened(database_url, **options) as store:
+        await store.index(page, chunk_tokens=200, overlap_tokens=0)
+        await store.add_documents([Document("ninety ships", {"n": 1}, id="added")])
+        yield store
 
 
 async def read(store: PostgreSQLRetriever, way: str, chunk_id: str) -> Document:
@@ -133,8 +133,8 @@ async def test_metadata_alone_costs_no_embedding_and_the_file_wins_when_it_chang
 async def test_two_writers_of_an_indexed_chunk_and_of_its_file(database_url: str, page: Path) -> None:
     text = "\n\n".join(f"## Part {n}\n\nWords of part {n} are {n * n}." for n in range(60))
     async with (
-        PostgreSQLRetriever(database_url, **options()) as one,
-        PostgreSQLRetriever(database_url, **options(bulk=BulkIngestConfig(small_batch_rows=0))) as other,
+        opened(database_url, **options) as one,
+        opened(database_url, bulk=BulkIngestConfig(small_batch_rows=0), **options) as other,
     ):
         write(page, text)
         await one.index(page, chunk_tokens=30, overlap_tokens=0)
@@ -172,7 +172,7 @@ class Store(RuleBasedStateMachine):
     @initialize(small=st.sampled_from([0, 64]))
     def open(self, small: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="semlex-model-"))
-        self.store = SyncRetriever(self.url, **options(bulk=BulkIngestConfig(small_batch_rows=small)))
+        self.store = sync_opened(self.url, bulk=BulkIngestConfig(small_batch_rows=small), **options)
         self.store.initialize()
         self.expected: dict[str, tuple[str, dict[str, Any]]] = {}
         self.files: dict[str, tuple[str, set[str]]] = {}

@@ -12,10 +12,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
-from semlex import BulkIngestConfig, Client, PostgreSQLRetriever, SyncRetriever
+from semlex import BulkIngestConfig, Client, SyncRetriever
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from tests.support.foreign_tables import COLLECTION, KINDS, Row, ids, stored_rows
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,10 +175,9 @@ def test_a_role_needs_no_more_than_to_read(
 @pytest.mark.usefixtures("source")
 def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url: str) -> None:
     async def run() -> None:
-        options: dict[str, Any] = {"embedding_model": "none", "use_reranking": False, "collection": "moved"}
         async with (
             AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False) as pool,
-            PostgreSQLRetriever(pool=pool, **options) as moved,
+            opened(model="none", pool=pool, collection="moved") as moved,
         ):
             assert (await moved.import_table("lc_docs")).written == 6
         async with (

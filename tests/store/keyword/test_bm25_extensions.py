@@ -248,8 +248,7 @@ def busy(url: str, engine: str) -> Iterator[SyncRetriever]:
 
 async def test_an_uncommitted_text_is_found_by_its_own_transaction(url: str, engine: str) -> None:
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        options = {"keyword": engine, "collection": "uncommitted", "use_reranking": False}
-        async with PostgreSQLRetriever(None, "none", connection=connection, **options) as retriever:
+        async with opened(None, "none", connection=connection, keyword=engine, collection="uncommitted") as retriever:
             await retriever.add_documents([Document("a lonely cat", id="cat")])
             assert [hit.id for hit in await retriever.search("cat")] == ["cat"]
         await connection.rollback()
