@@ -55,7 +55,7 @@ def say(request):
 
 def seconds_for(case):
     """Only the server that sends byte by byte is given up for its slowness."""
-    return 0.1 if case == "drip" else LIMIT
+    return 0.1 if case == "drip" else LIMIT  # expires
 
 
 def model(double, seconds=LIMIT):
