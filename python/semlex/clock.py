@@ -1,4 +1,4 @@
-"""Time: whatever has deadlines, leases, retries, idle limits or watches takes a `Clock`; tests advance their own."""
+"""The clock of everything that has a limit, waits, or looks again later; tests use one that they advance."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ class Waitable(Protocol):
     """A `threading.Event` or `threading.Condition`."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits, up to so many seconds; returns whether it was set or notified."""
+        """Wait, at most for `timeout` seconds; return whether it was set or notified."""
         ...
 
 
 class Clock:
-    """The time of this machine."""
+    """The machine's own clock."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Waits on an event loop."""
+        """Wait on an event loop."""
         await asyncio.sleep(seconds)
 
     def wait(self, event: Waitable, seconds: float) -> bool:
-        """Waits in a thread for an event, up to so many seconds; returns whether it was set."""
+        """Wait in a thread until an event is set, at most for `seconds`; return whether it was set."""
         return event.wait(seconds)
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[asyncio.Timeout]:
-        """As `asyncio.timeout`."""
+        """End the block with a `TimeoutError` after `seconds`, as `asyncio.timeout` does."""
         return asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, call: Callable[..., object], *arguments: Any) -> asyncio.TimerHandle:
-        """As the method of the running event loop."""
+        """Call a function after `seconds`, as the running event loop does."""
         return asyncio.get_running_loop().call_later(seconds, call, *arguments)
 
     async def wait_for_tasks(
         self, tasks: Iterable[asyncio.Task[Any]], seconds: float | None, return_when: str = asyncio.ALL_COMPLETED
     ) -> None:
-        """Waits until tasks are done, up to so many seconds; cancels none of them."""
+        """Wait until tasks are done, at most for `seconds`; cancel none of them."""
         with suppress(TimeoutError):
             async with self.timeout(seconds):
                 await asyncio.wait([*tasks], return_when=return_when)

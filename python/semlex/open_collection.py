@@ -153,7 +153,7 @@ class OpenCollection:
         models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
         executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
-        clock: Of everything that is looked at again after a while.
+        clock: Decides when something is looked at again.
         sample: Stored vectors, for completed fusion.
         filter_shares: Which shares of the chunks filters keep.
         indexes: The vector indexes.

@@ -64,7 +64,7 @@ class ModelServer:
         timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
         attempts: Most attempts of one request, 1 to 20.
         concurrency: Most requests at the same time in one call of `map`, 1 to 64.
-        clock: Of attempts and of the waits between them.
+        clock: Measures attempts and the pauses between them.
 
     Raises:
         ConfigurationError: A parameter cannot be used.

@@ -50,7 +50,7 @@ class Stream:
         url: Where to.
         content: What is sent.
         limits: Of the answer.
-        clock: That measures it.
+        clock: Measures the limits.
     """
 
     def __init__(self, client: Any, url: str, content: bytes, limits: Limits, clock: Clock) -> None:
@@ -66,7 +66,7 @@ class Stream:
         """Waits for the answer's beginning.
 
         Args:
-            seconds: At most so long after it was sent.
+            seconds: Maximum time since the request was sent.
 
         Returns:
             None where it has begun; a refusal, or what stood in the way. It is over then.

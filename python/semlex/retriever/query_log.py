@@ -94,7 +94,7 @@ class QueryLog:
 
     Args:
         options: What is kept.
-        clock: Of pauses and of the time for the last questions.
+        clock: Measures pauses, and the time to write the last questions.
     """
 
     def __init__(self, options: QueryLogOptions, clock: Clock = SYSTEM) -> None:

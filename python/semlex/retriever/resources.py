@@ -51,7 +51,7 @@ class Resources:
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
             much as each has of its own.
         query_log: What is kept of questions.
-        clock: Of everything that has a limit or is looked at again after a while.
+        clock: Measures every limit, and decides when something is looked at again.
 
     Raises:
         ConfigurationError: An option cannot be used.

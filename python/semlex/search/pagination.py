@@ -130,7 +130,7 @@ def read_cursor(
         cursor: As `next_cursor` made it.
         collection: That is searched.
         deadline: Of the new request.
-        clock: Of the deadline.
+        clock: Measures the deadline.
 
     Raises:
         ValidationError: It is no cursor, is damaged, or belongs to another collection or another version of semlex.

@@ -105,8 +105,8 @@ class Request:
         page: Which part of a list is asked for; None for a search without pages.
         group_size: Most chunks of a document, where they are grouped; None where they are not.
         boosts: Factors on the fused score.
-        clock: Of the deadline.
-        started: When the search began, by that clock.
+        clock: Measures the deadline.
+        started: Time on that clock at which the search began.
     """
 
     text: str | None

@@ -59,7 +59,7 @@ def create_app(
         options: How it is reached, by whom, and within which limits.
         source: Of the settings; by default those of the environment and the files, read again when they change.
         client: An open client that stays yours, in place of one that is made from the settings.
-        clock: Of limits, and of looks for changes; another one than the machine's is for tests.
+        clock: Measures limits, and the time between looks for changes; only tests pass another one.
 
     Raises:
         ConfigurationError: A setting is refused.

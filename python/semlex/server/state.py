@@ -170,7 +170,7 @@ class ServerState:
         options: Of the server.
         source: Of the settings.
         client: An open client that stays the caller's, in place of one that is made from the settings.
-        clock: Of limits, and of looks for changes.
+        clock: Measures limits, and the time between looks for changes.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class ServerState:
             await self.reload(is_again=True)
 
     async def _keep_looking(self) -> None:
-        """Looks at the settings every second; an error is logged, and they are looked at again."""
+        """Look at the settings every second; log an error, and look again."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             try:

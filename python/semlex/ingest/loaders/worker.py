@@ -49,9 +49,9 @@ class Worker:
 
     Args:
         reader: The function ``read(name, data)`` that makes text of a file, as ``module:name``.
-        max_seconds: A file that takes longer is given up; starting the process does not count.
+        max_seconds: A file that takes longer is given up. The time to start the process does not count.
         max_memory: Bytes that the process may take beside what it has at its start.
-        clock: Of these limits.
+        clock: Measures both times.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: IO[bytes] | None = None
         self._folder = ""
-        self._idle: threading.Event | None = None  # set when the time without a file is over before its end
+        self._idle: threading.Event | None = None  # set when another file ends the idle time
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
@@ -135,7 +135,7 @@ class Worker:
         return _Watch(process, self._clock, seconds, self._max_memory)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Starts the process, and waits until it is ready to read.
+        """Start the process, and wait until it is ready to read.
 
         Raises:
             LoadError: It is not ready in time.

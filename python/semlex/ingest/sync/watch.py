@@ -33,7 +33,7 @@ class FolderWatch:
     Args:
         paths: Files and folders.
         poll: Whether to look again and again instead of asking the system for events.
-        clock: Of the time after which nothing has changed.
+        clock: Measures the time between two full looks.
     """
 
     def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:

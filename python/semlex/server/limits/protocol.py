@@ -72,7 +72,7 @@ class LimitedProtocol(H11Protocol):
             whose request was answered before it was read.
         send_seconds: Time in which a client takes some of what was sent.
         most_connections: Most of them; the next are closed.
-        clock: Of these times.
+        clock: Measures these times.
         lingers: Whether everything is sent, and the rest of a body is still thrown away.
     """
 
@@ -214,7 +214,7 @@ def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, A
 
     Args:
         options: Of the server.
-        clock: Of its limits.
+        clock: Measures its limits.
     """
     limits = {
         "clock": clock,

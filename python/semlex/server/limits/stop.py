@@ -28,7 +28,7 @@ class StoppingServer(uvicorn.Server):
     Args:
         config: Of uvicorn.
         seconds: Time for requests in progress.
-        clock: That measures it.
+        clock: Measures that time.
     """
 
     def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:

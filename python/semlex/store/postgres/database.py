@@ -101,7 +101,7 @@ class Database:
         connection: An open connection that the caller keeps; writes join its transaction when it is in one.
         max_size: Most connections of semlex's pool.
         timeout: Seconds to wait for the server or for a free connection.
-        clock: Of deadlines and of pauses before another attempt.
+        clock: Measures deadlines and the pauses between attempts.
 
     Raises:
         ConfigurationError: An argument cannot be used; see `check_access`.

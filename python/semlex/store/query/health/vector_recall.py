@@ -59,7 +59,7 @@ async def vector_recall(
         indexes: Over them; one is used.
         vectors: Most vectors.
         seconds: Most time for all of them; what was measured by then counts.
-        clock: That measures it.
+        clock: Measures that time.
     """
     queries = await sample_vectors(connection, collection, vectors)
     until, shares, plan = clock.monotonic() + seconds, [], ""
