@@ -223,14 +223,14 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, ke
         pooled(database_url) as pooler,
         retriever_of(pooler.address, keyword=keyword) as retriever,
     ):
-        await retriever.add_documents(many(300))  # straight into the empty tables
+        await retriever.add_documents(many(100))  # straight into the empty tables
         await compare(pooler, database_url)
-        await retriever.add_documents(many(200, "ship", start=200))  # by way of a temporary table
+        await retriever.add_documents(many(80, "ship", start=100))  # by way of a temporary table
         await retriever.add_documents(many(5, "vault", start=50))  # as arrays
-        await retriever.add_documents(many(100, "skipped"), on_duplicate="skip")
+        await retriever.add_documents(many(70, "skipped"), on_duplicate="skip")
         assert (await retriever.index(open_folder)).failed == 0
         await compare(pooler, database_url)
-        assert (await retriever.delete([f"d{number}" for number in range(100, 180)])).chunks == 80
+        assert (await retriever.delete([f"d{number}" for number in range(100, 160)])).chunks == 60
         assert "hnsw_1" in await retriever.create_index()
         await compare(pooler, database_url)
         assert await retriever.embed_missing() == 0
@@ -349,7 +349,7 @@ class Together:
 async def test_writers_and_searchers_share_few_connections(database_url: str, size: int, full: bool) -> None:
     """Nobody waits for a second connection while holding one: over a single one all would stand still."""
     async with pooled(database_url, size) as pooler:
-        await Together(pooler.address, 100 if full else 10).run()
+        await Together(pooler.address, 100 if full else 6).run()
         check_index(database_url)
         async with retriever_of(pooler.address) as retriever, retriever_of(database_url) as direct:
             for query in ("constant", "yellow fruit", "key rotation"):
