@@ -184,7 +184,7 @@ class _Folder:
 
         try:
             # The path exists, so the runtime does not ask the hub.
-            self._runtime = StaticModel.from_pretrained(folder.path, max_length=None, force_download=False)
+            self._runtime = StaticModel.from_pretrained(folder.path)
         except Exception as error:  # the runtime lets the errors of four libraries through
             raise ModelError(
                 f"{folder.name} cannot be loaded from {folder.path} as a model2vec model ({type(error).__name__}); "

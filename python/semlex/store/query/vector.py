@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from struct import pack
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
@@ -67,7 +67,7 @@ class _WireVectorDumper(Dumper):
 
 def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
     """A vector as a bound value for a statement that casts it."""
-    return _WireVector(HalfVector(values).to_binary() if storage == "halfvec" else Vector(values).to_binary())
+    return _WireVector(pack(">HH", len(values), 0) + values.astype(">f2" if storage == "halfvec" else ">f4").tobytes())
 
 
 def register_vector_parameter(connection: Connection) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pgvector import HalfVector, Vector
+import numpy as np
 from psycopg import sql
 
 from semlex import _core
@@ -124,8 +124,8 @@ def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -
     embedding = collection.embedding
     values["embedding"] = [None] * len(rows)
     if embedding is not None and rows.embeddings is not None:
-        as_text = HalfVector if embedding.storage == "halfvec" else Vector
-        values["embedding"] = [None if row is None else as_text(row).to_text() for row in rows.embeddings]
+        number = np.float16 if embedding.storage == "halfvec" else np.float32
+        values["embedding"] = [None if row is None else str(row.astype(number).tolist()) for row in rows.embeddings]
     return values
 
 
