@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from semlex import SyncRetriever
 from semlex.ingest.preview import preview_chunks
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
         for file in preview_chunks(tmp_path, chunk_tokens=60)
         for chunk in file.chunks
     ]
-    with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
+    with sync_opened(database_url, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=60)
         stored = sorted(retriever.list(), key=lambda chunk: (chunk.source_document, chunk.char_start))
     assert [(one.source_document, one.content, one.line, one.heading_path, one.metadata) for one in stored] == shown

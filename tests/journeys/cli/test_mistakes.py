@@ -12,14 +12,15 @@ import pytest
 
 from semlex.cli import app
 from semlex.errors import SemlexError
-from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.write.copy import BulkIngestConfig
-from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from semlex.retriever.synchronous import SyncRetriever
 
 GOOD = Document("Rotate the keys.", {"year": 2024}, "keys")
 VECTOR = [1.0, 0, 0, 0, 0, 0, 0, 0]
@@ -290,7 +291,7 @@ CALLED = {
 @pytest.mark.parametrize("name", CALLED)
 def test_a_mistake_in_python(name: str, database_url: str) -> None:
     case = CALLED[name]
-    with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
+    with sync_opened(database_url) as retriever:
         retriever.add_documents([GOOD])
         with pytest.raises(SemlexError) as caught:
             case.call(retriever)

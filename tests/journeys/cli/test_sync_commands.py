@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex import SyncRetriever
 from semlex.errors import ConfigurationError
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def test_documents_and_their_files(shell: Shell) -> None:
 
 
 def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
-    with SyncRetriever(database_url, "none", use_reranking=False) as store:
+    with sync_opened(database_url, "none") as store:
         assert store.documents().documents == []
         (tmp_path / "a.md").write_text("a", encoding="utf-8")
         store.sync(tmp_path, source="base")

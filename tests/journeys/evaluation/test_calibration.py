@@ -14,6 +14,7 @@ from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.evaluation import calibrate, read_judged_set
 from semlex.retriever.curve_file import read_curve, write_curve
 from semlex.testing import HashEmbedder
+from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model, old_model, opened
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ def judged() -> tuple[dict[str, str], dict[str, dict[str, int]]]:
 @pytest.fixture(scope="module")
 def url(new_database: Callable[[], str]) -> str:
     made = new_database()
-    with SyncRetriever(made, old_model(), collection=NAME, use_reranking=False) as retriever:
+    with sync_opened(made, old_model(), collection=NAME) as retriever:
         retriever.add_documents(documents())
     return made
 
 
 @pytest.fixture
 def retriever(url: str) -> Iterator[SyncRetriever]:
-    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as retriever:
+    with sync_opened(url, old_model(), collection=NAME) as retriever:
         yield retriever
         retriever.store_calibration(None)
 
@@ -123,7 +124,7 @@ async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: st
 async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url: str, retriever: SyncRetriever) -> None:
     curve = (await learned(url)).curve
     retriever.store_calibration(curve)
-    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as other:
+    with sync_opened(url, old_model(), collection=NAME) as other:
         assert other.calibration == curve
     [figures] = retriever.embeddings()
     assert figures.calibration == retriever.status().calibration == curve.to_dict()
@@ -203,7 +204,7 @@ async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retrieve
     retriever.store_calibration((await learned(url)).curve)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
-    with SyncRetriever(url, old_model(), collection=NAME, use_reranking=False) as other:
+    with sync_opened(url, old_model(), collection=NAME) as other:
         found = other.search("subject3 part3", 10)
     assert len(found) == 10
     assert {hit.confidence for hit in found} == {None}
