@@ -134,8 +134,9 @@ class Databases:
 
     def _clean(self, name: str) -> bool:
         """Removes what a test has made; False if the database is not as it was before."""
+        # Nobody waits for their end here: whoever still holds a lock is waited for below, by its lock.
         self._administration.execute(
-            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = %s", [name]
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
         )
         try:
             with psycopg.connect(self.at(name), autocommit=True) as connection:
