@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.folders import ROOT
+from tests.support.programs import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,12 +43,14 @@ def documented_programs(framework: str | None = None) -> list[pytest.ParameterSe
     return found
 
 
-def run_documented(program: str, folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
-    """Runs a program as a process of its own, with an embedded server in a folder; warnings are errors."""
-    make_server_folder(folder / "postgres")
-    environment = {**os.environ, "SEMLEX_DATA_DIR": str(folder)}
-    environment.pop("DATABASE_URL", None)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def run_documented(program: str, folder: Path) -> None:
+    """Runs a program as a process of its own, with the embedded server in a folder; warnings are errors."""
+    with Program(_be, program, folder) as running:
+        assert running.ended() == 0, running.said
+
+
+def _be(program: str, folder: Path) -> None:
+    os.environ["SEMLEX_DATA_DIR"] = str(folder)
+    warnings.simplefilter("error")
+    code = compile(program, "example", "exec", dont_inherit=True)  # its own imports from __future__
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - ours

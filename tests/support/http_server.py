@@ -21,7 +21,7 @@ from semlex.server.run import Server, config_of
 from semlex.settings.load import Settings
 from semlex.settings.reload import Reload
 from semlex.testing import HashEmbedder
-from tests.support.waiting import LIMIT
+from tests.support.waiting import LIMIT, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -136,8 +136,8 @@ def in_a_thread(url: str, **options: Any) -> Iterator[tuple[str, int]]:
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
     try:
-        if not begun.wait(60):
-            raise TimeoutError("the server did not begin within 60 s")
+        until(lambda: begun.is_set() or not thread.is_alive(), "a server that listens")
+        assert begun.is_set(), "it ended before it listened"
         yield address[0]
     finally:
         loop.call_soon_threadsafe(end.set)

@@ -15,4 +15,5 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("program", documented_programs("llama_index"))
 def test_example_runs(program: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
-    run_documented(program, open_folder, make_server_folder)
+    make_server_folder(open_folder / "postgres")
+    run_documented(program, open_folder)

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from contextvars import copy_context
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from semlex.cli.exit_codes import MEANINGS
 from semlex.settings.foreign import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
 from semlex.settings.load import read_settings
 from semlex.settings.table import SETTINGS, camel
 from semlex.settings.values import Settings
+from semlex.store.postgres.embedded.launch import DATABASE
+from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
-from tests.support.folders import ROOT
+from tests.support.folders import ROOT, TEMPORARY
 from tests.support.settings_forms import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from tests.support.shell import Shell
 
@@ -37,10 +44,40 @@ RUN_PAGES = (
 NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:")
 
 
+@pytest.fixture(scope="module")
+def running(
+    make_server_folder: Callable[[Path], Path],
+) -> Iterator[EmbeddedServer]:
+    """An embedded server that goes on running between examples."""
+    folder = Path(tempfile.mkdtemp(prefix="semlex-test-", dir=TEMPORARY))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedServer(make_server_folder(folder / "postgres")) as server:
+            with psycopg.connect(make_conninfo(server.url, dbname="template1"), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
+                connection.execute(f"CREATE DATABASE untouched TEMPLATE {DATABASE}")
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def embedded(running: EmbeddedServer) -> EmbeddedServer:
+    """The same, as if nobody had used it."""
+    roles = "SELECT rolname FROM pg_roles WHERE NOT rolsuper AND rolname !~ '^pg_'"
+    with psycopg.connect(make_conninfo(running.url, dbname="template1"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {DATABASE} TEMPLATE untouched STRATEGY file_copy")
+        for (role,) in connection.execute(roles).fetchall():
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    return running
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", documented_programs())
-def test_example_runs(example: str, open_folder: Path, make_server_folder: Callable[[Path], Path]) -> None:
-    run_documented(example, open_folder, make_server_folder)
+def test_example_runs(example: str, embedded: EmbeddedServer) -> None:
+    run_documented(example, embedded.folder.parent)
 
 
 def test_every_example_has_its_place() -> None:
