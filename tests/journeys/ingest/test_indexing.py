@@ -20,7 +20,7 @@ from semlex.ingest import pipeline, prepare_file
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
-from tests.support.waiting import LIMIT, eventually
+from tests.support.waiting import LIMIT, eventually, turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -296,10 +296,17 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
         monkeypatch.setattr(Indexer, "write_batch", fail)
         before = asyncio.all_tasks()
         run = asyncio.create_task(opened.index(tmp_path))
+        assert await asyncio.to_thread(ahead.wait, LIMIT)
         if ending == "cancellation":
-            assert await asyncio.to_thread(ahead.wait, LIMIT)
             run.cancel()
-        await eventually(lambda: any(task.cancelling() for task in asyncio.all_tasks() - before - {run}))
+
+        def is_cancelled() -> bool:
+            """Each stage cancels the one before it: the last to be asked is the one that reads."""
+            stages = asyncio.all_tasks() - before - {run}
+            return bool(stages) and all(stage.cancelling() for stage in stages)
+
+        await eventually(is_cancelled)
+        await turns()
         assert await opened.count() == 0  # a run that did not wait for the reader would be over
         assert not run.done()
         let_go.set()
