@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--framework", metavar="NAME", help="the tests of an integration, see ./x test --framework")
     depth = parser.getgroup("depth").addoption
     depth("--quick", action="store_true", help="nothing that is slow or needs torch, and few examples of a property")
-    depth("--random", action="store_true", help="examples that are drawn anew, see ./x test --random")
+    depth("--random", action="store_true", help="draw new examples, see ./x test --random")
     depth("--full", action="store_true", help="the heavy proofs: a hundred times the cases")
 
 
