@@ -25,7 +25,7 @@ NOISE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, or a comparison. A value that was not measured, or is no finite number, is None.
+    """One measured value, or a comparison. A value that was not measured, or is not finite, is None.
 
     Attributes:
         ours: semlex's value.

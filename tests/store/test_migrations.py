@@ -189,7 +189,7 @@ def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
 
 
 def migrating(url: str) -> subprocess.Popen[str]:
-    """A process that migrates a collection once it is told to."""
+    """A process that migrates a collection after a line on its standard input."""
     command = [sys.executable, "-m", "tests.support.clients.migrating_client", url]
     worker = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None

@@ -134,7 +134,7 @@ def test_what_is_broken_is_found(indexed: str, code: str, severity: str, stateme
     assert found.is_well == (severity == "hint")
     severities = [finding.severity for finding in found.findings]
     assert severities == sorted(severities, key=SEVERITIES.index)
-    # Nothing is skipped silently: where a collection cannot be opened, or none be listed, that is told.
+    # Nothing is skipped silently: collections that cannot be opened or listed are reported.
     if code in ("collection_newer", "collection_unreleased", "schema_newer"):
         assert [skipped.check for skipped in found.not_checked] == [
             "collections" if "registry_version" in statement else "all checks of rows"

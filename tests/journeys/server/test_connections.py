@@ -90,7 +90,7 @@ async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path:
         writer.write(head("/v1/search", "Content-Length: 900000"))
         assert (await answer_of(reader))[0] == 401
         await clock.eventually_waited(60)
-        for sent in range(1, 60):  # what comes now and then is no more time
+        for sent in range(1, 60):  # bytes that come now and then extend no limit
             writer.write(b" ")
             await eventually(lambda: [one._rest_bytes for one in served.connections] == [sent])  # noqa: B023 - now
             clock.advance(1)

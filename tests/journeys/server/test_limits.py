@@ -42,7 +42,7 @@ async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60, body_seconds=600) as served:
         assert await clock.expire(60, raw(served.address)) == b""
-        # What comes now and then is no more time.
+        # Bytes that come now and then extend no limit.
         reader, writer = await asyncio.open_connection(*served.address)
         for sent in range(1, 60):
             writer.write(b"G")

@@ -1,4 +1,4 @@
-"""A program for tests: opens a collection as a later version of semlex, which migrates it, when it is told to.
+"""A program for tests: after a line on its input, opens a collection as a later semlex, which migrates it.
 
 Argument: connection string. It says "ready" and waits for a line with the name of the collection; then it opens the
 collection, searches and says "done".

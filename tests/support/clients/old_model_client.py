@@ -70,7 +70,7 @@ class Client:
 
 
 def main(url: str, own: str, ended: Event) -> None:
-    """Says ``open`` when it works, and ``went-on`` when it has for a while after it was told of the other model."""
+    """Says ``open`` when it works, and ``went-on`` some steps after the report of the other model."""
     open_collection.LOOK_SECONDS = 0.0
     with sync_opened(url, old_model(), collection=NAME) as retriever:
         client = Client(retriever, own)

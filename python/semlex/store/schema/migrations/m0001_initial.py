@@ -188,7 +188,7 @@ def _documents(names: Names) -> Sequence[sql.Composed]:
 def _chunks(names: Names) -> Sequence[sql.Composed]:
     """Texts that are searched.
 
-    `keyword_id` is new for every version of a text, because keyword indexes are told of deletions by it; `previous_id`
+    Every version of a text has a new `keyword_id`, because keyword indexes mark deletions by it; `previous_id`
     is the id that an update replaced. `language` is NULL if it is the collection's.
     """
     return (
