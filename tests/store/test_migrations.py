@@ -20,6 +20,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.origin import collection_fingerprint, registry_fingerprint
 from tests.support import second_migration
+from tests.support.databases import CLEANING
 from tests.support.folders import ROOT
 from tests.support.retrievers import sync_opened
 from tests.support.waiting import held, until
@@ -231,7 +232,7 @@ def test_killed_while_it_migrates(filled: str, table: str, monkeypatch: pytest.M
         kill(worker)
     others = (
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
-        "AND pid <> pg_backend_pid()"
+        f"AND pid <> pg_backend_pid() AND application_name <> '{CLEANING}'"
     )
     until(lambda: rows(filled, others) == [], "the end of the process at the server")
     assert (registry_versions(filled), versions(filled)) == ([1], dict.fromkeys(COLLECTIONS, 1))

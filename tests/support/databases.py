@@ -22,6 +22,9 @@ PREPARED = "semlex_test_prepared"
 # Dropped tables leave dead rows in the catalogs, and nothing takes them away here.
 MOST_USES = 200
 
+CLEANING = "semlex-tests-cleaning"
+"""Name of the connection that stays on the database that test after test uses."""
+
 # Everything a test may have made or changed, as one number.
 FINGERPRINT = """
 WITH ours AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'),
@@ -92,9 +95,11 @@ class Databases:
         with psycopg.connect(self.at(PREPARED), autocommit=True) as connection:
             self._unchanged = connection.execute(FINGERPRINT).fetchone()
         self._reused: str | None = None
+        self._cleaning = self._administration
         self._uses = 0
 
     def close(self) -> None:
+        self._cleaning.close()
         self._administration.close()
 
     def at(self, name: str) -> str:
@@ -124,23 +129,26 @@ class Databases:
             self._reused = f"test_{uuid.uuid4().hex}"
             self._uses = 0
             self._make(self._reused, PREPARED)
+            # One connection for all uses: a new one would read the catalogs again.
+            self._cleaning = psycopg.connect(self.at(self._reused), autocommit=True, application_name=CLEANING)
         self._uses += 1
         try:
             yield self.at(self._reused)
         finally:
             if self._uses == MOST_USES or not self._clean(self._reused):
+                self._cleaning.close()
                 self._drop(self._reused)
                 self._reused = None
 
     def _clean(self, name: str) -> bool:
         """Removes what a test has made; False if the database is not as it was before."""
-        # Nobody waits for their end here: whoever still holds a lock is waited for below, by its lock.
-        self._administration.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-        )
         try:
-            with psycopg.connect(self.at(name), autocommit=True) as connection:
-                connection.execute(CLEAN)
-                return connection.execute(FINGERPRINT).fetchone() == self._unchanged
+            # Nobody waits for their end here: whoever still holds a lock is waited for below, by its lock.
+            self._cleaning.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+                [name],
+            )
+            self._cleaning.execute(CLEAN)
+            return self._cleaning.execute(FINGERPRINT).fetchone() == self._unchanged
         except psycopg.Error:
             return False
