@@ -129,7 +129,7 @@ OPERATIONS = (
     ),
     Operation(
         "search page", "Collection", "search_page", "read", "SearchResults",
-        (Argument("cursor", "text", Required, typed=("after",)), DEADLINE), ("search",),
+        (Argument("cursor", "text", Required, typed=("after",)), FILTERS, DEADLINE), ("search",),
     ),
     Operation(
         "search many", "Collection", "search_many", "read", "ManyResults",

@@ -461,6 +461,7 @@ class SyncCollection:
     def search_page(
         self,
         cursor: str,
+        filters: Filters | None = None,
         *,
         deadline: float | None = None,
     ) -> SearchResults:
@@ -473,13 +474,17 @@ class SyncCollection:
         Args:
             cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
                 any process that opens this collection.
+            filters: Conditions that the search of the cursor must have, such as those that your server sets for a
+                tenant. They do not narrow the page. Each of them must be one of the conditions that its filters join
+                with "and".
             deadline: Seconds; what has answered by then is the answer.
 
         Raises:
-            ValidationError: The cursor is damaged, or that of another collection or version of semlex.
+            ValidationError: The cursor is damaged, or that of another collection or version of semlex, or its search
+                lacks one of the conditions.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
-        return self._runner.run(self._collection.search_page, cursor, deadline=deadline)
+        return self._runner.run(self._collection.search_page, cursor, filters, deadline=deadline)
 
     def search_many(
         self,

@@ -2,11 +2,13 @@
 
 Each page is the same search, cut elsewhere. A cursor holds that search (the query, its options, its depth), where the
 page begins, and a fingerprint of what the pages before have seen of the list. It is data and nothing else: JSON in
-base64 that a URL can hold, with a version and a checksum in front, and what it says is checked as arguments are.
+base64 that a URL can hold, with a version and a signature in front. The key of the signature is stored with the
+collection, so nobody can change the search in a cursor or use it for another collection.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -18,6 +20,8 @@ import numpy as np
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.filters.forms import filter_tree
+from semlex.filters.tree import Group
 from semlex.search.planner import candidate_depth
 from semlex.search.request import Page, Request, check_deadline
 from semlex.search.rerank import by_scores, rerank
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex.filters.forms import Filters
+    from semlex.filters.tree import FilterTree
     from semlex.models.executor import ModelExecutor
     from semlex.reranking.base import Reranker
     from semlex.search.rerank import Hits
@@ -36,30 +42,30 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 VERSION = b"\x01"
-CHECKSUM_BYTES = 8
+SIGNATURE_BYTES = 32
 # The longest cursor that is read, and the longest search in one: the reranker's scores come on top.
 MAX_CURSOR_CHARACTERS = 128 * 1024
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_RERANKED = 4 * MAX_TOP_K
 CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; search anew for one list"
-A_CURSOR = "the next_cursor of an earlier page, complete and unchanged"
+A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _SEARCH = (
     *("query", "vector", "top_k", "filters", "mode", "fusion", "weights", "rrf_k", "candidates", "ef_search"),
     *("exact_rows", "index_share", "boost", "probes"),
 )
 _PAGE = ("max_results", "offset", "fingerprint", "scores", "reranker")
-_FIELDS = {"collection", *_SEARCH, *_PAGE}
+_FIELDS = {*_SEARCH, *_PAGE}
 
 
-def opened_list(request: Request, collection_id: str, *, reranks: bool) -> Request:
+def opened_list(request: Request, *, reranks: bool) -> Request:
     """The request of the first page, with the depth that all pages have.
 
     Raises:
         ValidationError: A cursor could not hold this search.
     """
     opened = replace(request, candidates=candidate_depth(request, reranks=reranks))
-    size = len(_json(_search_of(opened, collection_id)))
+    size = len(_json(_search_of(opened)))
     if size > MAX_SEARCH_BYTES:
         raise ValidationError(
             refuse("query", "too_long", f"{MAX_SEARCH_BYTES} bytes with its vector and filters to be paged", str(size))
@@ -91,14 +97,13 @@ async def ranked_list(
     return best + rest, reranked_by
 
 
-def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None, collection_id: str) -> str | None:
+def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str | None:
     """The cursor of the next page; None where there is none.
 
     Args:
         state: Of this page.
         hits: The beginning of the list in the order of the fusion, one hit more than the page shows.
         reranked_by: What reranked it, or None.
-        collection_id: Of the collection.
     """
     request, page = state.request, state.request.page
     if page is None:
@@ -110,36 +115,45 @@ def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None, collect
     scores = None if reranked_by is None else np.array([score for score in given if score is not None], "<f4")
     following = Page(page.max_results, end, "", scores, reranked_by)
     fingerprint = _fingerprint(hits[: max(end, following.reranked)])
-    content = _search_of(request, collection_id) | {
+    content = _search_of(request) | {
         "max_results": page.max_results,
         "offset": end,
         "fingerprint": fingerprint,
         "scores": _text_of(scores),
         "reranker": reranked_by,
     }
-    body = VERSION + _json(content)
-    return urlsafe_b64encode(body[:1] + _checksum(body) + body[1:]).rstrip(b"=").decode()
+    return signed(_json(content), state.collection.cursor_key)
+
+
+def signed(content: bytes, key: bytes, version: bytes = VERSION) -> str:
+    """A cursor with this content."""
+    return urlsafe_b64encode(version + _signature(version + content, key) + content).rstrip(b"=").decode()
 
 
 def read_cursor(
-    cursor: object, collection: CollectionInfo, deadline: float | None = None, clock: Clock = SYSTEM
+    cursor: object,
+    collection: CollectionInfo,
+    filters: Filters | None = None,
+    deadline: float | None = None,
+    clock: Clock = SYSTEM,
 ) -> Request:
     """The request of the page that a cursor leads to.
 
     Args:
         cursor: As `next_cursor` made it.
         collection: That is searched.
+        filters: Conditions that the search of the cursor must have.
         deadline: Of the new request.
         clock: Measures the deadline.
 
     Raises:
-        ValidationError: It is no cursor, is damaged, or belongs to another collection or another version of semlex.
+        ValidationError: It is not a cursor, is damaged, belongs to another collection or another version of semlex, or
+            its search lacks a condition.
         ConfigurationError: The deadline is refused.
     """
     check_deadline(deadline)
-    content = _content_of(cursor)
-    if content["collection"] != str(collection.collection_id):
-        _refuse("the next_cursor of a page of this collection", "that of another one")
+    required = filter_tree(filters)
+    content = _content_of(cursor, collection.cursor_key)
     try:
         page = _page_of(content)
         search = {name: content[name] for name in _SEARCH}
@@ -149,12 +163,22 @@ def read_cursor(
         _refuse(A_CURSOR, "other content")
     if page.offset >= page.max_results or request.candidates is None:
         _refuse(A_CURSOR, "other content")
+    # As a text and back: that is how the conditions of the cursor came here.
+    if required is not None and not _conditions(filter_tree(str(required))) <= _conditions(request.condition.tree):
+        limit = "conditions of the search that the cursor goes on with; search again with these filters"
+        raise ValidationError(refuse("filters", "wrong_type", limit, "a condition that this search does not have"))
     return replace(request, page=page)
 
 
-def _search_of(request: Request, collection_id: str) -> dict[str, Any]:
+def _conditions(tree: FilterTree | None) -> set[str]:
+    """The conditions that must all hold."""
+    if isinstance(tree, Group) and tree.word == "and":
+        return set(map(str, tree.parts))
+    return set() if tree is None else {str(tree)}
+
+
+def _search_of(request: Request) -> dict[str, Any]:
     return {
-        "collection": collection_id,
         "query": request.text,
         "vector": _text_of(request.vector),
         "top_k": request.top_k,
@@ -177,7 +201,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def _content_of(cursor: object) -> dict[str, Any]:
+def _content_of(cursor: object, key: bytes) -> dict[str, Any]:
     """What a cursor holds: every field that there is, of any type."""
     errors = text_errors("cursor", cursor, max_bytes=MAX_CURSOR_CHARACTERS, blank=False)
     if errors or not isinstance(cursor, str):
@@ -188,9 +212,9 @@ def _content_of(cursor: object) -> dict[str, Any]:
         raw = b""
     if urlsafe_b64encode(raw).rstrip(b"=").decode() != cursor:  # an ending that base64 leaves unread
         _refuse(A_CURSOR, "another text")
-    version, checksum, body = raw[:1], raw[1 : 1 + CHECKSUM_BYTES], raw[1 + CHECKSUM_BYTES :]
-    if checksum != _checksum(version + body):
-        _refuse(A_CURSOR, "another text, or a damaged one")
+    version, signature, body = raw[:1], raw[1 : 1 + SIGNATURE_BYTES], raw[1 + SIGNATURE_BYTES :]
+    if not hmac.compare_digest(signature, _signature(version + body, key)):
+        _refuse(A_CURSOR, "another text, a damaged one, or the cursor of another collection")
     if version != VERSION:
         _refuse(f"a cursor of version {VERSION[0]}; search anew", f"one of version {version[0]}")
     try:
@@ -224,8 +248,8 @@ def _fingerprint(hits: Hits) -> str:
     return digest.hexdigest()
 
 
-def _checksum(body: bytes) -> bytes:
-    return blake2b(body, digest_size=CHECKSUM_BYTES).digest()
+def _signature(body: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, body, "sha256")
 
 
 def _text_of(numbers: NDArray[np.float32] | None) -> str | None:

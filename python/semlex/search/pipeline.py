@@ -86,7 +86,7 @@ class SearchPipeline:
         """The search with the legs that answer it."""
         opened, collection = self._opened, self._opened.info
         if request.page is not None and not request.page.offset:
-            request = opened_list(request, str(collection.collection_id), reranks=self._reranker is not None)
+            request = opened_list(request, reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
         if request.min_similarity is not None:
             check_similarity(collection, legs)
@@ -118,7 +118,7 @@ class SearchPipeline:
         state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]
         curve, notes = curve_in_use(self._opened.curve, collection)
         state.warnings += notes
-        cursor = next_cursor(state, found.hits, reranked_by, str(collection.collection_id))
+        cursor = next_cursor(state, found.hits, reranked_by)
         return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor, curve=curve)
 
 

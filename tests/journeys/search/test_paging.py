@@ -1,4 +1,4 @@
-"""Paging: the pages together are one list, cursors are data that is checked, and a list that has changed is told."""
+"""Paging: the pages together are one list, cursors are signed, and a list that has changed is told."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import json
 import random
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semlex import Document, SyncRetriever, TermOverlapReranker
+from semlex import Document, F, SyncRetriever, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, VERSION
+from semlex.search.pagination import CHANGED, MAX_CURSOR_CHARACTERS, SIGNATURE_BYTES, VERSION, signed
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
@@ -206,13 +206,21 @@ def cursor_of(library: SyncRetriever, **options: Any) -> str:
     return library.search(**({"query": "sea stone", "top_k": 5, "max_results": 50} | options)).next_cursor or ""
 
 
-def signed(body: bytes, version: bytes = VERSION) -> str:
-    checksum = blake2b(version + body, digest_size=8).digest()
-    return urlsafe_b64encode(version + checksum + body).rstrip(b"=").decode()
+def raw(cursor: str) -> bytes:
+    return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
 
 
 def content(cursor: str) -> dict[str, Any]:
-    return json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[9:])
+    return json.loads(raw(cursor)[1 + SIGNATURE_BYTES :])
+
+
+@pytest.fixture
+def key(library: SyncRetriever, url: str) -> bytes:
+    """The key of the library's cursors."""
+    del library  # it makes the collection
+    with psycopg.connect(url) as connection:
+        [[stored]] = connection.execute("SELECT cursor_key FROM semlex.collection").fetchall()
+    return bytes.fromhex(stored)
 
 
 def test_a_cursor_fits_a_url_and_says_nothing_but_the_search(library: SyncRetriever) -> None:
@@ -253,28 +261,67 @@ def test_a_damaged_cursor_is_refused(library: SyncRetriever) -> None:
             library.search_page(text)
 
 
-def test_a_cursor_that_was_made_by_hand_is_checked_like_arguments(library: SyncRetriever) -> None:
+@pytest.mark.parametrize("made_with", ["the same signature", "no signature", "another key"])
+def test_a_search_that_was_changed_in_a_cursor_is_refused(library: SyncRetriever, made_with: str) -> None:
+    cursor = cursor_of(library, filters={"even": True})
+    body = json.dumps(content(cursor) | {"filters": "even == false"}).encode()
+    forged = {
+        "the same signature": urlsafe_b64encode(raw(cursor)[: 1 + SIGNATURE_BYTES] + body).rstrip(b"=").decode(),
+        "no signature": urlsafe_b64encode(VERSION + body).rstrip(b"=").decode(),
+        "another key": signed(body, bytes(32)),
+    }
+    with pytest.raises(ValidationError, match=r"^cursor must be the next_cursor of an earlier page"):
+        library.search_page(forged[made_with])
+
+
+def test_a_page_holds_to_the_filters_of_the_caller(library: SyncRetriever) -> None:
+    every = cursor_of(library)
+    even = cursor_of(library, filters={"even": True})
+    both = cursor_of(library, filters=(F("even") == True) & ((F("more") == 1.0) | F("even").in_([True, "b"])))  # noqa: E712
+    for cursor, filters in (
+        (even, None),
+        (even, {}),
+        (even, {"even": True}),
+        (even, "even == true"),
+        (both, F("even") == True),  # noqa: E712
+        (both, {"$or": [{"more": 1.0}, {"even": {"$in": [True, "b"]}}], "even": True}),
+    ):
+        assert plain(library.search_page(cursor, filters)) == plain(library.search_page(cursor))
+    for cursor, filters in (
+        (every, {"even": True}),
+        (even, {"even": False}),
+        (even, {"even": 1}),
+        (even, {"even": True, "more": 1}),
+        (both, {"more": 1.0}),
+    ):
+        with pytest.raises(ValidationError, match=r"^filters must be conditions of the search that the cursor"):
+            library.search_page(cursor, filters)
+    with pytest.raises(ValidationError, match=r"^filters\.\$nor"):
+        library.search_page(even, {"$nor": []})
+
+
+def test_a_cursor_that_was_signed_is_checked_like_arguments(library: SyncRetriever, key: bytes) -> None:
     good = content(cursor_of(library))
     wrong = [None, True, -1, 0, 10**30, 1.5, "zebra", [], [1], {}, {"a": 1}, {"$gt": 1}, "AAAA"]
     for name in good:
         for value in wrong:
             with suppress(ValidationError):  # some of these values are as good as what was there
-                library.search_page(signed(json.dumps(good | {name: value}).encode()))
+                library.search_page(signed(json.dumps(good | {name: value}).encode(), key))
     for name, value in (("top_k", "zebra"), ("offset", 50), ("scores", "AAA"), ("max_results", 4), ("query", None)):
         with pytest.raises(ValidationError, match=r"^cursor must be the next_cursor of an earlier page"):
-            library.search_page(signed(json.dumps(good | {name: value}).encode()))
+            library.search_page(signed(json.dumps(good | {name: value}).encode(), key))
     for body in (b"", b"{", b"[]", b"null", b"1e999", b'{"offset": NaN}', b"[" * 100_000, b"\xff", b"{}"):
         with pytest.raises(ValidationError, match="cursor"):
-            library.search_page(signed(body))
+            library.search_page(signed(body, key))
     with pytest.raises(ValidationError, match="cursor"):
-        library.search_page(signed(json.dumps(good | {"more": 1}).encode()))
+        library.search_page(signed(json.dumps(good | {"more": 1}).encode(), key))
 
 
-def test_another_version_and_another_collection_are_told(library: SyncRetriever, database_url: str) -> None:
+def test_another_version_and_another_collection_are_told(library: SyncRetriever, key: bytes, database_url: str) -> None:
     cursor = cursor_of(library)
     with pytest.raises(ValidationError, match="version 1"):
-        library.search_page(signed(json.dumps(content(cursor)).encode(), b"\x02"))
-    with sync_opened(database_url, DIMENSIONS) as other, pytest.raises(ValidationError, match="another one"):
+        library.search_page(signed(json.dumps(content(cursor)).encode(), key, b"\x02"))
+    with sync_opened(database_url, DIMENSIONS) as other, pytest.raises(ValidationError, match="another collection"):
         other.search_page(cursor)
 
 
@@ -285,7 +332,7 @@ def test_a_collection_made_again_is_another_one(database_url: str) -> None:
         retriever.drop_collection()
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(30))
-        with pytest.raises(ValidationError, match="another one"):
+        with pytest.raises(ValidationError, match="another collection"):
             retriever.search_page(cursor)
 
 
@@ -320,3 +367,7 @@ def test_on_the_command_line(shell: Shell) -> None:
     assert "--mode" in shell("search", "--after", "x", "--mode", "vector", code=2).stderr
     *_, summary = shell.objects("search", "keys", "-k", "1", "--max-results", "2", "--filter", "year == 2024")
     assert summary["next_cursor"] is None
+    *_, summary = shell.objects("search", "keys banana", "-k", "1", "--max-results", "2", "--filter", "not exists year")
+    page = ("search", "--after", summary["next_cursor"], "--filter")
+    assert shell.objects(*page, "not exists year")[:-1] == shell.objects(*page[:-1])[:-1] != []
+    assert "filters must be conditions of the search" in shell(*page, "tenant == 3", code=2).stderr

@@ -127,6 +127,12 @@ async def test_pages_are_one_list(filled: Client) -> None:
             page = (await served.post("/v1/search/page", {"cursor": page["next_cursor"]})).json()
             ids += [hit["id"] for hit in page["hits"]]
         assert (await served.post("/v1/search/page", {"cursor": "torn"})).status_code == 404
+        search = {"query": "key vault fruit", "top_k": 2, "max_results": 5, "filters": "exists lang"}
+        cursor = (await served.post("/v1/search", search)).json()["next_cursor"]
+        page = {"cursor": cursor, "filters": "exists lang"}
+        assert (await served.post("/v1/search/page", page)).status_code == 200
+        refused = await served.post("/v1/search/page", page | {"filters": {"tenant": 3}})
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "filters")
     assert sorted(ids) == [f"d{number}" for number in range(5)]
 
 

@@ -115,7 +115,7 @@ PAGES = ("--max-results", "--group", "--route", "--explain")
 # What means nothing beside another option.
 SENSELESS = {
     "--after, whose cursor is the search,": (
-        *("--top-k", "--mode", "--fusion", "--filter", "--boost", "--candidates", "--min-similarity", "--min-rerank"),
+        *("--top-k", "--mode", "--fusion", "--boost", "--candidates", "--min-similarity", "--min-rerank"),
         *PAGES,
     ),
     "a list of questions": ("--deadline", "--open", "--sql", "--timings", *PAGES),
@@ -283,7 +283,7 @@ def search(
         require_editor()
     with context.opened(searches=True) as retriever:
         if after is not None:
-            results = retriever.search_page(after, deadline=deadline)
+            results = retriever.search_page(after, options["filters"], deadline=deadline)
         elif many:
             print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
             return

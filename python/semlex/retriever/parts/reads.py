@@ -217,7 +217,9 @@ class CollectionReads(ABC):
         request = Request.checked(names=self.names, clock=self._resources.clock, **options)
         return request, options["rerank"], routed, notes
 
-    async def search_page(self, cursor: str, *, deadline: float | None = None) -> SearchResults:
+    async def search_page(
+        self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
+    ) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
 
         It is the same search, cut elsewhere: the pages together are one list, and no hit stands on two of them. Where
@@ -227,14 +229,18 @@ class CollectionReads(ABC):
         Args:
             cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
                 any process that opens this collection.
+            filters: Conditions that the search of the cursor must have, such as those that your server sets for a
+                tenant. They do not narrow the page. Each of them must be one of the conditions that its filters join
+                with "and".
             deadline: Seconds; what has answered by then is the answer.
 
         Raises:
-            ValidationError: The cursor is damaged, or that of another collection or version of semlex.
+            ValidationError: The cursor is damaged, or that of another collection or version of semlex, or its search
+                lacks one of the conditions.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
         opened = await self._searched()
-        request = read_cursor(cursor, opened.info, deadline, opened.clock)
+        request = read_cursor(cursor, opened.info, filters, deadline, opened.clock)
         is_reranked = request.page is not None and request.page.scores is not None
         found = await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
         await opened.note_use()

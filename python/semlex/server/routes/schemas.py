@@ -205,6 +205,7 @@ class PageBody(Body):
     """The next page of a list."""
 
     cursor: Cursor
+    filters: Filter | None = None
     deadline: Seconds | None = None
 
 

@@ -56,8 +56,10 @@ async def search_page(asked: Ask, body: PageBody) -> Response:
     collection = await asked.collection(body.collection)
     asked.count_search()
     try:
-        found = await collection.search_page(body.cursor, deadline=body.deadline)
+        found = await collection.search_page(body.cursor, body.filters, deadline=body.deadline)
     except ValidationError as error:
+        if any(one.field != "cursor" for one in error.errors):
+            raise
         raise Problem(404, f"there is no list at this cursor: {error}") from None
     return answered_hits(found)
 

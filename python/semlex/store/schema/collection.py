@@ -115,6 +115,7 @@ class CollectionInfo:
         names: Its tables.
         server: The server it lives on.
         collection_id: Unique over time: a collection dropped and made again has another.
+        cursor_key: Signs the cursors of its pages.
         settings: As decided when it was made.
         embedding: The vectors in use here, or None while there are none: the serving ones, or those of the open model.
         keyword: The engine of its keyword leg.
@@ -124,6 +125,7 @@ class CollectionInfo:
     names: Names
     server: ServerInfo
     collection_id: uuid.UUID
+    cursor_key: bytes = field(repr=False)
     settings: CollectionSettings
     embedding: EmbeddingVersion | None
     keyword: KeywordEngine

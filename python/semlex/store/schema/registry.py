@@ -6,6 +6,7 @@ else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXIS
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 # Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
+CURSOR_KEY_BYTES = 32
 # Rows are read as JSON before their fingerprints are known: tables that an unreleased semlex made have other columns.
 LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DESC LIMIT 1)")
 
@@ -210,7 +212,9 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
     server = await read_server_info(connection)
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
-    return CollectionInfo(names, server, collection_id, settings, versions.answering, engine, versions), version
+    key = bytes.fromhex(stored["cursor_key"])
+    info = CollectionInfo(names, server, collection_id, key, settings, versions.answering, engine, versions)
+    return info, version
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
@@ -261,6 +265,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
     values = {
         "name": names.collection,
         "collection_id": uuid.uuid4(),
+        "cursor_key": secrets.token_hex(CURSOR_KEY_BYTES),
         "schema_version": len(migrations.COLLECTION),
         "schema_fingerprint": collection_fingerprint(),
         "embedding_version": 0,

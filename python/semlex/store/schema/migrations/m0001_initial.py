@@ -32,11 +32,15 @@ def registry(schema: str) -> Sequence[sql.Composed]:
 
 
 def _collections(table: sql.Identifier) -> sql.Composed:
-    """`chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is cut."""
+    """`chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is cut.
+
+    `cursor_key` signs the cursors of pages: 32 random bytes in hexadecimal digits.
+    """
     return sql.SQL("""
         CREATE TABLE {} (
             name text COLLATE "C" PRIMARY KEY,
             collection_id uuid NOT NULL,
+            cursor_key text NOT NULL,
             schema_version int NOT NULL,
             schema_fingerprint text NOT NULL,
             distance text NOT NULL,
