@@ -14,16 +14,17 @@ _BARE_WORD = re.compile(r"[A-Za-z_]\w*(\[.*\])?")
 # What to do about a value that JSON does not know, by its type.
 JSON_REMEDIES = {
     "datetime": "use a string (value.isoformat())",
-    "date": "use a string (value.isoformat())",
     "time": "use a string (value.isoformat())",
-    "Decimal": "use a string (str(value)) or a float",
-    "UUID": "use a string (str(value))",
     "PosixPath": "use a string (str(value))",
     "bytes": "use a string (value.decode())",
     "set": "use a list (sorted(value))",
     "frozenset": "use a list (sorted(value))",
     "ndarray": "use a list (value.tolist())",
+    "NAType": "use None",
+    "timedelta": "use a number (value.total_seconds())",
 }
+# Scalars of NumPy, where a number of Python is needed.
+_NUMPY_SCALAR = re.compile(r"u?int\d+|float\d+|longdouble").fullmatch
 
 
 class Rule(NamedTuple):
@@ -148,6 +149,8 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
     remedy = rule.remedy if of_row or rule.alone is None else rule.alone
     if code == "unsupported_type":
         remedy = JSON_REMEDIES.get(actual or "", remedy)
+    if code == "wrong_type" and actual is not None and _NUMPY_SCALAR(actual):
+        remedy = "write int(value)" if "int" in actual else "write float(value)"
     return f"{text}: {remedy}" if remedy else text
 
 

@@ -30,7 +30,7 @@ RULE = """
     parameters
     types
     filters
-    validation forks telemetry
+    validation json_values forks telemetry
     errors clock
     rule_messages _core
 """

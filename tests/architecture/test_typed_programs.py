@@ -47,7 +47,7 @@ async def asynchronous() -> None:
         async with await psycopg.AsyncConnection.connect("postgresql://") as connection:
             await client.collection("handbook").hits_into(connection, SearchResults(), "hits")
     async with PostgreSQLRetriever() as retriever:
-        await retriever.add_texts(["a"], ids=["b"])
+        await retriever.add_texts(["a", "b"], ids=["b", 5])
 """
 MISTAKES = """
 from semlex import Client, CollectionOptions, SyncClient, SyncRetriever, connect_sync
@@ -70,7 +70,7 @@ retriever.search("question")[0].score  # wrong
 retriever.search("question").hits  # wrong
 retriever.add_documents("one text")  # wrong
 retriever.add_documents([], on_duplicate="replace")  # wrong
-retriever.add_texts(["a"], ids=[1])  # wrong
+retriever.add_texts(["a"], ids=[1.5])  # wrong
 retriever.index("docs", chunk_tokens="300")  # wrong
 retriever.index("docs", includes=["*.md"])  # wrong
 retriever.delete(["a"], dryrun=True)  # wrong

@@ -64,6 +64,14 @@ def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | N
     [
         (FieldError(-1, None, "top_k", "out_of_range", "1 to 1000", "0"), "top_k must be between 1 and 1,000; got 0"),
         (FieldError(-1, None, "top_k", "wrong_type", "int", "str"), "top_k must be an int; got a str"),
+        (
+            FieldError(-1, None, "top_k", "wrong_type", "int", "int64"),
+            "top_k must be an int; got an int64: write int(value)",
+        ),
+        (
+            FieldError(-1, None, "weight", "wrong_type", "float", "float32"),
+            "weight must be a float; got a float32: write float(value)",
+        ),
         (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
         (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
         (FieldError(-1, None, "query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
@@ -139,7 +147,7 @@ def test_several_errors_are_lines(count: int) -> None:
 @pytest.mark.parametrize(
     ("metadata", "key"),
     [
-        ({"good": 1, "when": datetime.now(UTC)}, "when"),
+        ({"good": 1, "day": datetime.now(UTC).date(), "when": {1}}, "when"),
         ({"outer": {"inner": [float("nan")]}}, "outer"),
         ({"strange\nkey": float("nan")}, None),
         ({"k" * 41: {1}}, None),

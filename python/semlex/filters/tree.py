@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex.errors import ConfigurationError
@@ -21,6 +22,7 @@ from semlex.filters.values import (
     is_number,
     json_text,
 )
+from semlex.json_values import json_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -233,6 +235,8 @@ def _operand(kind: OwnKind | None, operator: str, value: object, place: str) -> 
 
 
 def _single(kind: OwnKind | None, operator: str, value: object, place: str) -> Any:
+    if not is_number(value) and not (kind == "instant" and isinstance(value, datetime)):
+        value = json_scalar(value)
     if operator == "startswith":
         return _filled(value, place, "a text with a character")
     if operator in PATTERNS:

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 from semlex.errors import ValidationError
 from semlex.filters.fields import refusal
+from semlex.json_values import json_scalar
 from semlex.validation import text_errors
 
 MAX_VALUE_DEPTH = 64
@@ -61,7 +62,10 @@ def checked_value(value: object, place: str, depth: int = 0) -> Any:
             if not isinstance(key, str):
                 raise refusal(place, "key_not_string", None, type(key).__name__)
         return {checked_text(key, place): checked_value(item, place, depth + 1) for key, item in value.items()}
-    raise refusal(place, "unsupported_type", None, type(value).__name__)
+    stored = json_scalar(value)
+    if stored is value:
+        raise refusal(place, "unsupported_type", None, type(value).__name__)
+    return checked_value(stored, place, depth)
 
 
 def _checked_number(value: Number, place: str) -> Number:

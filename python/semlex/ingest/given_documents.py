@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.loaders.base import LoadError
+from semlex.json_values import id_text, json_tree
 from semlex.types.chunks import TITLES, ChunkMetadata, VectorDocument, titles_in
 from semlex.types.documents import (
     MAX_CHUNK_BYTES,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.json_values import AnyId
     from semlex.types.vectors import Vectors
 
     Given = Iterable[Document | ChunkMetadata]
@@ -55,7 +57,7 @@ def listed(values: object, name: str, of: str) -> list[Any]:
 
 
 def documents_from_texts(
-    texts: Iterable[str], ids: Iterable[str] | None, metadata: Iterable[dict[str, Any]] | None
+    texts: Iterable[str], ids: Iterable[AnyId] | None, metadata: Iterable[dict[str, Any]] | None
 ) -> list[Document]:
     """Documents from texts with ids and metadata beside them.
 
@@ -74,7 +76,7 @@ def documents_from_texts(
     if errors:
         raise ValidationError(errors)
     return [
-        Document(text, {} if metadata is None else metadata[row], "" if ids is None else ids[row])
+        Document(text, {} if metadata is None else metadata[row], "" if ids is None else id_text(ids[row]))
         for row, text in enumerate(texts)
     ]
 
@@ -139,6 +141,9 @@ class GivenDocuments:
         Raises:
             ValidationError: It is no list of documents, or some have vectors and others have none.
         """
+        if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
+            limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
+            raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
         items = listed(documents, "documents", "Document")
         rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
         errors = [
@@ -156,18 +161,24 @@ class GivenDocuments:
         vectors = [item.embedding for item in items if isinstance(item, VectorDocument)]
         if vectors and not errors:
             errors += [
-                FieldError(row, rows[row].id[:SHOWN_ID_CHARACTERS] or None, "embedding", "missing", "all rows or none")
+                FieldError(
+                    row,
+                    str(rows[row].id or "")[:SHOWN_ID_CHARACTERS] or None,
+                    "embedding",
+                    "missing",
+                    "all rows or none",
+                )
                 for row, item in enumerate(items)
                 if not isinstance(item, VectorDocument)
             ]
         if errors:
             raise ValidationError(sorted(errors, key=lambda error: error.row))
         return cls(
-            ["" if document.id is None else document.id for document in rows],
+            ["" if document.id is None else id_text(document.id) for document in rows],
             [document.content for document in rows],
             [document.metadata for document in rows],
-            [document.parent_id for document in rows],
-            [list(document.child_ids) if document.child_ids else NO_CHILDREN for document in rows],
+            [id_text(document.parent_id) for document in rows],
+            [list(map(id_text, document.child_ids)) if document.child_ids else NO_CHILDREN for document in rows],
             ([document.timestamp_start for document in rows], [document.timestamp_end for document in rows]),
             [document.created_at for document in rows],
             [document.updated_at for document in rows],
@@ -220,6 +231,33 @@ class GivenDocuments:
         Raises:
             ValidationError: With every error of every row.
         """
+        given: GivenDocuments = self
+        errors = self.row_errors(embeddings, storage)
+        foreign = {error.row for error in errors if error.code == "unsupported_type"}
+        if foreign:  # values that JSON does not know: most documents have none, so they are looked for here
+            metadata = [json_tree(one) if row in foreign else one for row, one in enumerate(self.metadata)]
+            given = replace(self, metadata=metadata)
+            errors = given.row_errors(embeddings, storage)
+        if errors:
+            raise ValidationError(sorted(errors, key=lambda error: error.row))
+        return given.complete(copied=copied)
+
+    def complete(self, *, copied: bool) -> GivenDocuments:
+        """The documents, each with an id, after all rules hold."""
+        ids = self.ids
+        if not all(ids):
+            named = zip(ids, self.metadata, self.contents, strict=True)
+            ids = [chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named]
+        has_languages = self.languages.count(None) < len(self)
+        return replace(
+            self,
+            ids=ids,
+            metadata=[_copied(one) if one else NO_METADATA for one in self.metadata] if copied else self.metadata,
+            languages=[language_named(language) for language in self.languages] if has_languages else self.languages,
+        )
+
+    def row_errors(self, embeddings: Vectors | None, storage: str) -> list[FieldError]:
+        """Every error of every row."""
         metadata_limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
         fields: list[tuple[str, str, object, dict[str, Any] | None]] = [
             ("content", "text", self.contents, {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),
@@ -242,21 +280,9 @@ class GivenDocuments:
         errors += self._child_errors()
         if not errors:
             errors += self._title_errors()
-        has_languages = self.languages.count(None) < len(self)
-        if has_languages:
+        if self.languages.count(None) < len(self):
             errors += self._language_errors({error.row for error in errors if error.field == "id"})
-        if errors:
-            raise ValidationError(sorted(errors, key=lambda error: error.row))
-        ids = self.ids
-        if not all(ids):
-            named = zip(ids, self.metadata, self.contents, strict=True)
-            ids = [chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named]
-        return replace(
-            self,
-            ids=ids,
-            metadata=[_copied(one) if one else NO_METADATA for one in self.metadata] if copied else self.metadata,
-            languages=[language_named(language) for language in self.languages] if has_languages else self.languages,
-        )
+        return errors
 
     def _language_errors(self, unusable: set[int]) -> list[FieldError]:
         """Languages that are none, with the ids of their rows but those that are unusable."""

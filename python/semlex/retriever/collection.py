@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport
+    from semlex.json_values import AnyId
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.postgres.connection import Connection
@@ -306,7 +307,7 @@ class Collection(
         self,
         texts: Iterable[str],
         *,
-        ids: Iterable[str] | None = None,
+        ids: Iterable[AnyId] | None = None,
         metadata: Iterable[dict[str, Any]] | None = None,
         embeddings: ArrayLike | None = None,
         on_duplicate: OnDuplicate = "update",

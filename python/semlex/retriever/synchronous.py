@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
     from semlex.ingest.sync.report import SyncReport
     from semlex.jobs.job import Job
+    from semlex.json_values import AnyId
     from semlex.maintenance.dump import TransferReport
     from semlex.maintenance.report import ReembedReport
     from semlex.parameters import Bm25Options
@@ -304,7 +305,7 @@ class SyncCollection:
         self,
         texts: Iterable[str],
         *,
-        ids: Iterable[str] | None = None,
+        ids: Iterable[AnyId] | None = None,
         metadata: Iterable[dict[str, Any]] | None = None,
         embeddings: ArrayLike | None = None,
         on_duplicate: OnDuplicate = "update",
@@ -541,14 +542,14 @@ class SyncCollection:
 
     def get(
         self,
-        ids: Iterable[str],
+        ids: Iterable[AnyId],
     ) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
         return self._runner.run(self._collection.get, ids)
 
     def vectors(
         self,
-        ids: Iterable[str],
+        ids: Iterable[AnyId],
     ) -> Vectors:
         """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
         return self._runner.run(self._collection.vectors, ids)
@@ -1440,7 +1441,7 @@ class SyncCollection:
 
     def delete(
         self,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[AnyId] | None = None,
         *,
         document: str | None = None,
         source: str | None = None,

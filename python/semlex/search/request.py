@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 from semlex import _core
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.json_values import id_text
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.search.thresholds import check_thresholds
 from semlex.store.indexes.options import MAX_LISTS
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.filters.forms import Boosts, Filters
+    from semlex.json_values import AnyId
     from semlex.store.schema.names import Names
 
 MAX_CANDIDATES = 10_000
@@ -53,21 +55,21 @@ MAX_EXACT_ROWS = 1_000_000
 MAX_DEADLINE_SECONDS = 1_000_000
 
 
-def check_ids(ids: Iterable[str]) -> list[str]:
+def check_ids(ids: Iterable[AnyId]) -> list[str]:
     """Refuses ids that cannot stand in the database.
 
     Args:
         ids: Any iterable of them, read once; no single id.
 
     Returns:
-        The ids.
+        The ids as text.
 
     Raises:
         ValidationError: With the row of every unusable id.
     """
     if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
         raise ValidationError(refuse("ids", "wrong_type", "list of str", type(ids).__name__))
-    listed = list(ids)
+    listed = list(map(id_text, ids))
     check_rows("id", listed, max_bytes=MAX_ID_BYTES)
     return listed
 

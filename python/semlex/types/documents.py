@@ -36,8 +36,9 @@ class Document:
 
     Attributes:
         content: The text, from 1 character.
-        metadata: JSON-compatible mapping (no NaN, at most 64 levels and 1 MiB).
-        id: Unique within the collection, at most 512 bytes of UTF-8.
+        metadata: Mapping of JSON values (no NaN, at most 64 levels and 1 MiB). Times, dates, UUIDs, decimals and
+            scalars of NumPy are stored as text or numbers.
+        id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text.
         parent_id: Id of the document that this one is a part of.
         child_ids: Ids of its parts.
         created_at: When it was made.

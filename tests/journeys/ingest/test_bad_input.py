@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,13 +137,15 @@ def test_text_that_postgres_cannot_hold(store: SyncRetriever, place: str, kind: 
         (Document(b"bytes", id="x"), "content", "wrong_type"),  # type: ignore[arg-type]
         (Document("é" * (MAX_CHUNK_BYTES // 2) + "z", id="x"), "content", "too_long"),
         (Document("good", id="é" * 256 + "z"), "id", "too_long"),
-        (Document("good", id=5), "id", "wrong_type"),  # type: ignore[arg-type]
+        (Document("good", id=5.5), "id", "wrong_type"),  # type: ignore[arg-type]
         (Document("good", parent_id="z" * 513), "parent_id", "too_long"),
         (Document("good", created_at=datetime(2026, 1, 1)), "created_at", "naive_timestamp"),  # noqa: DTZ001
         (Document("good", updated_at="today"), "updated_at", "wrong_type"),  # type: ignore[arg-type]
         (Document("good", {"key": float("nan"), "other": SECRET}), "metadata", "not_finite"),
         (Document("good", {"key": [float("-inf")]}), "metadata", "not_finite"),
-        (Document("good", {"key": datetime.now(UTC)}), "metadata", "unsupported_type"),
+        (Document("good", {"key": datetime.now(UTC).time()}), "metadata", "unsupported_type"),
+        (Document("good", {"year": date(2026, 1, 1), "key": {SECRET}}), "metadata", "unsupported_type"),
+        (Document("good", {"key": np.float64("nan")}), "metadata", "not_finite"),
         (Document("good", {"key": {SECRET}}), "metadata", "unsupported_type"),
         (Document("good", {"key": SECRET.encode()}), "metadata", "unsupported_type"),
         (Document("good", {5: "number"}), "metadata", "key_not_string"),  # type: ignore[dict-item]
@@ -426,7 +428,7 @@ def test_ids_that_are_no_list(store: SyncRetriever, ids: Any) -> None:
 def test_ids_of_any_iterable(store: SyncRetriever) -> None:
     for ids in (["first", "gone"], ("first",), {"first"}, iter(["first", "first"]), (one for one in ["first"])):
         assert {one.id for one in store.get(ids)} == {"first"}
-    assert found(refusal(lambda: store.get(iter(["first", 5])))) == [(1, "id", "wrong_type")]
+    assert found(refusal(lambda: store.get(iter(["first", 5.0])))) == [(1, "id", "wrong_type")]
 
 
 # --- a query that brings everything ---------------------------------------------------------------------------------

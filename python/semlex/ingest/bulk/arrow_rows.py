@@ -9,6 +9,7 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, FieldError, MissingExtraError, ValidationError
 from semlex.ingest.bulk.row_batch import RowBatch, batch_of, found_in, unequal
+from semlex.json_values import json_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,13 +193,13 @@ def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> R
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column as JSON values; times as ISO 8601, to the microsecond."""
+    """A column as JSON values."""
     pyarrow = arrow()
     kind = column.type
     if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
     values = column.to_pylist()
-    return [_json(value) for value in values] if _holds_times(kind) else values
+    return [json_tree(value) for value in values] if _holds_times(kind) else values
 
 
 def _holds_times(kind: pa.DataType) -> bool:
@@ -208,14 +209,6 @@ def _holds_times(kind: pa.DataType) -> bool:
     if types.is_struct(kind):
         return any(_holds_times(kind.field(number).type) for number in range(kind.num_fields))
     return bool(types.is_date(kind) or types.is_timestamp(kind))
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _json(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_json(item) for item in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _vectors(column: pa.Array, field: str, first: int) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from semlex.errors import FieldError, ValidationError
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
+from semlex.json_values import id_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -189,17 +190,15 @@ def unequal(length: int, found: int) -> tuple[str, str, str]:
 
 
 def _ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
-    """Ids: texts as they are, whole numbers as text.
+    """Ids as text.
 
     Raises:
         ValidationError: One is neither.
     """
     ids, errors = [], []
-    for row, value in enumerate(values):
+    for row, value in enumerate(map(id_text, values)):
         if isinstance(value, str) and value:
             ids.append(value)
-        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-            ids.append(str(value))
         else:
             code = "missing" if value is None or value == "" else "wrong_type"
             errors.append(FieldError(first + row, None, field, code, "a text or a whole number", type(value).__name__))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from semlex import _core
 from semlex.errors import FieldError
 from semlex.ingest.loaders.base import LoadError
+from semlex.json_values import json_tree
 from semlex.types.documents import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, Document
 from semlex.validation import callable_errors, check_parameters, refuse, wrong_type
 
@@ -62,7 +63,7 @@ class MetadataExtraction:
             raise _failed(f"extract_metadata raised {type(error).__name__}") from error
         if not isinstance(found, Mapping):
             raise _failed(f"extract_metadata returned {type(found).__name__} instead of a mapping")
-        metadata = {**found, **own}
+        metadata: dict[str, Any] = json_tree({**found, **own})
         limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
         if errors := _core.validate_rows([("metadata", "jsonb", [metadata], limits)], None):
             raise _failed(f"what extract_metadata returned cannot be stored: {FieldError(-1, *errors[0][1:])}")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.indexer import Indexer
+    from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.retriever.resources import Resources
@@ -358,13 +359,13 @@ class CollectionReads(ABC):
             await opened.refresh()  # another process may have stored the first vectors in the meantime
         return opened
 
-    async def get(self, ids: Iterable[str]) -> Chunks:
+    async def get(self, ids: Iterable[AnyId]) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
         listed = check_ids(ids)
         found = await self._read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]
 
-    async def vectors(self, ids: Iterable[str]) -> Vectors:
+    async def vectors(self, ids: Iterable[AnyId]) -> Vectors:
         """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
         listed = check_ids(ids)
         opened = (await self._ready()).opened

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import DeleteReport, IndexReport
+    from semlex.json_values import AnyId
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
     from semlex.store.indexes.build import IndexesBuilt
@@ -61,7 +62,7 @@ class CollectionUpkeep(ABC):
 
     async def delete(
         self,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[AnyId] | None = None,
         *,
         document: str | None = None,
         source: str | None = None,
