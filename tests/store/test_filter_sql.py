@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ class Library:
     def __post_init__(self) -> None:
         text = sql.SQL(
             "SELECT c.metadata, c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.chunk_type, "
-            "c.language, c.parent_chunk_id, c.page, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), s.name, "
+            "c.language, c.parent_chunk_id, c.page, c.created_at, c.updated_at, replace(c.document_id::text, '-', ''), c.chunk_id, s.name, "
             "d.title FROM {} AS c LEFT JOIN {} AS d USING (document_id) LEFT JOIN {} AS s USING (source_id) "
             "ORDER BY c.ctid"
         ).format(self.names.chunk, self.names.document, self.names.source)
@@ -165,7 +166,7 @@ class Library:
 
     @staticmethod
     def _read(metadata: Any, uri: Any, chapter: Any, section: Any, below: Any, *rest: Any) -> tuple[Any, Any]:
-        names = ("type", "language", "parent", "page", "created", "updated", "document", "source", "title")
+        names = ("type", "language", "parent", "page", "created", "updated", "document", "id", "source", "title")
         own = dict(zip(names, rest, strict=True)) | {"uri": uri, "chapter": chapter, "section": section}
         own["heading"] = [title for title in (chapter, section, *below) if title]
         return metadata, {name: value for name, value in own.items() if value}
@@ -195,6 +196,21 @@ def test_fields_of_our_own_equal_the_evaluator(library: Library, full: bool) -> 
                 expected = [holds(made, metadata, own) for metadata, own in library.rows]
                 assert library.passing(made) == expected
                 assert any(expected) or str(made).startswith(f"@{name} !=")
+
+
+def test_ids_are_found_by_the_primary_key(library: Library) -> None:
+    ids = [own["id"] for _, own in library.rows]
+    some, files = F("@id").in_([*ids[::7], "gone", 5]), [one for one in ids if "-" in one]
+    for tree in (some, ~some, (F("@id") == files[0]) | (F("@type") == "code"), F("@id") != ids[0], F("@id") >= "id3"):
+        expected = [holds(tree, metadata, own) for metadata, own in library.rows]
+        assert library.passing(tree) == expected
+        assert 0 < sum(expected) < len(ids)
+    with library.connection.transaction():
+        library.connection.execute("SET LOCAL enable_seqscan = off")
+        made = parse_filters(some, library.names)
+        text = sql.SQL("EXPLAIN SELECT 1 FROM {} AS c WHERE {}").format(library.names.chunk, made.expression)
+        plan = "\n".join(line for (line,) in library.connection.execute(text, made.parameters))
+    assert re.search(r"Index Cond: \(\(document_id = .* AND \(chunk_id = ", plan), plan
 
 
 # --- indexes ----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ OWN: dict[str, OwnKind] = {
     "document": "key",
     "parent": "text",
     "page": "number",
+    "id": "text",
 }
 # Names that mean a field of semlex's own in mappings; in quotes they are keys of the metadata there, too.
 COLUMNS = {
@@ -88,6 +89,11 @@ class Field:
     def kind(self) -> OwnKind | None:
         """What the values of one of semlex's own fields are; None for metadata, whose values may be anything."""
         return OWN[self.path[0]] if self.is_own else None
+
+    @property
+    def is_id(self) -> bool:
+        """Whether it is the id of the chunk."""
+        return self.is_own and self.path == ("id",)
 
     def place(self, outer: str) -> str:
         """Where a condition on this field stands, for a message."""

@@ -22,7 +22,7 @@ from semlex.filters.values import (
     is_number,
     json_text,
 )
-from semlex.json_values import json_scalar
+from semlex.json_values import id_text, json_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -214,6 +214,8 @@ def condition(field: Field, operator: Operator, value: object = None, place: str
     allowed = get_args(Operator) if kind is None else OPERATORS[kind]
     if operator not in allowed:
         raise refusal(place, "wrong_operator", ", ".join(allowed))
+    if field.is_id:
+        value = list(map(id_text, value)) if isinstance(value, (list, tuple)) else id_text(value)
     checked = None if operator in ALONE else _operand(kind, operator, value, place)
     made = Condition(field, operator, checked)
     if made.size > MAX_BYTES:

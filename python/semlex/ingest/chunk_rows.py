@@ -8,7 +8,7 @@ from uuid import UUID
 
 from semlex import _core
 from semlex.errors import DuplicateError
-from semlex.store.query.chunks import chunk_keys, indexed_keys
+from semlex.store.query.chunk_keys import chunk_keys, indexed_keys
 from semlex.store.write.chunk_batch import PART_ROWS, ChunkBatch
 from semlex.types.chunks import titles_in
 

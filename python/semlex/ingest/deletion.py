@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.roots import vanished as vanished_files
-from semlex.store.query.chunks import keys_of
+from semlex.store.query.chunk_keys import keys_of
 from semlex.store.write import sources as stored_sources
 from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, documents_named, documents_that_pass
 

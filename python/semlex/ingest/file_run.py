@@ -22,7 +22,7 @@ from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
 from semlex.ingest.pipeline import FilePipeline
 from semlex.ingest.progress import IndexReport
-from semlex.store.query.chunks import indexed_document_id
+from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.write import documents
 from semlex.store.write.places import FileState, store_file_states
 from semlex.store.write.sources import read_sources

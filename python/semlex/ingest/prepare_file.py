@@ -13,7 +13,7 @@ from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Skipped
 from semlex.ingest.loaders.base import LoadError
-from semlex.store.query.chunks import indexed_chunk_id, indexed_document_id
+from semlex.store.query.chunk_keys import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import DocumentRow

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from semlex.filters.fields import refusal
 from semlex.filters.tree import MAX_DEPTH, F, FilterTree, joined
-from semlex.store.query.chunks import chunk_keys, indexed_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -48,17 +47,10 @@ def check_depth(place: str, depth: int) -> None:
         raise refusal(place, "too_deep", str(MAX_DEPTH))
 
 
-def has_id(ids: Sequence[str], place: str) -> FilterTree:
-    """What holds for added documents with these ids; of none, never.
-
-    Raises:
-        ValidationError: One is the id of a chunk that was read from a file: a filter cannot name it.
-    """
-    if indexed_keys(ids):
-        raise refusal(
-            place, "wrong_type", "ids of added documents", "the id of a chunk of a file, which no filter can name"
-        )
-    return F("@document").in_([key.hex() for key in chunk_keys(ids)]) if ids else NOTHING
+def has_id(ids: Sequence[str]) -> FilterTree:
+    """What holds for chunks with these ids; of none, never."""
+    named = [one for one in ids if one]
+    return F("@id").in_(named) if named else NOTHING
 
 
 async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIterator[list[StoredChunk]]:

@@ -31,7 +31,7 @@ from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.roles import checked_role
-from semlex.store.query.chunks import chunk_keys
+from semlex.store.query.chunk_keys import chunk_keys
 from semlex.store.schema import registry
 from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names

@@ -22,7 +22,7 @@ from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
 from semlex.store.keyword import pg_textsearch
 from semlex.store.keyword.pg_search import STEMMERS
 from semlex.store.postgres.extensions import Extension
-from semlex.store.query import chunks
+from semlex.store.query import chunk_keys
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.leg import Statement
 from semlex.store.query.run import ask, run_legs
@@ -139,13 +139,13 @@ def test_scores_are_called_bm25(library: SyncRetriever, engine: str) -> None:
 
 
 def document_order(names: Sequence[str]) -> list[str]:
-    keys = dict(zip(names, chunks.chunk_keys(names), strict=True))
+    keys = dict(zip(names, chunk_keys.chunk_keys(names), strict=True))
     return sorted(names, key=lambda name: (keys[name], name.encode()))
 
 
 def add_out_of_order(retriever: SyncRetriever, documents: list[Document]) -> None:
     """One call stores its rows in the order of their keys, which is the order of ties, too; so these are many calls."""
-    last_first = sorted(documents, key=lambda document: chunks.chunk_keys([document.id or ""]), reverse=True)
+    last_first = sorted(documents, key=lambda document: chunk_keys.chunk_keys([document.id or ""]), reverse=True)
     step = math.ceil(len(documents) / 10)
     for start in range(0, len(documents), step):
         retriever.add_documents(last_first[start : start + step])
@@ -343,7 +343,7 @@ async def test_scores_of_other_chunks_are_those_of_the_leg(
     async with opened(url, "none", collection="library") as retriever:
         every, none = await keyword_answer(retriever, query, 1000, [])
         assert none.shape == (0,)
-        keys: list[Key] = chunks.keys_of(list(texts))
+        keys: list[Key] = chunk_keys.keys_of(list(texts))
         narrow, scores = await keyword_answer(
             retriever, query, 1, [*keys, (keys[0][0], "gone")], parse_filters({"n": 3}, retriever.names)
         )

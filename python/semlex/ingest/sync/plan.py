@@ -17,7 +17,7 @@ from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_of
 from semlex.ingest.prepare_file import new_state
 from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncPlan
-from semlex.store.query.chunks import indexed_document_id
+from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.write.places import DocumentMove
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def _ids(operator: str, value: object, place: str) -> FilterTree:
     ids = [one for one in given if isinstance(one, str)]
     if len(ids) < len(given):
         raise refusal(f"{place}.value", "wrong_type", "ids, which are texts")
-    found = has_id(ids, f"{place}.value")
+    found = has_id(ids)
     return found if operator in {"==", "in"} else ~found
 
 

@@ -14,12 +14,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex.errors import ConfigurationError
-from semlex.filters.tree import F
 from semlex.integrations.calls import TwoWays, asearch
 from semlex.integrations.conversion import EVERYTHING, NOTHING, all_of, has_id, pages, score_of
 from semlex.integrations.llama_index.filters import tree_of_filters
 from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents
-from semlex.store.query.chunks import keys_of
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_parameters, number_errors
 
@@ -179,8 +177,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
             return [node_of(chunk) async for page in pages(collection, tree) for chunk in page]
         found = await collection.get(node_ids)
         if tree is not None and found:
-            documents = F("@document").in_(sorted({key.hex for key, _ in keys_of(node_ids)}))
-            passing = {one.id async for page in pages(collection, documents & tree) for one in page}
+            passing = {one.id async for page in pages(collection, has_id(node_ids) & tree) for one in page}
             found = [chunk for chunk in found if chunk.id in passing]
         return [node_of(chunk) for chunk in found]
 
@@ -257,7 +254,7 @@ def _filters(query: VectorStoreQuery) -> FilterTree | None:
     """What all must hold of the nodes of a query."""
     parts = [] if query.filters is None else [tree_of_filters(query.filters)]
     if query.node_ids:  # an index over a store that has the texts gives an empty list, and means all
-        parts.append(has_id(query.node_ids, "node_ids"))
+        parts.append(has_id(query.node_ids))
     if query.doc_ids is not None:
         parts.append(of_documents(query.doc_ids) if query.doc_ids else NOTHING)
     return all_of(parts) if parts else None

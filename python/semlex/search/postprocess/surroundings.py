@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.store.query.chunks import indexed_keys, keys_of
+from semlex.store.query.chunk_keys import indexed_keys, keys_of
 from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
 from semlex.types.knowledge import KnowledgeHit
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
 from psycopg import sql
 
-from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
 from semlex.store.query.leg import key_arrays
 from semlex.store.query.lines import without_line
 from semlex.store.query.score_calibration import binary_vectors, sent_vector
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex import _core
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 # What chunks are grouped by: the key of an indexed document, or the name that added chunks give theirs.
 DocumentKey = UUID | str
 
-# What `indexed_chunk_id` makes.
-_INDEXED = re.compile("[0-9a-f]{32}-[0-9a-f]{16}(-[1-9][0-9]*)?").fullmatch
-DASH = 32
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
@@ -44,47 +41,6 @@ PLACE = sql.SQL(
     "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
     "WHERE d.document_id = c.document_id)"
 )
-
-
-def indexed_document_id(source_uri: str, uri: str) -> UUID:
-    """Key of a document that was read from a source."""
-    return UUID(bytes=_core.hash_rows("indexed", [[source_uri], [uri]])[0])
-
-
-def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
-    """Id of an indexed document's chunk.
-
-    It follows from the document and the text, so that a chunk which did not change keeps its id and its vector, and it
-    begins with the document's key, so that it can be found by itself.
-
-    Args:
-        document_id: Key of the document.
-        text_hash: Hash of context and text.
-        occurrence: 0 for the first chunk of the document with that text, 1 for the second.
-    """
-    suffix = f"-{occurrence}" if occurrence else ""
-    return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
-
-
-def indexed_keys(chunk_ids: Iterable[str]) -> list[Key]:
-    """The keys of those of these ids that name a chunk of an indexed document."""
-    return [(UUID(hex=one[:32]), one) for one in chunk_ids if len(one) > DASH and one[DASH] == "-" and _INDEXED(one)]
-
-
-def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
-    """Bytes of the keys of the documents under which chunks of these ids stand.
-
-    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document stands
-    in that document, whoever writes it; any other is a document by itself.
-    """
-    keys = _core.hash_rows("added", [chunk_ids])
-    places = {chunk_id: document_id.bytes for document_id, chunk_id in indexed_keys(chunk_ids)}
-    return [places.get(chunk_id, key) for chunk_id, key in zip(chunk_ids, keys, strict=True)] if places else keys
-
-
-def keys_of(chunk_ids: Sequence[str]) -> list[Key]:
-    """The keys of chunks with these ids."""
-    return [(UUID(bytes=key), one) for key, one in zip(chunk_keys(chunk_ids), chunk_ids, strict=True)]
 
 
 def _columns(collection: CollectionInfo, chunk_ids: Iterable[str]) -> sql.Composed:

@@ -37,6 +37,7 @@ COLUMNS = {
     "created": sql.SQL("c.created_at"),
     "updated": sql.SQL("c.updated_at"),
     "document": sql.SQL("c.document_id"),
+    "id": sql.SQL("c.chunk_id"),
 }
 # What is known of a document stands in other tables; looking it up once is faster than for every chunk.
 _OF_DOCUMENTS = {

@@ -20,6 +20,7 @@ from semlex.filters.forms import filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, node_of
 from semlex.filters.values import is_number, is_scalar, json_text
 from semlex.store.query import field_values
+from semlex.store.query.chunk_keys import chunk_keys
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -63,6 +64,7 @@ _MATCHED = {
     "like": sql.SQL("{} LIKE {}"),
     "ilike": sql.SQL("lower({}) LIKE {}"),  # of collation "C": ASCII only
 }
+_WITH_IDS = sql.SQL("(c.document_id, c.chunk_id) IN (SELECT * FROM unnest({documents}, {ids}))")
 _ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} ELSE '[]' END)")
 
 
@@ -215,6 +217,8 @@ class _Writer:
 
     def _of_own(self, condition: Condition) -> sql.Composable:
         """A condition on a field of semlex's own."""
+        if condition.field.is_id and condition.operator in {"==", "in"}:
+            return self._with_ids(condition.value if condition.operator == "in" else [condition.value])
         name = condition.field.path[0]
         made = (self._on_number if condition.field.kind == "number" else self._on_column)(
             condition, field_values.COLUMNS[name]
@@ -222,6 +226,11 @@ class _Writer:
         if condition.operator == "empty":
             return sql.SQL("({}) IS NOT TRUE").format(field_values.about_document(name, made, self._names))
         return field_values.about_document(name, made, self._names)
+
+    def _with_ids(self, ids: list[str]) -> sql.Composable:
+        """A condition on the whole key, which follows from the id: the primary key serves it."""
+        documents = self._bound([key.hex() for key in chunk_keys(ids)], "uuid[]")
+        return _WITH_IDS.format(documents=documents, ids=self._bound(ids, "text[]"))
 
     def _on_column(self, condition: Condition, column: sql.Composable) -> sql.Composable:
         kind, operator, operand = condition.field.kind, condition.operator, condition.value

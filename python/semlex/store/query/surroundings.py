@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 
-from semlex.store.query.chunks import indexed_keys
+from semlex.store.query.chunk_keys import indexed_keys
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.lines import without_line
 from semlex.store.query.run import fetch_all

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query.chunks import keys_of
+from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.leg import key_arrays
 from semlex.store.write.sources import is_present
 
