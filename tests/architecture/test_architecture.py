@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,24 @@ HEAVY = (
 
 def modules() -> dict[str, Path]:
     return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+
+
+def test_the_package_pgvector_is_not_needed() -> None:
+    """Other stores on Postgres need other versions of it, and are installed beside semlex."""
+    project = tomllib.loads((PACKAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[^\w.-]", one)[0] for one in needed}
+    assert "psycopg" in names
+    assert "pgvector" not in names
+    imported = {
+        name.split(".")[0]
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
+    }
+    assert "psycopg" in imported
+    assert "pgvector" not in imported
 
 
 def test_only_the_store_speaks_sql() -> None:
