@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
@@ -24,6 +26,7 @@ from semlex.types.documents import (
     Document,
     utc_now,
 )
+from semlex.types.vectors import given_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
     Given = Iterable[Document | ChunkMetadata]
 
+# What is done with documents that break a rule.
+OnError = Literal["raise", "skip"]
 SHOWN_ID_CHARACTERS = 80
 # One for all documents that have none: an object each is an object that the search for garbage visits again and again.
 NO_METADATA: dict[str, Any] = {}
@@ -54,6 +59,18 @@ def listed(values: object, name: str, of: str) -> list[Any]:
     if single or not isinstance(values, Iterable):
         raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
     return list(values)
+
+
+def documents_in(documents: Given) -> list[Any]:
+    """What stands in an iterable of documents, read once.
+
+    Raises:
+        ValidationError: It is one document, nothing that has items, or a data frame.
+    """
+    if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
+        limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
+        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
+    return listed(documents, "documents", "Document")
 
 
 def documents_from_texts(
@@ -141,10 +158,7 @@ class GivenDocuments:
         Raises:
             ValidationError: It is no list of documents, or some have vectors and others have none.
         """
-        if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
-            limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
-            raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
-        items = listed(documents, "documents", "Document")
+        items = documents_in(documents)
         rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
         errors = [
             FieldError(row, None, "document", "wrong_type", "Document", type(document).__name__)
@@ -317,6 +331,46 @@ class GivenDocuments:
         return errors
 
 
+def without_refused(
+    documents: Given, embeddings: ArrayLike | Sequence[ArrayLike | None] | None, storage: str
+) -> tuple[list[Any], Any, list[FieldError]]:
+    """The documents that break no rule, their part of the vectors, and what is wrong with the others.
+
+    Args:
+        documents: Any iterable, read once.
+        embeddings: Beside them, or None.
+        storage: pgvector's type of the vectors.
+
+    Raises:
+        ValidationError: What is wrong is not about single rows.
+    """
+    items = documents_in(documents)
+    numbers, refused = list(range(len(items))), list[FieldError]()
+    given: Any = embeddings
+    if given is not None and not isinstance(given, (list, tuple)):
+        given = np.asarray(given)
+    count = given.shape[:1] if isinstance(given, np.ndarray) else (len(items if given is None else given),)
+    if count != (len(items),):
+        return items, given, []  # which is refused as ever
+    while True:
+        kept = [items[number] for number in numbers]
+        beside = given
+        if given is not None and refused:
+            beside = given[numbers] if isinstance(given, np.ndarray) else [given[number] for number in numbers]
+        try:
+            taken = GivenDocuments.taken(kept)
+            own = taken.vectors_or(beside)
+            taken.checked(None if own is None or not kept else given_vectors(own, taken.ids), storage)
+        except ValidationError as error:
+            if any(one.row < 0 for one in error.errors):
+                raise
+            refused += [replace(one, row=numbers[one.row]) for one in error.errors]
+            rows = {one.row for one in refused}
+            numbers = [number for number in numbers if number not in rows]
+        else:
+            return kept, beside, sorted(refused, key=lambda one: one.row)
+
+
 def check_on_duplicate(on_duplicate: object) -> None:
     """Refuses anything but the three ways.
 
@@ -325,6 +379,17 @@ def check_on_duplicate(on_duplicate: object) -> None:
     """
     if on_duplicate not in ("update", "skip", "fail"):
         raise ConfigurationError(f"on_duplicate must be 'update', 'skip' or 'fail'; got {on_duplicate!r:.80}")
+
+
+def checked_on_error(on_error: OnError) -> OnError:
+    """What is done with documents that break a rule.
+
+    Raises:
+        ConfigurationError: It is neither of the two ways.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ConfigurationError(f"on_error must be 'raise' or 'skip'; got {on_error!r:.80}")
+    return on_error
 
 
 def default_id(metadata: dict[str, Any], content: str) -> str:

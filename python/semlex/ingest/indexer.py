@@ -88,6 +88,12 @@ class Indexer:
         """What is known of the collection."""
         return self.opened.info
 
+    @property
+    def vector_storage(self) -> StorageName:
+        """Pgvector's type of the vectors that are stored now, or will be."""
+        stored = self.collection.embedding
+        return stored.storage if stored else self.storage
+
     async def add_documents(
         self,
         documents: GivenDocuments,
@@ -98,8 +104,7 @@ class Indexer:
     ) -> list[str]:
         """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
         check_on_duplicate(on_duplicate)
-        stored = self.collection.embedding
-        documents = documents.checked(embeddings, stored.storage if stored else self.storage)
+        documents = documents.checked(embeddings, self.vector_storage)
         if not documents.ids:
             return []
         self.refuse_read_only()

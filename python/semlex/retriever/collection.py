@@ -11,7 +11,12 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.enrichment.options import checked_enrichment
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
-from semlex.ingest.given_documents import GivenDocuments, documents_from_texts
+from semlex.ingest.given_documents import (
+    GivenDocuments,
+    checked_on_error,
+    documents_from_texts,
+    without_refused,
+)
 from semlex.ingest.indexer import Indexer
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.open_collection import OpenCollection
@@ -36,6 +41,7 @@ from semlex.store.schema import registry
 from semlex.store.schema.collection import for_model
 from semlex.store.schema.names import Names
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.types.documents import Ids
 from semlex.types.vectors import given_vectors
 from semlex.validation import check_parameters, kind_errors, path_errors, strings_errors, text_parameter
 
@@ -47,8 +53,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from semlex.chat.base import ChatModel
+    from semlex.errors import FieldError
     from semlex.ingest.enrichment.options import Enrichment
-    from semlex.ingest.given_documents import Given
+    from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import IndexReport
@@ -58,9 +65,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate
-
-    # A collection has a method called `list`.
-    Ids = list[str]
 
 
 class Collection(
@@ -249,6 +253,7 @@ class Collection(
         embeddings: ArrayLike | Sequence[ArrayLike | None] | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
+        on_error: OnError = "raise",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
@@ -269,12 +274,14 @@ class Collection(
                 that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
+            on_error: ``raise`` refuses all documents if one breaks a rule; ``skip`` leaves those out, stores the
+                others, and returns in `Ids.skipped` what is wrong with each.
             extract_metadata: As for `index`; where it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no line are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
 
         Returns:
-            The ids, in the order of `documents`.
+            The ids of what is stored, in the order of `documents`.
 
         Raises:
             ValidationError: With every error of every row; nothing was written.
@@ -283,13 +290,17 @@ class Collection(
         """
         bars = shown(progress)
         lines = checked_enrichment(enrichment)
+        skipped: list[FieldError] = []
+        if checked_on_error(on_error) == "skip":
+            storage = (await self._ready()).vector_storage
+            documents, embeddings, skipped = without_refused(documents, embeddings, storage)
         given = GivenDocuments.taken(documents)
         if extract_metadata is not None:
             given = await given.extracted(checked_extraction(extract_metadata))
         own = given.vectors_or(embeddings)
         vectors = None if own is None else given_vectors(own, given.ids)
         indexer = await self._ready()
-        ids: Ids = []
+        ids = Ids(skipped=skipped)
 
         async def fill() -> Sequence[UUID]:
             ids.extend(await indexer.add_documents(given, vectors, on_duplicate=on_duplicate, progress=tell))
@@ -299,9 +310,11 @@ class Collection(
             warn_of_failures(await self._filled(lines, tell, fill))
         return ids
 
-    async def upsert(self, documents: Given, embeddings: ArrayLike | None = None) -> Ids:
+    async def upsert(
+        self, documents: Given, embeddings: ArrayLike | None = None, *, on_error: OnError = "raise"
+    ) -> Ids:
         """`add_documents` by the name that says that a stored document of the same id is replaced."""
-        return await self.add_documents(documents, embeddings, on_duplicate="update")
+        return await self.add_documents(documents, embeddings, on_duplicate="update", on_error=on_error)
 
     async def add_texts(
         self,
@@ -311,10 +324,11 @@ class Collection(
         metadata: Iterable[dict[str, Any]] | None = None,
         embeddings: ArrayLike | None = None,
         on_duplicate: OnDuplicate = "update",
+        on_error: OnError = "raise",
     ) -> Ids:
         """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
         documents = documents_from_texts(texts, ids, metadata)
-        return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate)
+        return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
     async def index(
         self,

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from semlex.ingest.document_states import Documents
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given
+    from semlex.ingest.given_documents import OnError
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract
     from semlex.ingest.loaders.extraction import MetadataExtraction
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.collection import Collection
-    from semlex.retriever.collection import Ids
     from semlex.retriever.configured.search_defaults import SearchDefaults
     from semlex.retriever.parts.answers import Hits
     from semlex.retriever.parts.embeddings import Figures
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from semlex.types.answers import AnswerSentence
     from semlex.types.confidence import ConfidenceCurve
     from semlex.types.context import Context
+    from semlex.types.documents import Ids
     from semlex.types.facets import Facets
     from semlex.types.knowledge import KnowledgeResults
     from semlex.types.queries import SearchQuery
@@ -259,6 +260,7 @@ class SyncCollection:
         embeddings: ArrayLike | Sequence[ArrayLike | None] | None = None,
         *,
         on_duplicate: OnDuplicate = "update",
+        on_error: OnError = "raise",
         extract_metadata: MetadataExtraction | Extract | None = None,
         enrichment: Enrichment | str | ChatModel | None = None,
         progress: ProgressOption = None,
@@ -279,27 +281,31 @@ class SyncCollection:
                 that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses
                 the batch.
+            on_error: ``raise`` refuses all documents if one breaks a rule; ``skip`` leaves those out, stores the
+                others, and returns in `Ids.skipped` what is wrong with each.
             extract_metadata: As for `index`; where it fails, nothing is written.
             enrichment: As for `index`. Chunks that get no line are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
 
         Returns:
-            The ids, in the order of `documents`.
+            The ids of what is stored, in the order of `documents`.
 
         Raises:
             ValidationError: With every error of every row; nothing was written.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
             DuplicateError: With ``fail``: ids are repeated, or stored.
         """
-        return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, extract_metadata=extract_metadata, enrichment=enrichment, progress=progress)
+        return self._runner.run(self._collection.add_documents, documents, embeddings, on_duplicate=on_duplicate, on_error=on_error, extract_metadata=extract_metadata, enrichment=enrichment, progress=progress)
 
     def upsert(
         self,
         documents: Given,
         embeddings: ArrayLike | None = None,
+        *,
+        on_error: OnError = "raise",
     ) -> Ids:
         """`add_documents` by the name that says that a stored document of the same id is replaced."""
-        return self._runner.run(self._collection.upsert, documents, embeddings)
+        return self._runner.run(self._collection.upsert, documents, embeddings, on_error=on_error)
 
     def add_texts(
         self,
@@ -309,9 +315,10 @@ class SyncCollection:
         metadata: Iterable[dict[str, Any]] | None = None,
         embeddings: ArrayLike | None = None,
         on_duplicate: OnDuplicate = "update",
+        on_error: OnError = "raise",
     ) -> Ids:
         """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
-        return self._runner.run(self._collection.add_texts, texts, ids=ids, metadata=metadata, embeddings=embeddings, on_duplicate=on_duplicate)
+        return self._runner.run(self._collection.add_texts, texts, ids=ids, metadata=metadata, embeddings=embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
     def index(
         self,

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from semlex.errors import FieldError
 
 from semlex.types.display.texts import shortened
 
@@ -93,6 +95,18 @@ class StoredChunk(Document):
     char_end: int | None = None
     line: int | None = None
     page: int | None = None
+
+
+class Ids(list[str]):
+    """The ids of added documents, in their order.
+
+    Attributes:
+        skipped: What is wrong with the documents that ``on_error="skip"`` left out: row, id, field and rule of each.
+    """
+
+    def __init__(self, ids: Iterable[str] = (), skipped: Sequence[FieldError] = ()) -> None:
+        super().__init__(ids)
+        self.skipped = list(skipped)
 
 
 def _names(value: Any) -> Iterable[str]:

@@ -124,6 +124,46 @@ async def test_the_rows_of_a_data_frame_have_another_way(store: PostgreSQLRetrie
         await store.add_documents(DataFrame(text=["a"]))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("given", ["documents", "vectors of an array", "vectors of a list", "texts"])
+async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url: str, given: str) -> None:
+    texts = [f"text {number}" for number in range(COUNT)]
+    texts[1], ids = "bad\0", ["d0", "d1", "x" * 600, "d3", "d4"]
+    metadata: list[Any] = [{}, {}, {}, {"key": {1}}, {}]
+    rows: Any = [Document(*row) for row in zip(texts, metadata, ids, strict=True)]
+    vectors = np.eye(COUNT, dtype=np.float32)
+    async with opened(database_url, "none" if "vectors" in given else COUNT) as store:
+        if given == "texts":
+            found = await store.add_texts(texts, ids=ids, metadata=metadata, on_error="skip")
+        elif given == "vectors of a list":
+            found = await store.upsert(iter(rows), list(vectors), on_error="skip")
+        else:
+            rows[4] = rows[4] if given == "vectors of an array" else "no document"
+            found = await store.add_documents(rows, vectors if "vectors" in given else None, on_error="skip")
+        kept = ["d0"] if given == "documents" else ["d0", "d4"]
+        assert (found, await store.count()) == (kept, len(kept))
+        told = [(one.row, one.field, one.code) for one in found.skipped]
+        expected = [(1, "content", "nul"), (2, "id", "too_long"), (3, "metadata", "unsupported_type")]
+        assert told == expected + [(4, "document", "wrong_type")] * (given == "documents")
+        if "vectors" in given:
+            assert (await store.vectors(["d4"]))["d4"].tolist() == vectors[4].tolist()
+        assert (await store.add_documents([Document("good", id="good")] if given != "texts" else [])).skipped == []
+
+
+async def test_nothing_is_stored_where_all_are_skipped_or_the_call_itself_is_wrong(store: PostgreSQLRetriever) -> None:
+    found = await store.add_documents([Document(""), Document("\0")], on_error="skip")
+    assert (found, [one.row for one in found.skipped]) == ([], [0, 1])
+    with pytest.raises(ValidationError, match="must match 2 texts"):
+        await store.add_texts(["a", "b"], ids=["a"], on_error="skip")
+    for vectors in ([[1.0]], np.ones((1, 8)), np.float32(1)):
+        with pytest.raises(ValidationError, match=r"^embeddings? must have"):
+            await store.add_documents(documents(), vectors, on_error="skip")
+        with pytest.raises(ValidationError):
+            await store.add_documents(["no document", *documents()], vectors, on_error="skip")  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="on_error must be 'raise' or 'skip'; got 'ignore'"):
+        await store.add_documents(documents(), on_error="ignore")  # type: ignore[arg-type]
+    assert await store.count() == 0
+
+
 async def test_an_iterable_that_fails_stores_nothing(store: PostgreSQLRetriever) -> None:
     def failing() -> Iterable[Document]:
         yield from documents()
