@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.transaction import OutOfOrderTransactionNesting
 from psycopg_pool import ConnectionPool
 
 from semlex.errors import (
@@ -242,6 +243,12 @@ def test_an_error_without_a_code_is_only_a_lost_connection_when_it_is() -> None:
     assert "the driver refused a value" in str(refused)
     assert SECRET not in str(refused)
     assert isinstance(translate(psycopg.OperationalError("server closed"), "index"), ConnectionFailedError)
+
+
+def test_one_connection_in_two_tasks_is_called_that() -> None:
+    said = translate(OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"), "search")
+    assert type(said) is StoreError
+    assert str(said).startswith("search: two tasks use one connection at the same time; give each task a connection")
 
 
 def test_a_cancelled_write_is_no_late_search() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+from psycopg.transaction import OutOfOrderTransactionNesting
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from semlex.errors import (
@@ -94,5 +95,10 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
         return ConnectionFailedError(f"{doing}: {message}; a pool of yours must be open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return ConnectionFailedError(f"{doing}: the connection failed: {message.removeprefix('connection failed: ')}")
+    if isinstance(error, OutOfOrderTransactionNesting):
+        return StoreError(
+            f"{doing}: two tasks use one connection at the same time; give each task a connection of its own, or let "
+            "one wait for the other"
+        )
     # Its message may quote the value.
     return StoreError(f"{doing}: the driver refused a value or a statement ({type(error).__name__})")
