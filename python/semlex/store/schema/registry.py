@@ -342,9 +342,12 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
             async with connection.transaction():
                 await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
         except psycopg.errors.InsufficientPrivilege:
+            cursor = await connection.execute(
+                "SELECT format('CREATE SCHEMA %%I AUTHORIZATION %%I;', %s::text, current_user)", [schema]
+            )
+            [(statement,)] = await cursor.fetchall()
             raise PrivilegeError(
-                f"this role may not create the schema {schema!r}; ask the owner of the database to run: "
-                f"CREATE SCHEMA {schema} AUTHORIZATION <this role>;",
+                f"this role may not create the schema {schema!r}; ask the owner of the database to run: {statement}",
                 sqlstate="42501",
             ) from None
     version = await registry_version(connection, schema)
