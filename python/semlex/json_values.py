@@ -43,6 +43,8 @@ def json_tree(value: Any, depth: int = 0) -> Any:
 
 def id_text(value: Any) -> Any:
     """An id as text, if it is a whole number or a UUID; anything else stays as it is."""
+    if value is None or type(value) is str:  # most are
+        return value
     if isinstance(value, UUID):
         return str(value)
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -232,7 +232,12 @@ def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequ
 
 def _own(chunk: StoredChunk) -> dict[str, Any]:
     """The fields of semlex's own that an entry has."""
-    return {"source": chunk.source, "uri": chunk.source_document, "heading": list(chunk.heading_path)}
+    return {
+        "id": chunk.id,
+        "source": chunk.source,
+        "uri": chunk.source_document,
+        "heading": list(chunk.heading_path),
+    }
 
 
 def _objects(value: Any, pointer: str, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
