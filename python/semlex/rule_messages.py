@@ -151,6 +151,8 @@ def sentence(name: str, code: str, limit: str | None = None, actual: str | None 
         remedy = JSON_REMEDIES.get(actual or "", remedy)
     if code == "wrong_type" and actual is not None and _NUMPY_SCALAR(actual):
         remedy = "write int(value)" if "int" in actual else "write float(value)"
+    if code == "wrong_type" and actual in ("ndarray", "Series") and (limit or "").startswith("list"):
+        remedy = "write value.tolist()"
     return f"{text}: {remedy}" if remedy else text
 
 
@@ -177,7 +179,7 @@ def _with_article(word: str) -> str:
         return "None"
     if word.endswith("s") or not _BARE_WORD.fullmatch(word.split(" of ", maxsplit=1)[0]):
         return readable(word)
-    return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
+    return f"{'an' if word[0] in 'aeioAEIO' or word == 'ndarray' else 'a'} {word}"
 
 
 def readable(text: str) -> str:

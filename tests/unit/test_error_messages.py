@@ -72,6 +72,10 @@ def test_a_message_is_one_sentence(code: str, limit: str | None, actual: str | N
             FieldError(-1, None, "weight", "wrong_type", "float", "float32"),
             "weight must be a float; got a float32: write float(value)",
         ),
+        (
+            FieldError(-1, None, "filters.year", "wrong_type", "list", "ndarray"),
+            "filters.year must be a list; got an ndarray: write value.tolist()",
+        ),
         (FieldError(-1, None, "top_k", "wrong_type", "int", "NoneType"), "top_k must be an int; got None"),
         (FieldError(-1, None, "ids", "wrong_type", "list of str", "set"), "ids must be a list of str; got a set"),
         (FieldError(-1, None, "query", "missing", "a text or a vector"), "query must be given: a text or a vector"),
