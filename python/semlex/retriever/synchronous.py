@@ -1202,7 +1202,8 @@ class SyncCollection:
             id_field: What names a row, a text or a whole number; by default ``id``, where there is such a field. Rows
                 without one get ids that follow from text and metadata.
             metadata_fields: Fields that become metadata, each under its name; by default all others. Times become text
-                (ISO 8601, to the microsecond). What a row does not have, or is null, is no key of it.
+                (ISO 8601, to the microsecond, in UTC if they have a zone). What a row does not have, or is null, is no
+                key of it.
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
             on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
                 batch. Of an id that is repeated in a batch the last row wins, or it fails.

@@ -206,6 +206,7 @@ def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> No
     extra = {
         "day": pa.array([date(2024, 5, 6)]),
         "moment": pa.array([moment], pa.timestamp("ns", "UTC")),
+        "east": pa.array([moment], pa.timestamp("us", "+02:00")),
         "deep": pa.array([{"times": [moment], "n": None}]),
         "word": pa.array(["red"]).dictionary_encode(),
         "nothing": pa.nulls(1),
@@ -218,6 +219,7 @@ def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> No
     assert stored(database_url)["r0"][1] == {
         "day": "2024-05-06",
         "moment": moment.isoformat(),
+        "east": moment.isoformat(),
         "deep": {"times": [moment.isoformat()], "n": None},
         "word": "red",
         "small": 1.5,

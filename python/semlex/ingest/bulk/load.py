@@ -93,8 +93,7 @@ class VectorLoad:
     @property
     def storage(self) -> str:
         """Pgvector's type of the collection's vectors."""
-        stored = self._indexer.collection.embedding
-        return stored.storage if stored else self._indexer.storage
+        return self._indexer.vector_storage
 
     async def run(self, given: Any) -> LoadReport:
         """Loads rows; see `Collection.load_vectors`."""
