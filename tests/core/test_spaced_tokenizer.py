@@ -109,6 +109,7 @@ def test_edges_alone_and_beside_each_other(two) -> None:
     assert_equal(two, ["".join(parts) for parts in itertools.product([*EDGES, "<s>"], repeat=2)])
 
 
+@pytest.mark.slow
 @given(texts=st.lists(st.one_of(TEXT, ODD_TEXT), max_size=6))
 def test_a_batch(two, texts: list[str]) -> None:
     assert_equal(two, texts)
@@ -119,6 +120,7 @@ def test_names_of_tokens_as_text(two_as_text, text: str) -> None:
     assert_equal(two_as_text, [text, f"<s>{text}</s>"])
 
 
+@pytest.mark.slow
 @given(texts=st.lists(ODD_TEXT, max_size=4), head=st.lists(st.integers(0, 99), max_size=3), most=st.integers(0, 9))
 def test_rows_between_fixed_ids(two, texts: list[str], head: list[int], most: int) -> None:
     found, expected = (engine.encode(texts, head=head, tail=head[:1], most=most) for engine in two)

@@ -202,6 +202,7 @@ def innermost(found):
     return [path for path, next_one in zip(found, behind, strict=False) if path != next_one[: len(path)]]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(LIBRARY))
 def test_definitions_are_those_of_the_grammar(file):
     text = file.read_text(encoding="utf-8")

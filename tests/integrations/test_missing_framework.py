@@ -29,6 +29,7 @@ except semlex.errors.MissingExtraError as error:
     )
 
 
+@pytest.mark.slow
 def test_what_integrations_share_needs_no_framework() -> None:
     program = MISSING + "import semlex, semlex.integrations, semlex.integrations.calls"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

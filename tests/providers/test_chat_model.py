@@ -49,6 +49,7 @@ def refused(model, *, stream=True):
     return caught.value
 
 
+@pytest.mark.slow
 @settings(SAME_SURROUNDINGS, max_examples=20)
 @given(TEXTS, st.sampled_from(["\n", "\r\n"]))
 def test_a_stream_is_the_text_of_the_answer_in_one_piece(text, line_end):
@@ -150,6 +151,7 @@ def test_ten_megabytes_are_not_read(monkeypatch):
         model.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "drips", "message"),
     [

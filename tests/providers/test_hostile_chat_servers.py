@@ -63,6 +63,7 @@ def model(double, seconds=LIMIT):
     return OpenAIChatModel("small", f"{double.url}/v1", api_key=KEY, attempts=2, **limits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAULTS)
 def test_lines(database_url, case, caplog):
     fault = FAULTS[case]

@@ -26,6 +26,7 @@ async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> 
         return [part.decoded()[0] async for part in parts]
 
 
+@pytest.mark.slow
 @settings(OWN_ROWS, deadline=None, max_examples=20)
 @given(count=st.integers(0, 300), width=st.sampled_from([0, 10, 20_000]), size=st.sampled_from([1, 500, 100_000]))
 def test_every_row_once_and_in_order(
@@ -82,6 +83,7 @@ def test_whoever_stops_leaves_a_usable_connection(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone(database_url: str) -> None:
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as connection:

@@ -108,6 +108,7 @@ def colours(url: str) -> list[str]:
 # --- migrating ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_collection_is_migrated_when_it_is_opened(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = all_answers(filled)
     second_migration.install(monkeypatch.setattr)
@@ -363,6 +364,7 @@ def test_fingerprints_are_of_the_statements_alone(monkeypatch: pytest.MonkeyPatc
     assert collection_fingerprint(1) == fingerprints[1]
 
 
+@pytest.mark.slow
 def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(
     filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ writes = st.tuples(
 changes = st.tuples(st.sampled_from(["rebuild", "delete", "optimize"]), st.integers(0, 1), st.just({}))
 
 
+@pytest.mark.slow
 def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
     """Whatever one of them has remembered while the other changed the rows, or the generations of the index."""
     model = HashEmbedder(8)
@@ -126,6 +127,7 @@ def _write(retriever: SyncRetriever, kind: Any, texts: dict[str, str], stored: d
     stored.update(new)
 
 
+@pytest.mark.slow
 async def test_many_at_a_time(database_url: str) -> None:
     """Of what a process has remembered, ids are used once."""
     async with retriever_of(database_url, "none") as retriever:

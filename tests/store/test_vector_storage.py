@@ -17,6 +17,7 @@ def directions(rows: int, dimensions: int) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
 async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, storage):
     vectors = directions(300, 24)
@@ -38,6 +39,7 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
     assert kinds == [(storage,)]
 
 
+@pytest.mark.slow
 async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
     vectors = directions(12, 2560)
     async with opened(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:

@@ -28,6 +28,7 @@ def printed(columns: Columns, *values: dict[str, Any]) -> list[str]:
     return [*(line for value in values for line in columns.lines(value)), *columns.end()]
 
 
+@pytest.mark.slow
 @given(values=st.lists(OBJECT, max_size=5), names=NAMES, header=st.booleans())
 def test_lines_have_the_keys_of_the_objects_that_have_them(
     values: list[dict[str, Any]], names: list[str], header: bool

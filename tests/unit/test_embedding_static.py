@@ -56,6 +56,7 @@ def test_what_is_alike_is_nearer(embedder, anchor, near, far):
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
 
 
+@pytest.mark.slow
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 def test_a_vector_does_not_depend_on_its_neighbours(embedder, texts):
     together = embedder.embed_documents(texts)

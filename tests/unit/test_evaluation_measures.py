@@ -151,6 +151,7 @@ def test_blocks_change_nothing_that_matters(monkeypatch: pytest.MonkeyPatch) -> 
     assert parts[1] == pytest.approx(whole[1], abs=0.01)
 
 
+@pytest.mark.slow
 def test_interval_is_that_of_a_normal_mean() -> None:
     random = np.random.default_rng(4)
     differences = random.normal(0.1, 1.0, 2_000)

@@ -279,6 +279,7 @@ def test_format_3_and_languages() -> None:
     assert load("a.ipynb", notebook()).records == []
 
 
+@pytest.mark.slow
 def test_large_outputs_take_little_memory() -> None:
     size = 50_000_000
     image = base64.b64encode(bytes(size * 3 // 4)).decode()

@@ -38,6 +38,7 @@ def is_same_but_blanks(text: str, original: str) -> bool:
 # --- passages ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(documents(), st.data())
 def test_passages_are_the_documents_characters_each_once(found, data):
     chunks = [chunk for document in found for chunk in document.chunks]
@@ -57,6 +58,7 @@ def test_passages_are_the_documents_characters_each_once(found, data):
         ends[document.name] = passage.char_end
 
 
+@pytest.mark.slow
 @given(documents())
 def test_all_chunks_of_a_document_are_one_passage(found):
     for document in found:
@@ -125,6 +127,7 @@ def slow_around(hit, hits, chunks, around):
     return ids - {hit.id}
 
 
+@pytest.mark.slow
 @given(searches(), AROUND)
 def test_neighbours_sections_and_parents(found, around):
     stored_documents, hits = found
@@ -169,6 +172,7 @@ def slow_reduction(hits, share):
     return kept
 
 
+@pytest.mark.slow
 @given(searches(), st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]))
 def test_near_duplicates_against_a_slow_twin(found, share):
     _, hits = found
@@ -186,6 +190,7 @@ def test_a_near_duplicate_is_borne_by_the_better_hit():
     assert len(without_near_duplicates(hits, 1)) == 3
 
 
+@pytest.mark.slow
 @given(searches(), st.integers(1, 4))
 def test_hits_of_a_document_are_counted(found, count):
     _, hits = found
@@ -218,6 +223,7 @@ def cosine(one, other):
     return sum(x * y for x, y in zip(one, other, strict=True)) / (norms[0] * norms[1]) if all(norms) else 0.0
 
 
+@pytest.mark.slow
 @given(scored(), st.floats(0, 1))
 def test_diversity_against_a_slow_twin(found, diversity):
     hits, vectors = found

@@ -36,6 +36,7 @@ def found(shell: Shell) -> int:
     return json.loads(shell("search", "zyxwv", "--json").stdout.splitlines()[-1])["hits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["index", "sync"])
 def test_files_with_lines(shell: Shell, command: str) -> None:
     shell.environment["SEMLEX_CHAT_API_KEY"] = KEY
@@ -50,6 +51,7 @@ def test_files_with_lines(shell: Shell, command: str) -> None:
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["index", "sync", "enrich"])
 def test_chunks_without_their_line_end_with_a_code(shell: Shell, command: str) -> None:
     def say_some(request: Request) -> str:

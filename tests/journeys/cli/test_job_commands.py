@@ -39,6 +39,7 @@ def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
     assert "yellow" in shell("search", "banana", "-c", "book", *MODEL).stdout
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
     job = shell("submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
     shell("worker", "--once", *MODEL)
@@ -62,6 +63,7 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
     assert [one["uri"] for one in shell.objects("documents", "-c", "book") if "uri" in one] == ["fruit.txt"]
 
 
+@pytest.mark.slow
 def test_waiting_for_a_job(shell: Shell) -> None:
     waiting = ("submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
     shell("index", "docs", "-c", "book", *MODEL)

@@ -66,6 +66,7 @@ def test_the_next_page_is_told_beside_fields(long_line: Shell, tmp_path: Path) -
     assert len(long_line("search", "-c", "animals", "--after", cursor, "--fields", "id").stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="a system without /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [["--json"], ["--sql"], []])

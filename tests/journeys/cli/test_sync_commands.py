@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 OPTIONS = ("-c", "c", "--model", "none")
 
 
+@pytest.mark.slow
 def test_what_a_synchronisation_says(shell: Shell) -> None:
     docs = shell.folder / "docs"
     done = shell("sync", "docs", *OPTIONS)
@@ -39,6 +40,7 @@ def test_what_a_synchronisation_says(shell: Shell) -> None:
     assert "1 deleted" in shell("sync", "docs", *OPTIONS).stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done(shell: Shell) -> None:
     docs = shell.folder / "docs"
     assert "no such file or folder" in shell("sync", "nowhere", *OPTIONS, code=2).stderr
@@ -54,6 +56,7 @@ def test_what_cannot_be_done(shell: Shell) -> None:
     assert "2 deleted" in shell("sync", "docs", *OPTIONS, "--allow-empty").stderr
 
 
+@pytest.mark.slow
 def test_documents_and_their_files(shell: Shell) -> None:
     docs = shell.folder / "docs"
     shell("index", "docs", *OPTIONS)

@@ -13,6 +13,7 @@ from tests.support.folders import ROOT
 from tests.support.shell import Shell, run_here
 
 
+@pytest.mark.slow
 def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     there = shell("why", "keys.md", "rotate", "a", "key", "-c", "handbook")

@@ -300,6 +300,7 @@ def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
     assert wanted.INDEX_FROM_ROWS > 50
 
 
+@pytest.mark.slow
 def test_recall_is_measured(database_url: str) -> None:
     """An index that looks into one of many lists misses most; one that looks into all of them misses nothing."""
     filled(database_url, 600)
@@ -414,6 +415,7 @@ def test_a_read_only_connection(indexed: str) -> None:
     assert found.is_well
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_told(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that the server cancels is one that was not made; the others go on."""
     with psycopg.connect(indexed) as locking:

@@ -66,6 +66,7 @@ async def learned(url: str, **options: Any) -> CalibrationReport:
         return await calibrate(retriever, *judged(), **options)
 
 
+@pytest.mark.slow
 async def test_what_is_learned(url: str) -> None:
     told: list[int] = []
     report = await learned(url, progress=lambda progress: told.append(progress.done))

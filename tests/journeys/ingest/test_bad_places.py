@@ -176,6 +176,7 @@ async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(
     assert codes(await indexed(database_url, folder)) == {"growing.md": "too_large"}
 
 
+@pytest.mark.slow
 async def test_a_file_that_grows_while_it_is_read_is_read_again_by_the_next_run(
     database_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +254,7 @@ async def test_files_above_the_limit(database_url: str, folder: Path) -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_names_with_line_breaks_and_bytes(shell: Shell) -> None:
     docs = shell.folder / "names"
     docs.mkdir()

@@ -72,6 +72,7 @@ async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> 
         assert [hit.source_document for hit in await opened.search("apple plum pear bad")] == ["good.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["index", "sync"])
 async def test_repaired_texts_are_found_and_counted(database_url: str, folder: Path, way: str) -> None:
     async with retriever(database_url) as opened:
@@ -164,6 +165,7 @@ def test_a_preview_says_the_same(folder: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_it_did(shell: Shell) -> None:
     (shell.folder / "docs" / "bad.md").write_bytes(b"A bad \xff apple.\n")
     options = ("docs", "--model", "none", "--on-bad-text")

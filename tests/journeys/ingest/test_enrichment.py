@@ -55,6 +55,7 @@ def found(retriever: SyncRetriever, mode: str = "keyword") -> set[str]:
     return {hit.id for hit in retriever.search(WORD, top_k=50, mode=mode)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("with_vectors", [False, True], ids=["words", "vectors"])
 def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
@@ -86,6 +87,7 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
         assert retriever.enrich(model).chunks == 0  # nothing lacks a line
 
 
+@pytest.mark.slow
 def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str, folder: Path) -> None:
     at_once = 4
     texts = [f"A text with the number {row}." for row in range(at_once * ROUNDS_A_BATCH + 3)]
@@ -110,6 +112,7 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str
     assert together.most_at_once == at_once
 
 
+@pytest.mark.slow
 def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str, folder: Path) -> None:
     model = LineModel()
     with enriched(database_url, 32) as retriever:
@@ -140,6 +143,7 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str,
         assert len(model.texts) == 6
 
 
+@pytest.mark.slow
 def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Path) -> None:
     model = LineModel()
     with enriched(database_url, 32) as retriever:
@@ -158,6 +162,7 @@ def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Pa
     assert len(model.texts) == 4
 
 
+@pytest.mark.slow
 def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
     model = LineModel()
     for embedder in (HashEmbedder(16), "none"):
@@ -173,6 +178,7 @@ def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
             assert model.texts[asked:] == ["Text number 1, changed."]
 
 
+@pytest.mark.slow
 def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path) -> None:
     """Its text is another: the line about the old one goes, and it gets one line, not two."""
     model = LineModel()
@@ -188,6 +194,7 @@ def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path)
         assert model.asked[-1] == ("Fruit > Bananas", "A banana is green.")
 
 
+@pytest.mark.slow
 def test_another_model_writes_other_lines(database_url: str, folder: Path) -> None:
     with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=LineModel())
@@ -199,6 +206,7 @@ def test_another_model_writes_other_lines(database_url: str, folder: Path) -> No
         assert titles == {"Keys > Rotation", "Keys > Storage", "Fruit > Bananas", "Fruit > Cherries"}
 
 
+@pytest.mark.slow
 def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Path) -> None:
     model = LineModel()
     with enriched(database_url, "none") as retriever:
@@ -217,6 +225,7 @@ def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Pa
         assert retriever.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_url: str, folder: Path) -> None:
     def fails(_: str) -> str:
         raise ZeroDivisionError("a secret text")
@@ -238,6 +247,7 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
         assert len(stored(retriever)) == 4
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
     database_url: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,6 +273,7 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
         assert "1 of 1 chunks got no line: ValueError" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
     """After so many failures in a row nothing more is sent; what was not asked for is told apart."""
     count = 192
@@ -284,6 +295,7 @@ def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
         assert retriever.enrich(LineModel()).written == 0
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) -> None:
     texts = [f"text {row}" for row in range(4 * BATCH_CHUNKS)]
     reached = asyncio.Event()
@@ -311,6 +323,7 @@ async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) ->
         assert len(await retriever.search(WORD, top_k=1000, mode="keyword")) == len(texts)
 
 
+@pytest.mark.slow
 async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) -> None:
     asked, changed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -332,6 +345,7 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) ->
         assert await retriever.embed_missing() == 0
 
 
+@pytest.mark.slow
 def test_without_the_collections_model_nothing_is_asked(database_url: str) -> None:
     with enriched(database_url, 16) as retriever:
         retriever.add_texts(["one"])
@@ -342,6 +356,7 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
         assert model.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -53,6 +53,7 @@ def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
     return [chunk.metadata for chunk in retriever.list(filters=f"@uri == '{name}'", limit=100)]
 
 
+@pytest.mark.slow
 @OWN_ROWS
 @given(by_hand=MAPPINGS, read=MAPPINGS)
 def test_what_was_given_by_hand_wins(retriever: SyncRetriever, by_hand: dict[str, Any], read: dict[str, Any]) -> None:

@@ -301,6 +301,7 @@ def test_a_file_that_vanishes_meanwhile_is_told(
     assert [one.code for one in report.run.problems] == ["missing"]
 
 
+@pytest.mark.slow
 def test_two_syncs_at_once(database_url: str, handbook: Path) -> None:
     def run(_: int) -> SyncReport:
         with opened(database_url) as retriever:

@@ -34,6 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_there_and_back(shell: Shell, tiny: Path) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
     [dry] = shell.objects("reembed", "-c", "keys", "--model", str(tiny), "--dry-run")
@@ -85,6 +86,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert len(shell.objects("embeddings", "-c", "keys")) == 1
 
 
+@pytest.mark.slow
 def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
     url = shell.environment["DATABASE_URL"]
@@ -113,6 +115,7 @@ def test_from_words_alone(shell: Shell) -> None:
     assert hit
 
 
+@pytest.mark.slow
 def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
     shell("index", "docs", "-c", "keys", "--model", "static")

@@ -79,6 +79,7 @@ async def answers(url: str, model: Any, collection: str = NAME) -> list[Any]:
         return [told(await retriever.search(question, 10)) for question in QUESTIONS]
 
 
+@pytest.mark.slow
 async def test_the_whole_way(database_url: str) -> None:
     steps: list[Progress] = []
     async with opened(database_url) as holder:

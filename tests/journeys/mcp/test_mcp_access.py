@@ -227,6 +227,7 @@ def test_what_cannot_be_allowed_is_refused_at_once(given_access: dict[str, Any],
         Access.of(**given_access)
 
 
+@pytest.mark.slow
 def test_who_may_ask_is_known_without_the_other_server() -> None:
     """The extra ``mcp`` brings no FastAPI."""
     names = "semlex.server.mcp.http", "semlex.server.access.watched_tokens", "semlex.server.access.rights"

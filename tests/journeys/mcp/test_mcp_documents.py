@@ -52,6 +52,7 @@ def outside_of_quotes(text: str) -> str:
     return "\n".join(rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path, pattern: str) -> None:
     folder = tmp_path / "hostile"
@@ -98,6 +99,7 @@ async def test_no_document_ends_its_own_quote(client: Client, tmp_path: Path, pa
             assert not UNSEEN.search(read.contents[0].text)
 
 
+@pytest.mark.slow
 async def test_results_are_bounded_and_say_so(client: Client) -> None:
     collection = client.collection("long")
     text = "otter " * 5_000
@@ -124,6 +126,7 @@ async def test_results_are_bounded_and_say_so(client: Client) -> None:
         assert whole.strip() == f"7 {text}".strip()
 
 
+@pytest.mark.slow
 async def test_no_word_of_a_document_stands_outside_of_quotes(client: Client, tmp_path: Path) -> None:
     """Neither headings nor names of files, ids, or what a loader says of a file."""
     folder = tmp_path / "docs"

@@ -57,6 +57,7 @@ def heading(told: Checkup, name: str) -> AskedHeading:
     return next(one for page in told.documents for one in page.headings if one.path[-1] == name)
 
 
+@pytest.mark.slow
 async def test_the_headings_of_pages_are_asked(database_url: str, tmp_path: Path) -> None:
     pages = written(tmp_path / "pages", keys=KEYS, fruit=FRUIT)
     steps: list[tuple[int, int | None]] = []
@@ -101,6 +102,7 @@ async def test_the_heading_itself_finds_nothing(database_url: str) -> None:
     assert told.weight is None
 
 
+@pytest.mark.slow
 async def test_a_sample_is_drawn_by_its_seed(database_url: str) -> None:
     rows = [
         Document(f"text {number} of its own", {"section_title": f"heading {number} h{number}"}) for number in range(20)
@@ -232,6 +234,7 @@ async def test_what_cannot_be_asked_is_refused(database_url: str) -> None:
                 await retriever.checkup(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_engines_that_do_not_tell_their_scores(database_url: str) -> None:
     rows = [Document("Spare ones hang in the vault", {"section_title": "Keys"}), Document("a ship")]
     async with opened(database_url, HashEmbedder(), keyword="tsvector") as retriever:

@@ -75,6 +75,7 @@ def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchM
                 assert [hit.id for hit in few] == [name for name, _, _ in wanted][:3]
 
 
+@pytest.mark.slow
 def test_forms_and_company(library: SyncRetriever) -> None:
     first = library.search("cat ship", 5, boost={"n >= 30": 5})
     assert [hit.id for hit in library.search("cat ship", 5)] != [hit.id for hit in first]

@@ -187,6 +187,7 @@ async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str
             assert [hit.id for hit in few[:3]] == [hit.id for hit in many[:3]]
 
 
+@pytest.mark.slow
 async def test_the_embedders_weight_is_the_default(database_url: str) -> None:
     class Weighing(HashEmbedder):
         fusion_weight = 0.875
@@ -220,6 +221,7 @@ async def spread_in(
         return await sample.spread(connection, retriever.info, query)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 200, SAMPLE_ROWS, SAMPLE_ROWS + 1, 700])
 async def test_the_sample_is_that_of_the_places(database_url: str, count: int) -> None:
     vectors = vectors_for(count)
@@ -281,6 +283,7 @@ async def test_when_the_sample_is_drawn_again(database_url: str) -> None:
         assert await spread_in(database_url, retriever, query, sample) == Spread(0.0, 0.0)
 
 
+@pytest.mark.slow
 async def test_writing_through_a_retriever_is_noticed(database_url: str) -> None:
     embedder = HashEmbedder(DIMENSIONS)
     vector = embedder.embed_query("sea stone")
@@ -352,6 +355,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
         assert explained(in_time) == explained(await retriever.search("sea", 5))
 
 
+@pytest.mark.slow
 async def test_completed_on_a_users_connection(database_url: str) -> None:
     """The user's transaction goes on as it was, and a connection of pgvector's own types makes no difference."""
     async with (
@@ -384,6 +388,7 @@ def test_equal_vectors_have_no_deviation(distance: Any) -> None:
     assert spread_of(np.empty((0, 1024), np.float32), query, distance) == Spread(0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_places_are_the_same_in_every_process() -> None:
     program = "from semlex.store.query.score_calibration import _places; print(_places())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

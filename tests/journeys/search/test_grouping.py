@@ -70,6 +70,7 @@ def ids_of(results: SearchResults) -> list[list[str]]:
 QUERY = st.lists(st.sampled_from([*WORDS, "part", "alone", "-hill", "otter"]), min_size=1, max_size=4).map(" ".join)
 
 
+@pytest.mark.slow
 def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) -> None:
     @given(
         query=QUERY,

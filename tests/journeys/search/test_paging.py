@@ -325,6 +325,7 @@ def test_another_version_and_another_collection_are_told(library: SyncRetriever,
         other.search_page(cursor)
 
 
+@pytest.mark.slow
 def test_a_collection_made_again_is_another_one(database_url: str) -> None:
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents(documents(30))

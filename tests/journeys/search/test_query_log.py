@@ -304,6 +304,7 @@ asked = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.lists(asked, max_size=6), max_size=5), bound=st.integers(1, 8), days=st.integers(1, 60))
 @settings(SAME_SURROUNDINGS, max_examples=25)
 def test_the_log_is_its_newest_rows(

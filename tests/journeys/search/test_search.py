@@ -95,6 +95,7 @@ def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetrieve
         yield url, retriever, vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_k", [1, 40, 41, 100, 334, 1000])
 def test_top_k_rows_come_back(indexed: tuple[str, SyncRetriever, NDArray[np.float32]], top_k: int) -> None:
     _, retriever, vectors = indexed
@@ -115,6 +116,7 @@ def test_a_filter_that_keeps_few_rows_is_exact(indexed: tuple[str, SyncRetriever
         assert ids_of(results) == [f"d{n:04}" for n in wanted]
 
 
+@pytest.mark.slow
 def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
     vectors = unit_vectors(1500)
     query = vectors[0]
@@ -128,6 +130,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
         assert len(retriever.search(vector=query, top_k=1000)) == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_index", [True, False])
 def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index: bool) -> None:
     vectors = unit_vectors(300)
@@ -152,6 +155,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
 # --- one order ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
 def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
     """Equal rows come in the order of their keys, also where the candidates end, and wherever they lie on disk."""
@@ -166,6 +170,7 @@ def test_ties_are_ordered_by_key(database_url: str, mode: Any) -> None:
             assert ids_of(retriever.search("same text", top_k, vector=vector, mode=mode)) == expected[:top_k]
 
 
+@pytest.mark.slow
 def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
     embedder = HashEmbedder(DIMENSIONS)
     query = "sea and stone"
@@ -205,6 +210,7 @@ def test_the_legs_and_their_scores(library: SyncRetriever) -> None:
     assert {one.id for one in keyword} & {one.id for one in hybrid}
 
 
+@pytest.mark.slow
 def test_weights_and_constant_of_the_fusion(library: SyncRetriever, full: bool) -> None:
     @given(weights=st.tuples(st.floats(0, 10), st.floats(0, 10)), rrf_k=st.floats(0, 1000))
     @settings(max_examples=2_500 if full else 25)
@@ -246,6 +252,7 @@ def filtered(new_database: Callable[[], str]) -> Iterator[SyncRetriever]:
         yield retriever
 
 
+@pytest.mark.slow
 def test_filters_on_columns(database_url: str) -> None:
     documents = [
         Document("text one", {"source_document": "a.md", "chapter_title": "X"}, id="1"),
@@ -330,6 +337,7 @@ def test_an_excerpt_marks_the_words(library: SyncRetriever) -> None:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_model_is_refused_by_name(database_url: str) -> None:
     with sync_opened(database_url, DIMENSIONS) as retriever:
         retriever.add_documents([Document("some text", id="a")])
@@ -342,6 +350,7 @@ def test_another_model_is_refused_by_name(database_url: str) -> None:
         assert retriever.search("some text").mode == "hybrid"
 
 
+@pytest.mark.slow
 def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
     vectors = unit_vectors(20)
     with sync_opened(database_url, "none") as retriever:
@@ -379,6 +388,7 @@ def plain(results: SearchResults) -> list[tuple[Any, ...]]:
     return [(one.id, one.vector_score, one.keyword_score, one.fused_score, one.excerpt) for one in results]
 
 
+@pytest.mark.slow
 async def test_concurrent_searches_equal_their_serial_answers(
     library_url: str, library: SyncRetriever, full: bool
 ) -> None:
@@ -389,6 +399,7 @@ async def test_concurrent_searches_equal_their_serial_answers(
             assert [plain(results) for results in together] == serial
 
 
+@pytest.mark.slow
 def test_one_retriever_in_many_threads(library: SyncRetriever) -> None:
     serial = [plain(library.search(query, 7)) for query in QUERIES]
     with ThreadPoolExecutor(8) as threads:

@@ -61,6 +61,7 @@ def reranked(texts: str) -> Iterator[SyncRetriever]:
 queries = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 
 
+@pytest.mark.slow
 @given(query=queries, least=st.floats(-1, 1), top_k=st.integers(1, 50), mode=st.sampled_from(["hybrid", "vector"]))
 def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
     retriever: SyncRetriever, query: str, least: float, top_k: int, mode: Any
@@ -76,6 +77,7 @@ def test_the_hits_are_those_of_a_search_without_it_that_reach_it(
         assert found.best_similarity is None
 
 
+@pytest.mark.slow
 @given(query=queries, least=st.floats(0, 1))
 def test_the_rerankers_score_is_one_as_well(reranked: SyncRetriever, query: str, least: float) -> None:
     every = reranked.search(query, 10)
@@ -130,6 +132,7 @@ def test_what_no_search_can_keep_is_refused(retriever: SyncRetriever, options: d
         retriever.search("sea", 5, **options)
 
 
+@pytest.mark.slow
 def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
     with sync_opened(database_url, "none", collection="words") as plain:
         plain.add_documents([Document("sea", id="sea")])

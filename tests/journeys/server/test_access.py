@@ -84,6 +84,7 @@ def test_all_routes_are_known_here() -> None:
     assert {"/search", "/index", "/query", "/v1/search"} <= {path for _, path, _, _ in ROUTES}
 
 
+@pytest.mark.slow
 async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(  # noqa: C901 - a table
     filled: Client, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client,
             assert (await served.http.post(path, headers=headers)).status_code == (200 if sees else 404)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OF_JOBS)
 async def test_a_job_needs_the_rights_of_what_it_does(filled: Client, kind: str, tmp_path: Path) -> None:
     arguments = {

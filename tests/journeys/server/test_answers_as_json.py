@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ hits = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(hits=st.lists(hits, max_size=3), warnings=st.lists(texts, max_size=2))
 @example(hits=[SearchResult("text", metadata={"whole": 2**70, "less": -(2**64)})], warnings=[])
 def test_hits_are_what_their_dictionary_says(hits: list[SearchResult], warnings: list[str]) -> None:

@@ -47,6 +47,7 @@ async def opened_and_deaf(address: tuple[str, int]) -> asyncio.StreamWriter:
     return writer
 
 
+@pytest.mark.slow
 async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled: Client, tmp_path: Path) -> None:
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     headers = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
@@ -63,6 +64,7 @@ async def test_who_takes_no_answer_holds_no_place_and_no_connection(filled: Clie
             writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_who_takes_an_answer_slowly_gets_the_whole(filled: Client) -> None:
     clock, count = ManualClock(), 300
     async with on_a_port(filled, clock=clock, send_seconds=60, seconds=3600) as served:
@@ -82,6 +84,7 @@ async def test_who_takes_an_answer_slowly_gets_the_whole(filled: Client) -> None
         writer.close()
 
 
+@pytest.mark.slow
 async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path: Path) -> None:
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     file.add("ann", "read")
@@ -101,6 +104,7 @@ async def test_the_rest_of_a_refused_body_has_its_time(filled: Client, tmp_path:
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, connection: str) -> None:
     body = b"x" * (9 * MIB)
@@ -143,6 +147,7 @@ async def test_the_rest_after_the_last_answer_has_its_bounds(
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled: Client, tmp_path: Path) -> None:
     file, clock = TokenFile(tmp_path / "tokens.json"), ManualClock()
     token = f"Authorization: Bearer {file.add('ann', 'read')}"
@@ -162,6 +167,7 @@ async def test_a_connection_goes_on_after_a_refused_body_that_ended(filled: Clie
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/page/documents", "/healthz", "/", "/readyz"])
 async def test_what_needs_no_token_takes_no_body(filled: Client, path: str) -> None:
     async with in_process(filled, documents_bytes=8 * MIB) as served:
@@ -177,6 +183,7 @@ def test_only_what_stores_documents_has_their_limit() -> None:
     assert [path for path in paths if options.bytes_of(path) == 8 * MIB] == ["/v1/documents", "/v1/jobs"]
 
 
+@pytest.mark.slow
 async def test_bodies_in_progress_have_a_longest_sum(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("semlex.server.options.BYTES_IN_PROGRESS", 1_500)
     async with on_a_port(filled, body_bytes=1_000, documents_bytes=1_000, body_seconds=60) as served:
@@ -197,6 +204,7 @@ async def test_bodies_in_progress_have_a_longest_sum(filled: Client, monkeypatch
             assert whole.status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_whole_stream_is_no_client_that_left(filled: Client) -> None:
     async with on_a_port(filled) as served:
         for _ in range(5):

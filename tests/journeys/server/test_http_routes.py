@@ -84,6 +84,7 @@ def test_a_route_takes_the_arguments_of_its_operation(operation: Any) -> None:
     assert {one.name for one in operation.arguments} - given == left_out.get(operation.name, set())
 
 
+@pytest.mark.slow
 async def test_a_search_is_that_of_the_library(filled: Client) -> None:
     own = (await filled.collection(COLLECTION).search("rotated key", 3, {"lang": "en"}, explain=True)).to_dict()
     async with in_process(filled) as served:
@@ -102,6 +103,7 @@ def _as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
+@pytest.mark.slow
 async def test_candidates_can_be_ordered_by_any_weight(filled: Client) -> None:
     """The page's own sum, from the two scores, gives the library's order and scores."""
     async with in_process(filled) as served:

@@ -38,6 +38,7 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
 
+@pytest.mark.slow
 async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60, body_seconds=600) as served:
@@ -184,6 +185,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
     async with in_process(filled) as served:
@@ -198,6 +200,7 @@ async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
             assert len(answer.content) < 20_000
 
 
+@pytest.mark.slow
 async def test_what_is_packed_is_not_unpacked(filled: Client) -> None:
     bomb = gzip.compress(b" " * (64 * MIB))
     async with on_a_port(filled) as served:
@@ -254,6 +257,7 @@ async def test_too_much_is_refused_at_once(filled: Client, database_url: str) ->
         assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_request_has_its_time(filled: Client, database_url: str) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, seconds=60) as served:

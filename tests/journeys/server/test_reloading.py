@@ -29,6 +29,7 @@ async def two(database_url: str) -> str:
     return database_url
 
 
+@pytest.mark.slow
 async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: str) -> None:
     async with in_process(url=two) as served:
         old = served.state.lease
@@ -72,6 +73,7 @@ async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pyte
         assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
 
 
+@pytest.mark.slow
 async def test_settings_that_cannot_be_opened_leave_the_old_ones(
     two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +104,7 @@ async def test_settings_that_cannot_be_opened_leave_the_old_ones(
         assert await served.state.reload()
 
 
+@pytest.mark.slow
 async def test_settings_serve_when_the_server_that_was_away_is_there(
     two: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +158,7 @@ async def test_a_changed_file_is_seen(two: str) -> None:
         await clock.passes_until(lambda: served.state.lease.settings.collection == "another")
 
 
+@pytest.mark.slow
 async def test_searches_begin_with_what_the_settings_say(two: str) -> None:
     async with Client(two, embedding_model="none") as client:
         texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]

@@ -67,6 +67,7 @@ def place(served: Served) -> str:
     return f"http://{host}:{port}/mcp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_token_reaches_its_rights_and_collections(tenants: Client, tokens: TokenFile, mode: str) -> None:
     reader = tokens.add("reader", "read", (COLLECTION,))
@@ -104,6 +105,7 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
         assert served.state.admitted == served.state.lease.users == 0
 
 
+@pytest.mark.slow
 async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
     tenants: Client, tokens: TokenFile, tmp_path: Path
 ) -> None:

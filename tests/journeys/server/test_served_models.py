@@ -58,6 +58,7 @@ def address(running: Served) -> str:
     return f"http://{host}:{port}/v1"
 
 
+@pytest.mark.slow
 async def test_our_own_clients_get_the_numbers_of_the_local_model(database_url: str, tmp_path: Path) -> None:
     token_file = tmp_path / "tokens.json"
     secret = TokenFile(token_file).add("reader", "read")
@@ -88,6 +89,7 @@ def test_both_encodings_are_the_vector_bit_by_bit(numbers: list[float]) -> None:
     assert np.array(json.loads(json.dumps(plain)), dtype=np.float32).tobytes() == vector.tobytes()
 
 
+@pytest.mark.slow
 async def test_shapes_are_those_that_clients_read(database_url: str) -> None:
     local = HashEmbedder()
     async with served(database_url, local, TermOverlapReranker()) as running:
@@ -114,6 +116,7 @@ async def test_shapes_are_those_that_clients_read(database_url: str) -> None:
     assert again["results"] == [{k: v for k, v in one.items() if k != "document"} for one in judged["results"]]
 
 
+@pytest.mark.slow
 async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None:
     local = TwoSidedEmbedder()
     async with served(database_url, local) as running:
@@ -144,6 +147,7 @@ async def test_queries_cuts_and_limits_are_the_models(database_url: str) -> None
             remote.close()
 
 
+@pytest.mark.slow
 async def test_other_models_are_unknown_and_the_known_one_is_named(database_url: str) -> None:
     async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
         for path, body, name in (
@@ -192,6 +196,7 @@ async def test_hostile_inputs_are_refused_and_the_next_is_answered(database_url:
         assert (await running.post("/v1/rerank", {"query": "fine", "documents": ["fine"]})).status_code == 200
 
 
+@pytest.mark.slow
 async def test_the_models_are_listed_by_the_names_that_routes_take(database_url: str) -> None:
     async with served(database_url, TwoSidedEmbedder(), TermOverlapReranker()) as running:
         listed = (await running.http.get("/v1/models")).json()

@@ -88,6 +88,7 @@ def filled(url: str, folder: Path) -> None:
         assert words.count() > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["vector", "halfvec"])
 def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage: str) -> None:
     with retriever(database_url, vector_storage=storage):
@@ -141,6 +142,7 @@ NUMBER = st.floats(-(2.0**40), 2.0**40, width=32)
 VECTORS = st.lists(NUMBER, min_size=3, max_size=3).filter(lambda vector: max(map(abs, vector)) > SHORTEST)
 
 
+@pytest.mark.slow
 def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
     with (
         retriever(database_url, model="none", collection="values", distance="l2") as store,
@@ -282,6 +284,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_what_is_not_whole_restores_nothing(database_url: str, tmp_path: Path, kind: str) -> None:
     damage, message = DAMAGED[kind]
@@ -317,6 +320,7 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
     assert (tmp_path / "file").read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> None:
     """The dump is of what is there, not of what was there when this process opened the collection."""
     with retriever(database_url, model="none") as first, retriever(database_url) as second:
@@ -366,6 +370,7 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
         assert client.restore(folder, "copy").chunks == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "asked", "option"),
     [

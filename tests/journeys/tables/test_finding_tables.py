@@ -206,6 +206,7 @@ def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever)
     assert "r3" not in ids(moved, "apple")
 
 
+@pytest.mark.slow
 def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(
     database_url: str, source: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

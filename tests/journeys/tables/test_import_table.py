@@ -305,6 +305,7 @@ def test_a_second_run_updates_and_never_doubles(
     assert ids(moved, "plum") == ["r3"]
 
 
+@pytest.mark.slow
 def test_of_a_node_that_was_added_again_the_latest_counts(
     source: psycopg.Connection[Any], moved: SyncRetriever
 ) -> None:

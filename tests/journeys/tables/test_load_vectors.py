@@ -121,6 +121,7 @@ SOURCES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, tmp_path: Path, kind: str) -> None:
     for count in (1, 4, 11):
@@ -131,6 +132,7 @@ def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, t
     assert hits[0].id == "r0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 3])
 def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> None:
     given_columns = columns(count)
@@ -144,6 +146,7 @@ def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> 
         assert stored(database_url, "loaded") == stored(database_url, "added")
 
 
+@pytest.mark.slow
 @settings(OWN_ROWS, max_examples=25, deadline=None)
 @given(
     runs=st.lists(
@@ -226,6 +229,7 @@ def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> No
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float64(), pa.int8()])
 @pytest.mark.parametrize("width", [WIDTH, -1])
 def test_other_numbers_are_rounded_to_float32(
@@ -320,6 +324,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_wrong_columns_are_refused_before_any_row(empty: SyncRetriever, tmp_path: Path, kind: str) -> None:
     values, message = SCHEMAS[kind]
@@ -410,6 +415,7 @@ def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
         store.load_vectors(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 2])
 def test_batches_go_over_as_many_connections_as_there_are(database_url: str, connections: int) -> None:
     given_rows, alive = columns(23), []
@@ -468,6 +474,7 @@ def test_import_on_the_command_line(shell: Shell) -> None:
     assert hit["metadata"]["year"] == 2003
 
 
+@pytest.mark.slow
 def test_a_folder_may_hold_more_files_than_a_process_may_open(tmp_path: Path) -> None:
     files = 60
     for number in range(files):

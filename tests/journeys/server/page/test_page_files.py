@@ -8,6 +8,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from semlex.evaluation.datasets import read_judged_set
 from semlex.evaluation.judging import JudgementFolder
 from semlex.server.access.tokens import TokenFile
@@ -17,8 +19,6 @@ from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from semlex import Client
 
@@ -73,6 +73,7 @@ def test_no_file_reads_texts_as_markup_or_asks_elsewhere() -> None:
             assert forbidden not in text, (path.name, forbidden)
 
 
+@pytest.mark.slow
 async def test_the_page_needs_no_token_and_what_it_asks_does(filled: Client, tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     reader, writer = tokens.add("reader", "read"), tokens.add("writer", "write")
@@ -162,6 +163,7 @@ async def test_judgements_of_a_client_that_left_are_kept_beside_the_next(
     assert read_judged_set(tmp_path / COLLECTION).judgements == {"q1": {"d0": 1}, "q2": {"d1": 2}}
 
 
+@pytest.mark.slow
 async def test_readers_and_errors_do_not_name_folders(
     filled: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
