@@ -13,14 +13,17 @@ import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
+from psycopg_pool.base import AttemptWithBackoff
 
-from semlex.store.postgres.database import RETRY_ATTEMPTS
+from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
+from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
+from semlex.store.postgres.server_info import read_server_info
 from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
-from tests.support.waiting import eventually, waiting
+from tests.support.waiting import LIMIT, eventually, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,6 +182,28 @@ async def test_connections_that_all_died_at_once_cost_one_retry(
         assert len(killed) > RETRY_ATTEMPTS
         assert [hit.id for hit in await retriever.search("cat")] == ["1"]
     assert sum("retry" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempts to connect do not grow rarer, also for somebody who waits alone. A second is a millisecond here."""
+    whole, refused = PooledConnection.connect, 0
+
+    async def connect(*given: Any, **options: Any) -> Any:
+        nonlocal refused
+        assert options["connect_timeout"] == LIMIT  # an attempt that nothing answers ends
+        refused += 1
+        if refused < 25:
+            raise psycopg.OperationalError("connection refused")
+        return await whole(*given, **options)
+
+    monkeypatch.setattr(PooledConnection, "connect", connect)
+    monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 0.001)
+    monkeypatch.setattr("semlex.store.postgres.database.RECONNECT_SECONDS", RECONNECT_SECONDS / 1_000)
+    async with Database(database_url, timeout=LIMIT) as database:
+        assert (await database.read("look", read_server_info)).pgvector
+    assert refused >= 25
 
 
 @pytest.mark.slow

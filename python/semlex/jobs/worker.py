@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex")
 
 MAX_CONCURRENCY = 256
-# Between two looks at an empty queue, and between two tries to reach a server.
+# Between two looks at an empty queue, and between two attempts to reach a server.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 2.0
-LAST_RECONNECT_SECONDS = 30.0
 # A worker that is stopped waits so long for batches to end; service managers often kill after 30 s.
 STOP_SECONDS = 20.0
 REMOVING_SECONDS = 3_600.0
@@ -176,7 +175,7 @@ class Worker:
                 await self._clock.wait_for_tasks({stopped}, random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
                 if self._stop.is_set():
                     return None
-                pause = min(pause * 2, LAST_RECONNECT_SECONDS)
+                pause = min(pause * 2, LAST_PAUSE_SECONDS)
             else:
                 if is_lost:
                     self._tell("the server is back")

@@ -24,9 +24,9 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import check_usable, plain_cursors
-from semlex.store.postgres.direct import connection_options, own_connection
+from semlex.store.postgres.direct import own_connection, pooled_options
 from semlex.store.postgres.errors import is_retryable, translate
-from semlex.store.postgres.pool import PooledConnection, configure, figures_of
+from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection, configure, figures_of, reconnect
 from semlex.store.postgres.roles import checked_role, explain, is_refusal
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -179,8 +179,10 @@ class Database:
             max_size=self._max_size,
             timeout=self.timeout,
             max_waiting=self._max_size * 32,
-            kwargs=connection_options(self.url),
+            kwargs=pooled_options(self.url, self.timeout),
             configure=configure,
+            reconnect_timeout=RECONNECT_SECONDS,
+            reconnect_failed=reconnect,
             open=False,
         )
         await pool.open()

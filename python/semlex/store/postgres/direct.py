@@ -27,6 +27,12 @@ def connection_options(url: str) -> dict[str, Any]:
     return options | {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
 
 
+def pooled_options(url: str, timeout: float) -> dict[str, Any]:
+    """How a connection of the pool is made: an attempt that nothing answers ends, so that another one can begin."""
+    limit = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": max(1, round(timeout))}
+    return connection_options(url) | limit
+
+
 @asynccontextmanager
 async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
     """Opens a connection, and closes it at the end.

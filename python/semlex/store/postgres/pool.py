@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SEND_BUFFER_BYTES = 1024 * 1024
 # A server that is asked to cancel a statement gets this long to take the request, on a connection of the pool.
 CANCEL_SECONDS = 1.0
+# The pool's pauses between two attempts to connect double until this time is over, from one second on.
+RECONNECT_SECONDS = 2.0
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
@@ -37,6 +39,12 @@ async def configure(connection: Connection) -> None:
     """Prepares a new connection of semlex's pool."""
     read_times_as_utc(connection)
     _widen_send_buffer(connection)
+
+
+async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
+    """Begin the attempts to connect again, from short pauses on, while somebody waits for a connection."""
+    if figures_of(pool)["waiting"]:
+        await pool.check()  # without a connection, all that it does is to make one
 
 
 def _widen_send_buffer(connection: Connection) -> None:
