@@ -10,11 +10,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from semlex import Document
+from semlex import Client, Document
 from semlex.errors import SearchTimeoutError
 from semlex.search import retrieval
+from semlex.server.routes.health import DATABASE_SECONDS
 from semlex.store.postgres.database import DEADLINE_GRACE_SECONDS
 from semlex.store.postgres.pool import CANCEL_SECONDS
+from tests.support.http_server import in_process
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, turns
@@ -164,3 +166,23 @@ async def test_the_health_of_a_silent_server_is_reported_in_time(database_url: s
         assert not health.ok
         assert f"did not answer within {LIMIT:g} s" in health.error
         proxy.hearing.set()
+
+
+async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(
+    database_url: str, open_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    async with proxied(database_url, open_folder) as (proxy, url), Client(url, embedding_model="none") as client:
+        client._resources.database.clock = clock
+        async with in_process(client, jobs=1) as served:
+            proxy.hearing.clear()
+            asking = asyncio.create_task(served.http.get("/readyz"))
+            await clock.eventually_waited(DATABASE_SECONDS + DEADLINE_GRACE_SECONDS)
+            clock.advance(1.0)  # expires
+            answer = await asking
+            proxy.hearing.set()
+        checks = answer.json()["checks"]
+        assert (answer.status_code, checks["database"]) == (503, "it does not answer; see the log")
+        unknown = "not looked at: the database does not answer"
+        assert (checks["extension"], checks["jobs"], checks["settings"]) == (unknown, unknown, "ok")
+        assert "the database is not ready: look at the server: the server did not answer" in caplog.text

@@ -242,18 +242,23 @@ async def collection_status(
 
 
 async def server_health(
-    database: Database, *, embedding_model: str | None = None, reranker_model: str | None = None
+    database: Database,
+    *,
+    deadline: float | None = None,
+    embedding_model: str | None = None,
+    reranker_model: str | None = None,
 ) -> ServerHealth:
     """Whether the database answers; never raises for one that does not.
 
     Args:
         database: An open database.
+        deadline: Seconds to wait for its answer; by default its own timeout.
         embedding_model: Model that queries are embedded with, or None.
         reranker_model: Model that reranks, or None.
     """
     started = time.perf_counter()
     try:
-        server = await database.read("look at the server", read_server_info, deadline=database.timeout)
+        server = await database.read("look at the server", read_server_info, deadline=deadline or database.timeout)
     except SemlexError as error:
         return ServerHealth(ok=False, milliseconds=(time.perf_counter() - started) * 1000, error=str(error))
     return ServerHealth(

@@ -28,6 +28,7 @@ from semlex.retriever.collection import Collection
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
+from semlex.search.request import check_deadline
 from semlex.settings.readers import model_names
 from semlex.store.jobs.queue import JobQueue
 from semlex.store.jobs.rows import job_key
@@ -396,9 +397,14 @@ class Client:
         """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
         return (await self._resources.ready()).database.pool_figures
 
-    async def health_check(self) -> ServerHealth:
-        """Whether the database answers; never raises for a database that does not."""
-        return await server_health((await self._resources.ready()).database)
+    async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
+        """Return whether the database answers; never raises for a database that does not.
+
+        Args:
+            deadline: Seconds to wait for its answer; by default the client's ``timeout``.
+        """
+        check_deadline(deadline)
+        return await server_health((await self._resources.ready()).database, deadline=deadline)
 
 
 connect = Client

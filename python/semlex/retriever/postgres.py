@@ -14,6 +14,7 @@ from semlex.retriever.collection import Collection
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
+from semlex.search.request import check_deadline
 from semlex.settings.readers import model_names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -241,11 +242,17 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         """Every collection of the schema, by name."""
         return await list_collections((await self._ready()).database, self.names.schema)
 
-    async def health_check(self) -> ServerHealth:
-        """Whether the database answers; never raises for a database that does not."""
+    async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
+        """Return whether the database answers; never raises for a database that does not.
+
+        Args:
+            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``.
+        """
+        check_deadline(deadline)
         opened = (await self._ready()).opened
         return await server_health(
             opened.database,
+            deadline=deadline,
             embedding_model=opened.models.version.model if opened.models.version else None,
             reranker_model=self.reranker.identity if self.reranker else None,
         )

@@ -1860,9 +1860,17 @@ class SyncClient:
         """Connections to the database: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
         return self._runner.run(self._client.pool_figures)
 
-    def health_check(self) -> ServerHealth:
-        """Whether the database answers; never raises for a database that does not."""
-        return self._runner.run(self._client.health_check)
+    def health_check(
+        self,
+        *,
+        deadline: float | None = None,
+    ) -> ServerHealth:
+        """Return whether the database answers; never raises for a database that does not.
+
+        Args:
+            deadline: Seconds to wait for its answer; by default the client's ``timeout``.
+        """
+        return self._runner.run(self._client.health_check, deadline=deadline)
 
     def initialize(self) -> None:
         """Opens it; does nothing when it is open."""
@@ -2017,9 +2025,17 @@ class SyncRetriever(SyncCollection):
         """Every collection of the schema, by name."""
         return self._runner.run(self._retriever.collections)
 
-    def health_check(self) -> ServerHealth:
-        """Whether the database answers; never raises for a database that does not."""
-        return self._runner.run(self._retriever.health_check)
+    def health_check(
+        self,
+        *,
+        deadline: float | None = None,
+    ) -> ServerHealth:
+        """Return whether the database answers; never raises for a database that does not.
+
+        Args:
+            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``.
+        """
+        return self._runner.run(self._retriever.health_check, deadline=deadline)
 
     def initialize(self) -> None:
         """Opens it; does nothing when it is open."""

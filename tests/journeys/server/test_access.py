@@ -238,6 +238,15 @@ async def test_hosts_origins_and_tokens_in_every_combination(filled: Client, tmp
         assert served.state.metrics.searches == {}
 
 
+async def test_probes_ask_by_any_address(filled: Client) -> None:
+    async with in_process(filled) as served:
+        for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 421), ("/", 421)):
+            answer = await served.http.get(path, headers={"Host": "10.1.2.3:8321"})
+            assert answer.status_code == status, path
+        evil = {"Host": "10.1.2.3:8321", "Origin": "https://evil.example.org"}
+        assert (await served.http.get("/readyz", headers=evil)).status_code == 403
+
+
 async def _status(app: Any, headers: list[tuple[bytes, bytes]]) -> int:
     """The status of GET /openapi.json with exactly these headers."""
     found: list[int] = []

@@ -196,6 +196,8 @@ async def test_the_process_says_how_it_is(filled: Client) -> None:
         ready = await served.http.get("/readyz")
         assert (ready.status_code, ready.json()["status"]) == (200, "ready")
         assert ready.json()["checks"].keys() == {"database", "extension", "settings", "models"}
+        for path in ("/healthz", "/readyz", "/"):  # as balancers ask
+            assert (await served.http.head(path)).status_code == 200
         await served.post("/v1/search", {"query": "key"})
         figures = (await served.http.get("/metrics")).text
         assert 'semlex_requests_total{method="POST",route="/v1/search",status="200"} 1' in figures

@@ -29,6 +29,8 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a key
 # A browser leaves these out of an origin.
 DEFAULT_PORTS = {"http": 80, "https": 443}
+# Whoever starts and watches a process asks for these by an address of its own choice, such as that of a pod.
+PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 HOST_NAME = re.compile(r"[a-z0-9._:-]+")
 
 
@@ -142,7 +144,7 @@ class Addresses:
             Problem: It may not ask.
         """
         hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
-        if not self.knows_host(hosts):
+        if scope["path"] not in PROBE_PATHS and not self.knows_host(hosts):
             raise Problem(
                 421,
                 "the server is not known under the name in the header Host; start it with --allow-host NAME",

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.ingest.files.absence import sources_alone
-from semlex.server.access.addresses import Addresses
+from semlex.server.access.addresses import PROBE_PATHS, Addresses
 from semlex.server.access.rights import Caller
 from semlex.server.access.tokens import caller_of
 from semlex.server.log_lines import FIELDS
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# Without a token: whether the process lives, and whether it can answer, are for whoever starts and watches it.
-# So are the files of the page: whoever has no token is asked for one there.
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 MAX_LINES_BYTES = 32 * 1024
 # Whatever a page of another site embeds, it gets none of the server's answers.
 NOT_EMBEDDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-frame-options", b"DENY"))
@@ -124,7 +121,8 @@ class Guard:
         caller = caller_of(given[0], self._state.tokens) if len(given) == 1 else None
         is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
         path = scope["path"]
-        is_open = path in OPEN_PATHS or is_page(path) or is_preflight
+        # Who has no token is asked for one on the page.
+        is_open = path in PROBE_PATHS or is_page(path) or is_preflight
         if caller is None and not is_open:
             raise needs_token()
         return caller

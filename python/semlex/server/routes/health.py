@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import logging
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from semlex.server import metrics
 from semlex.server.asked import Ask, answered, does
 
+logger = logging.getLogger("semlex.server")
 router = APIRouter(tags=["health"])
 
+# Probes of service managers wait for a second: with what the store adds to a deadline, `/readyz` answers within it.
+DATABASE_SECONDS = 0.7
 
-@router.get("/healthz", include_in_schema=False)
+
+@router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
 async def healthz() -> Response:
     """Whether the process lives."""
     return answered({"status": "ok"})
 
 
-@router.get("/readyz", include_in_schema=False)
+@router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
 async def readyz(request: Request) -> Response:
     """Whether the database answers, has its extension, and the settings are those that the files say."""
     state = request.app.state.server
-    health = await request.scope["state"]["lease"].client.health_check()
+    health = await request.scope["state"]["lease"].client.health_check(deadline=DATABASE_SECONDS)
+    answers = health.postgres is not None
     checks = {
-        "database": "ok" if health.postgres is not None else "it does not answer; see the log",
+        "database": "ok" if answers else "it does not answer; see the log",
         "extension": f"pgvector {health.pgvector}" if health.pgvector else "pgvector is missing",
         "settings": "the changed settings are refused, the old ones serve; see the log" if state.problems else "ok",
         "models": state.lease.readiness,
     }
     if state.options.jobs:
         checks["jobs"] = state.jobs_readiness
+    if not answers:
+        checks |= dict.fromkeys(checks.keys() & {"extension", "jobs"}, "not looked at: the database does not answer")
+        logger.warning("the database is not ready: %s", health.error)
     is_ready = health.ok and not state.is_stopping
     return answered({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
 

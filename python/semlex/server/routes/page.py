@@ -55,7 +55,7 @@ class JudgementBody(BaseModel):
     judgements: dict[Id, Annotated[int, Field(ge=0, le=MAX_RELEVANCE)] | None] = Field(min_length=1, max_length=MAX_IDS)
 
 
-@router.get("/")
+@router.api_route("/", methods=["GET", "HEAD"])
 async def index(request: Request) -> Response:
     """The page."""
     return _file(request, "index.html")
