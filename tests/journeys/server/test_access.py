@@ -130,7 +130,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
                     assert status < 500
                     assert status != 422
                 tried += 1
-    assert tried == 9 * (len(ROUTES) - len(OPEN))
+    assert tried == 9 * sum(path not in OPEN for _, path, _, _ in ROUTES)
 
 
 async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client, tmp_path: Path) -> None:
