@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.http import mcp_app, signed_in
+from semlex.server.problems import Problem, request_id_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -29,12 +30,14 @@ class Assistants:
     """
 
     def __init__(self, state: ServerState) -> None:
+        self._is_stateless = state.options.stateless
         folders = tuple(Path(os.path.realpath(folder)) for folder in state.options.allow)
         self._app = mcp_app(
             state.lent,
             Access(None, "admin", folders),
             caller_of=lambda request: request.scope["state"]["caller"],
             default=lambda: state.lease.settings.collection,
+            stateless=state.options.stateless,
         )
         (inner,) = self._app.routes
         assert isinstance(inner, Route)  # noqa: S101 - it has one path
@@ -52,6 +55,10 @@ class Assistants:
         """An ASGI application."""
         await self._runs.wait()
         scope["route"] = self.route  # for figures and logs
+        if self._is_stateless and scope["method"] == "GET":  # the stream of a session
+            refusal = Problem(405, "the server keeps no sessions, so it offers no stream", headers={"Allow": "POST"})
+            await refusal.response(request_id_of(scope))(scope, receive, send)
+            return
         # A session is for whoever has begun it.
         scope["user"] = signed_in(scope["state"]["caller"])
         await self._answer(scope, receive, send)

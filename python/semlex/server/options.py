@@ -51,6 +51,7 @@ class ServeOptions:
         database_connections: Most connections to the database.
         stop_seconds: Time that requests in progress have when the server stops.
         jobs: Jobs that this process does at a time; 0 leaves them to ``semlex worker``.
+        stateless: Whether assistants are answered without sessions, so that any of several processes can answer.
         judgements: Folder for what people judge on the page; None where it is not stored.
 
     Raises:
@@ -78,11 +79,13 @@ class ServeOptions:
     database_connections: int = 8
     stop_seconds: float = 30.0
     jobs: int = 0
+    stateless: bool = False
     judgements: Path | None = None
 
     def __post_init__(self) -> None:
         check_parameters(
             kind_errors("host", self.host, str),
+            kind_errors("stateless", self.stateless, bool),
             strings_errors("hosts", list(self.hosts)),
             strings_errors("origins", list(self.origins)),
             *(

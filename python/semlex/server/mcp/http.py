@@ -150,6 +150,7 @@ def mcp_app(
     find_caller: Callable[[str], Caller | None] | None = None,
     caller_of: Callable[[Request], Caller | None] | None = None,
     default: Callable[[], str] | None = None,
+    stateless: bool = False,
 ) -> Starlette:
     """The server as an ASGI application that answers at ``/mcp``.
 
@@ -164,12 +165,14 @@ def mcp_app(
         find_caller: The caller of a token; requests without a known token are refused then.
         caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
         default: As for `mcp_server`.
+        stateless: Whether each request is answered by itself, without a session that this process keeps.
     """
     server = mcp_server(client, access, caller_of=caller_of or found_caller, default=default)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # looked at by `Entrance`
         max_request_body_size=MAX_BODY_BYTES,
+        stateless_http=stateless,
         max_sessions=MAX_SESSIONS,
         session_idle_timeout=IDLE_SECONDS,
     )

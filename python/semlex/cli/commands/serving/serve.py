@@ -94,6 +94,12 @@ def serve(
         int,
         typer.Option("--jobs", parser=whole_number, metavar=INT, help="Jobs that it does at a time; 0: a worker does."),
     ] = 0,
+    stateless: Annotated[
+        bool,
+        typer.Option(
+            "--stateless", help="Answer assistants without sessions, for several processes behind one address."
+        ),
+    ] = False,
     log_format: Annotated[
         str, typer.Option("--log-format", metavar="FORMAT", help="Of the lines on the error stream: text or json.")
     ] = "text",
@@ -131,6 +137,7 @@ def serve(
         concurrency=concurrency,
         database_connections=connections,
         jobs=jobs,
+        stateless=stateless,
         judgements=None if judgements is None else judgements.expanduser().absolute(),
     )
     log_to_stderr(log_format)
