@@ -18,7 +18,8 @@ class CountedCollection(ListedCollection):
     """A collection of a server, with its counts.
 
     Attributes:
-        documents: None where this role may not read them, or the tables are gone.
+        documents: Files that were read, and documents that were added; None where this role may not read
+            them, or the tables are gone.
         chunks: None likewise.
         estimated: Whether a large table was estimated, not counted.
     """

@@ -84,7 +84,7 @@ class CollectionStatus:
         orphaned_vectors: Vectors whose chunk is gone.
         vector_indexes: Indexes over the vectors, the newest last; searches use the last one that is valid.
         sources: Folders that documents were read from.
-        documents: Documents.
+        documents: Files that were read, and documents that were added.
         chunks: Chunks.
         tokens: Tokens of all chunks.
         estimated: Whether a large table was estimated, not counted.

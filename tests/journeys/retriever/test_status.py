@@ -59,7 +59,7 @@ def test_collections_with_their_counts(shell: Shell) -> None:
     first, second = shell.objects("collections")
     assert (first["name"], first["documents"], first["chunks"], first["estimated"]) == (
         "default_collection",
-        0,
+        50,
         50,
         False,
     )
@@ -68,7 +68,7 @@ def test_collections_with_their_counts(shell: Shell) -> None:
     titles, *rows = shell("collections").stdout.splitlines()
     assert titles.split() == ["name", "documents", "chunks", "model", "language"]
     assert rows == shell("collections", "--no-header").stdout.splitlines()
-    assert rows[0].split()[:3] == ["default_collection", "0", "50"]
+    assert rows[0].split()[:3] == ["default_collection", "50", "50"]
     assert {line.index("english") for line in rows} == {titles.index("language")}
     # What a role may not read, or what somebody dropped, is no reason to hide the others.
     execute(url, "DROP TABLE semlex.handbook_chunk CASCADE")
@@ -90,7 +90,26 @@ def test_large_collections_are_estimated_in_the_list(database_url: str, monkeypa
     execute(database_url, f"ANALYZE {CHUNK}")
     execute(database_url, TWO_GONE)
     [entry] = counted(database_url)
-    assert (entry.documents, entry.chunks, entry.estimated) == (0, 50, True)
+    assert (entry.documents, entry.chunks, entry.estimated) == (50, 50, True)
+
+
+def test_documents_that_were_added_count_beside_files(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long.md").write_text("# One\n\n" + "A key. " * 20 + "\n\n# Two\n\n" + "A vault. " * 20)
+    (tmp_path / "empty.md").write_text("")
+    with opened(database_url) as retriever:
+        retriever.index(tmp_path, chunk_tokens=40)
+        retriever.add_texts(["one", "two"], ids=["one", "two"])
+        status = retriever.status()
+        assert (status.documents, status.estimated) == (4, False)
+        assert status.chunks > 4
+        monkeypatch.setattr(statistics, "SMALL_BYTES", 0)
+        execute(database_url, f"ANALYZE {CHUNK}")
+        assert (retriever.status().documents, retriever.status().estimated) == (3, True)  # the empty file has no chunk
+        assert retriever.status(exact=True).documents == 4
+    monkeypatch.undo()
+    assert [entry.documents for entry in counted(database_url)] == [4]
 
 
 @pytest.mark.slow

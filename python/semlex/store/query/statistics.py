@@ -32,7 +32,7 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
         gone), and those of `KeywordIndex.statistics`. ``estimated`` is True where a large table was not counted: its
         number is an estimate then, and what only a count can give is None.
     """
-    estimates = {} if exact else await _estimates(connection, _tables(collection))
+    estimates = {} if exact else await _estimates(connection, collection.names, _tables(collection))
     estimated = bool(estimates)
     counted = await _counted(connection, collection, estimates)
     index = collection.keyword.index
@@ -42,8 +42,19 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
 
 def _tables(collection: CollectionInfo) -> dict[str, sql.Identifier]:
     names, embedding = collection.names, collection.embedding
-    tables = {"sources": names.source, "documents": names.document, "chunks": names.chunk}
+    tables = {"sources": names.source} | _documents_and_chunks(names)
     return tables if embedding is None else tables | {"embedded": names.embedding(embedding.version)}
+
+
+def _documents_and_chunks(names: Names) -> dict[str, sql.Identifier]:
+    return {"documents": names.document, "chunks": names.chunk}
+
+
+def _count_documents(names: Names) -> sql.Composed:
+    """Counts documents: those that were added have no row but their chunk's, and an empty file has no chunk."""
+    return sql.SQL(
+        "(SELECT count(*) FROM (SELECT document_id FROM {} UNION SELECT document_id FROM {}) AS each_document)"
+    ).format(names.document, names.chunk)
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
@@ -54,7 +65,7 @@ async def collection_counts(connection: Connection, schema: str, collection: str
         whether a large table was not counted.
     """
     names = Names(schema, collection)
-    tables = {"documents": names.document, "chunks": names.chunk}
+    tables = _documents_and_chunks(names)
     cursor = await connection.execute(
         # In the order of a CASE: a table that is gone has no privileges to ask for.
         "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
@@ -64,9 +75,11 @@ async def collection_counts(connection: Connection, schema: str, collection: str
     row = await cursor.fetchone()
     if row is None or not row[0]:
         return dict.fromkeys(tables) | {"estimated": False}
-    estimates = await _estimates(connection, tables)
+    estimates = await _estimates(connection, names, tables)
     parts = [
-        sql.SQL("(SELECT count(*) FROM {})").format(table) for name, table in tables.items() if name not in estimates
+        _count_documents(names) if name == "documents" else sql.SQL("(SELECT count(*) FROM {})").format(table)
+        for name, table in tables.items()
+        if name not in estimates
     ]
     counted: dict[str, int] = {}
     if parts:
@@ -77,7 +90,35 @@ async def collection_counts(connection: Connection, schema: str, collection: str
     return {name: found[name] for name in tables} | {"estimated": bool(estimates)}
 
 
-async def _estimates(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
+async def _estimates(connection: Connection, names: Names, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
+    """What large tables hold, for `tables` by name; documents are estimated where the chunks are."""
+    found = await _estimated_rows(connection, tables)
+    files = found.pop("documents", None)
+    if "chunks" in found and (distinct := await _distinct_documents(connection, names, found["chunks"])) is not None:
+        if files is None:
+            cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {}").format(names.document))
+            files = (await cursor.fetchone() or (0,))[0]
+        found["documents"] = max(files, distinct)
+    return found
+
+
+async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
+    """To how many documents the chunks belong, by the statistics of the server; None where it has none."""
+    cursor = await connection.execute(
+        "SELECT s.n_distinct FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+        "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, c.relname) "
+        "WHERE c.oid = %s::regclass AND s.attname = 'document_id' AND NOT s.inherited",
+        [names.chunk.as_string(connection)],
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    # A negative number is a share of the rows.
+    share_or_count: float = row[0]
+    return round(share_or_count if share_or_count >= 0 else -share_or_count * chunks)
+
+
+async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
     """Rows of the large tables that the server has statistics of, as its planner reckons them."""
     cursor = await connection.execute(
         "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
@@ -104,6 +145,8 @@ async def _counted(
         for name, table in tables.items()
         if name not in estimates
     }
+    if "documents" in parts:
+        parts["documents"] = _count_documents(collection.names)
     if "sources" in parts:
         present = is_present(collection.names)
         parts["sources"] = sql.SQL("(SELECT count(*) FROM {} AS s WHERE {})").format(tables["sources"], present)
@@ -129,7 +172,7 @@ async def _counted(
 async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
     """How many vectors a set of them has; estimated where its table is large, unless `exact`."""
     table = collection.names.embedding(version)
-    estimates = {} if exact else await _estimates(connection, {"vectors": table})
+    estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
         return estimates["vectors"]
     cursor = await connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table))
