@@ -272,10 +272,11 @@ def print_notes(report: IndexReport) -> None:
 
 
 def print_problems(report: IndexReport) -> None:
-    """Prints which files could not be read, on stderr."""
-    for problem in report.problems[:SHOWN_PROBLEMS]:
-        messages.print(
-            f"[yellow]not read:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"
-        )
-    if len(report.problems) > SHOWN_PROBLEMS:
-        messages.print(f"… and {len(report.problems) - SHOWN_PROBLEMS} more (--json lists all)")
+    """Prints which files could not be read, and which have no text, on stderr."""
+    for title, problems in (("not read", report.problems), ("not found by any search", report.without_text)):
+        for problem in problems[:SHOWN_PROBLEMS]:
+            messages.print(
+                f"[yellow]{title}:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"
+            )
+        if len(problems) > SHOWN_PROBLEMS:
+            messages.print(f"… and {len(problems) - SHOWN_PROBLEMS} more (--json lists all)")

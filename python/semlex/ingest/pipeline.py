@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import Progress
 from semlex.store.query.lines import has_line
 from semlex.store.write.chunk_batch import ChunkBatch
@@ -90,6 +91,12 @@ async def ahead(
             await items.aclose()
 
 
+def without_text(document: DocumentRow) -> FileProblem:
+    """What is said of a file that was read and has no text."""
+    remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
+    return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
+
+
 class FilePipeline:
     """The stages of one run over files.
 
@@ -139,6 +146,7 @@ class FilePipeline:
                 else:
                     with self._busy("write"):
                         await self._write(batch, "direct" if empty else "merge")
+                report.without_text += [without_text(row) for row in batch.documents if not row.chunk_count]
                 report.chunks += len(batch.rows)
                 report.embedded += len(batch.wanted)
                 self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")

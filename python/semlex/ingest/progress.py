@@ -48,6 +48,7 @@ class IndexReport:
         stage_seconds: How long each stage was at work: ``read``, ``compare`` (which chunks have a vector already),
             ``embed``, ``write``. They overlap.
         problems: One per failed file.
+        without_text: One per file that was read and has no text, such as a scan: it is stored, and no search finds it.
         skipped: What was left out of the folders: reason (``format`` where nothing reads such files, ``ignored`` by a
             ``.gitignore`` or ``.semlexignore``, ``generated``, ``bad_text`` as `LoadOptions.on_bad_text` asks for) ->
             suffix, or name and slash of a folder -> number.
@@ -67,6 +68,7 @@ class IndexReport:
     cut: int = 0
     seconds: float = 0.0
     problems: list[FileProblem] = field(default_factory=list)
+    without_text: list[FileProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     outdated: int = 0
     vanished: dict[str, int] = field(default_factory=dict)

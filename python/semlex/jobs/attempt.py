@@ -85,7 +85,7 @@ class Attempt:
         self._open_collection = open_collection
         self._allowed = allowed
         self._progress: JobProgress | None = None
-        self._work: asyncio.Task[dict[str, int]] | None = None
+        self._work: asyncio.Task[dict[str, Any]] | None = None
         self._is_stopping = self._is_cancelled = self._is_lost = False
 
     async def run(self) -> Outcome:
@@ -117,7 +117,7 @@ class Attempt:
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
-    async def _do(self) -> dict[str, int]:
+    async def _do(self) -> dict[str, Any]:
         write_guard.set(self._guard)
         claim = self.claim
         arguments = check_arguments(claim.kind, claim.arguments)
@@ -141,7 +141,7 @@ class Attempt:
 
     # --- beside it ----------------------------------------------------------------------------------------------------
 
-    async def _keep(self, work: asyncio.Task[dict[str, int]]) -> None:
+    async def _keep(self, work: asyncio.Task[dict[str, Any]]) -> None:
         """Renews the lease and stores the progress until the work has ended."""
         clock, often = self._leases.clock, self._leases.seconds * RENEWED_AFTER
         renewed, told = clock.monotonic(), self._progress
@@ -163,7 +163,7 @@ class Attempt:
             if self._is_lost or self._is_cancelled:
                 work.cancel()
 
-    async def _note(self, work: asyncio.Task[dict[str, int]]) -> Outcome:
+    async def _note(self, work: asyncio.Task[dict[str, Any]]) -> Outcome:
         """Notes the outcome.
 
         Raises:

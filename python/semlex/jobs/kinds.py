@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
 from semlex.jobs.documents import documents_from_json, documents_to_json
-from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES
+from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
     Errors,
     check_parameters,
@@ -55,12 +55,12 @@ class JobKind:
     """A kind of jobs.
 
     Attributes:
-        run: Does the work, and returns what was done, in numbers.
+        run: Does the work, and returns what was done.
         options: Name of an argument -> what is wrong with a value.
         needed: Name of the argument that no job goes without, or None.
     """
 
-    run: Callable[[Work], Awaitable[dict[str, int]]]
+    run: Callable[[Work], Awaitable[dict[str, Any]]]
     options: Mapping[str, Check]
     needed: str | None = None
 
@@ -177,14 +177,14 @@ def _documents(_field: str, value: object) -> Errors:
 # --- what is done -----------------------------------------------------------------------------------------------------
 
 
-async def _index(work: Work) -> dict[str, int]:
+async def _index(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     paths = options.pop("paths")
     await work.allowed.folders.check(paths)
     return _counts(await work.collection.index(*paths, **options, progress=work.progress))
 
 
-async def _sync(work: Work) -> dict[str, int]:
+async def _sync(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     paths = options.pop("paths")
     await work.allowed.folders.check(paths)
@@ -192,28 +192,28 @@ async def _sync(work: Work) -> dict[str, int]:
     return _counts(report.run) | {"moved": report.done.moved, "deleted": report.done.deleted}
 
 
-async def _rechunk(work: Work) -> dict[str, int]:
+async def _rechunk(work: Work) -> dict[str, Any]:
     wanted = work.arguments.get("source")
     sources = await work.collection.sources()
     await work.allowed.folders.check([source.root for source in sources if wanted in (None, source.name)])
     return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
 
 
-async def _add(work: Work) -> dict[str, int]:
+async def _add(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     documents = documents_from_json(options.pop("documents"))
     return {"written": len(await work.collection.add_documents(documents, **options, progress=work.progress))}
 
 
-async def _optimize(work: Work) -> dict[str, int]:
+async def _optimize(work: Work) -> dict[str, Any]:
     return {"merged": await work.collection.optimize(progress=work.progress)}
 
 
-async def _embed(work: Work) -> dict[str, int]:
+async def _embed(work: Work) -> dict[str, Any]:
     return {"embedded": await work.collection.embed_missing(progress=work.progress)}
 
 
-async def _reembed(work: Work) -> dict[str, int]:
+async def _reembed(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     model = work.allowed.model(options.pop("model"))
     try:
@@ -223,9 +223,11 @@ async def _reembed(work: Work) -> dict[str, int]:
     return {"embedded": report.embedded}
 
 
-def _counts(report: IndexReport) -> dict[str, int]:
+def _counts(report: IndexReport) -> dict[str, Any]:
     names = ("added", "changed", "unchanged", "failed", "chunks", "embedded")
-    return {name: getattr(report, name) for name in names}
+    problems = [{"uri": one.uri, "code": one.code} for one in (*report.problems, *report.without_text)]
+    named = {"problems": problems[:MAX_LISTED_PROBLEMS]} if problems else {}
+    return {name: getattr(report, name) for name in names} | named
 
 
 _CHUNKS: dict[str, Check] = {"chunk_tokens": _number, "overlap_tokens": _number, "min_tokens": _number}

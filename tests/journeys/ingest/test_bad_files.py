@@ -52,6 +52,7 @@ BROKEN: dict[str, tuple[bytes, str | None]] = {
     "cut.html": (b"<h1>A pear<p", None),
     "empty.md": (b"", None),
     "blank.csv": (b"\n\n\n", None),
+    "scan.pdf": (pdf([[]]), None),
 }
 
 
@@ -65,6 +66,8 @@ async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path, 
         assert {one.uri: one.code for one in report.problems} == {
             name: code for name, (_, code) in BROKEN.items() if code is not None
         }
+        found = {one.uri: (one.code, "OCR" in one.message) for one in report.without_text}
+        assert found == {name: ("no_text", name == "scan.pdf") for name in ("blank.csv", "empty.md", "scan.pdf")}
         assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
         assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
 

@@ -168,9 +168,11 @@ def test_a_preview_says_the_same(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_command_line_says_what_it_did(shell: Shell) -> None:
     (shell.folder / "docs" / "bad.md").write_bytes(b"A bad \xff apple.\n")
+    (shell.folder / "docs" / "empty.md").touch()
     options = ("docs", "--model", "none", "--on-bad-text")
     done = shell("index", *options, "error", code=5)
     assert "not read: bad.md: byte 6 is not UTF-8" in done.stderr
+    assert "not found by any search: empty.md: it has no text" in done.stderr
     done = shell("sync", *options, "skip")
     assert "skipped: 1 with bad text" in done.stderr
     assert "0 failed" in done.stderr

@@ -46,7 +46,15 @@ async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
 
         seen = {"index", "sync", "add", "optimize", "rechunk", "embed"}
         assert seen <= set(kinds.KINDS)
-        assert (await done("index", {"paths": [docs], "exclude": ["2.*"]}))["added"] == 2
+        for name, content in (("bad.md", b"\xff\xff"), ("empty.md", b"")):
+            (docs / name).write_bytes(content)
+        result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
+        assert (result["added"], result["failed"]) == (3, 1)
+        assert result["problems"] == [{"uri": "bad.md", "code": "not_utf8"}, {"uri": "empty.md", "code": "no_text"}]
+        for name in ("bad.md", "empty.md"):
+            (docs / name).unlink()
+        assert (await book.delete(source="docs", vanished=True)).documents == 1
+        assert "problems" not in await done("index", {"paths": [docs], "exclude": ["2.*"]})
         (docs / "0.md").unlink()
         found = await done("sync", {"paths": [docs]})
         assert (found["added"], found["deleted"], found["unchanged"]) == (1, 1, 1)

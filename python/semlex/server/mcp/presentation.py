@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from semlex.chat.untrusted import drawn_mark, one_line, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.types.documents import StoredChunk
 
 # Bounds of one result, in characters: an assistant pays for what it is shown, hit by hit.
@@ -74,6 +76,14 @@ class Quotes:
         inside = f"{source}\n\n{text}" if source else text
         more = "\n(cut here)" if is_cut else ""
         return f"{above}<<< {self.mark}\n{inside}\n>>> {self.mark}{more}"
+
+
+def quoted_warnings(warnings: Sequence[str]) -> list[str]:
+    """Return warnings as one quote, if there are any: one may name a field of documents."""
+    if not warnings:
+        return []
+    quotes = Quotes()
+    return [f"{quotes.head()}\n\n{quotes.quote('', chr(10).join(warnings), label='Warnings:')}"]
 
 
 def place(chunk: StoredChunk, line: int | None = None) -> str | None:

@@ -136,7 +136,7 @@ class JobLeases:
         given = {"stage": stage, "done": done, "total": total, "unit": unit}
         return await self._keep("renew the lease of a job", claim, changes, given, self._lease)
 
-    async def complete(self, claim: Claim, result: dict[str, int]) -> None:
+    async def complete(self, claim: Claim, result: dict[str, Any]) -> None:
         """Notes that a job is done.
 
         Raises:

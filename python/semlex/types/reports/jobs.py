@@ -20,6 +20,7 @@ MAX_ATTEMPTS = 1_000
 MAX_PRIORITY = 1_000_000
 MAX_ARGUMENT_BYTES = 1024 * 1024
 MAX_UNIQUE_KEY_BYTES = 512
+MAX_LISTED_PROBLEMS = 100
 
 
 class JobProgress(NamedTuple):
@@ -67,7 +68,8 @@ class JobInfo:
         max_attempts: After so many it has failed.
         progress: How far it has come, or None.
         error: Why the last attempt failed, or None.
-        result: What was done, in numbers; None until it is done.
+        result: What was done, in numbers; None until it is done. Of a job that reads files, ``problems`` has the path
+            (``uri``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).
         due_at: When a worker may take it, if it is queued; when its lease ends, if it is running.
         submitted_at: When it was submitted.
         started_at: When its last attempt began, or None.
@@ -86,7 +88,7 @@ class JobInfo:
     max_attempts: int
     progress: JobProgress | None
     error: JobError | None
-    result: dict[str, int] | None
+    result: dict[str, Any] | None
     due_at: datetime
     submitted_at: datetime
     started_at: datetime | None

@@ -162,7 +162,8 @@ def _more(job: SyncJob) -> str:
 
 
 def _result(job: SyncJob) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in (job.result or {}).items() if count)
+    counts = {name: value for name, value in (job.result or {}).items() if isinstance(value, int)}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
 @jobs_app.command()

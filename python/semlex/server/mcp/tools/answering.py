@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from mcp.types import CallToolResult
 
 from semlex.chat.untrusted import one_line, visible
-from semlex.server.mcp.presentation import NOTICE, Quotes, placed
+from semlex.server.mcp.presentation import NOTICE, Quotes, placed, quoted_warnings
 from semlex.server.mcp.tools.arguments import Collection, Document, Filters, Mode, Question, TopK
 from semlex.server.mcp.tools.calls import told
 from semlex.server.mcp.tools.reading import SEARCH_SECONDS, document_name
@@ -144,4 +144,4 @@ def _answer_text(found: AnswerFound) -> str:
             lines.append(quotes.quote("", "\n".join(places), label="Sources:"))
     if found.unsupported:
         lines.append(f"{len(found.unsupported)} sentences are not supported by a quote that was found.")
-    return "\n\n".join([*lines, *(f"Warning: {warning}" for warning in found.warnings)])
+    return "\n\n".join([*lines, *quoted_warnings(found.warnings)])

@@ -12,13 +12,12 @@ from semlex.chat.untrusted import one_line
 from semlex.server.mcp.presentation import Quotes
 from semlex.server.mcp.tools.arguments import Collection
 from semlex.server.mcp.tools.calls import progress_to, told
-from semlex.server.mcp.tools.results import FileFailed, IndexFound, WorkDone
+from semlex.server.mcp.tools.results import MAX_PROBLEMS, FileFailed, IndexFound, WorkDone
 
 if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
     from semlex.server.mcp.reach import Reach
 
-MAX_PROBLEMS = 20
 Patterns = Annotated[
     list[Annotated[str, Field(max_length=1_000)]], Field(max_length=100, description="Glob patterns such as *.md.")
 ]
@@ -70,7 +69,7 @@ class ChangingTools:
             f"failed; {result.chunks} chunks written to {name!r}."
         )
         lines = [
-            *(f"failed: {one.path}: {one.message}" for one in result.problems),
+            *(f"{one.code}: {one.path}: {one.message}" for one in result.problems),
             *(f"Warning: {warning}" for warning in result.warnings),
         ]
         if not lines:
@@ -114,7 +113,7 @@ def _index_found(collection: str, folder: str, report: IndexReport) -> IndexFoun
         chunks=report.chunks,
         problems=[
             FileFailed(path=one_line(one.uri), code=one.code, message=one_line(one.message))
-            for one in report.problems[:MAX_PROBLEMS]
+            for one in [*report.problems, *report.without_text][:MAX_PROBLEMS]
         ],
         warnings=[one_line(warning) for warning in report.warnings],
     )

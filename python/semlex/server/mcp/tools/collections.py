@@ -14,11 +14,13 @@ from semlex.server.mcp.presentation import NOTICE, Budget, Quotes, cleaned
 from semlex.server.mcp.tools.arguments import Collection
 from semlex.server.mcp.tools.calls import told
 from semlex.server.mcp.tools.results import (
+    MAX_PROBLEMS,
     CollectionFound,
     CollectionsFound,
     CollectionStats,
     FieldFound,
     FieldsFound,
+    FileFailed,
     JobFound,
     JobsFound,
 )
@@ -144,6 +146,7 @@ class CollectionTools:
             for one in result.jobs
         ]
         errors = [f"{one.id}: {one.error}" for one in result.jobs if one.error]
+        errors += [f"{one.id}: {bad.path}: {bad.code}" for one in result.jobs for bad in one.problems]
         if errors:  # they name files
             quotes = Quotes()
             lines += ["", quotes.head(), "", quotes.quote("", "\n".join(errors), label="Errors:")]
@@ -158,7 +161,7 @@ def _field(one: FieldSummary) -> FieldFound:
 
 
 def _job(job: JobInfo) -> JobFound:
-    progress = job.progress
+    progress, done = job.progress, job.result or {}
     of = "" if progress is None or progress.total is None else f" of {progress.total:,}"
     return JobFound(
         id=job.id,
@@ -168,7 +171,12 @@ def _job(job: JobInfo) -> JobFound:
         attempts=job.attempts,
         progress=None if progress is None else f"{progress.stage}: {progress.done:,}{of} {progress.unit}",
         error=None if job.error is None else f"{job.error.code}: {job.error.message}",
-        result=job.result,
+        result=None
+        if job.result is None
+        else {name: value for name, value in job.result.items() if isinstance(value, int)},
+        problems=[
+            FileFailed(path=one_line(one["uri"]), code=one["code"]) for one in done.get("problems", [])[:MAX_PROBLEMS]
+        ],
         submitted_at=job.submitted_at,
         finished_at=job.finished_at,
     )

@@ -17,6 +17,7 @@ from semlex.server.mcp.presentation import (
     Budget,
     Quotes,
     place,
+    quoted_warnings,
     shown_metadata,
     titles,
 )
@@ -286,4 +287,4 @@ def _search_text(found: SearchFound) -> str:
         number = f"{len(found.hits)} hit" + ("" if len(found.hits) == 1 else "s")
         lines = [f"{number} in {found.collection!r} ({found.mode}), best first. {quotes.head()}"]
         lines += [quotes.quote(_source(hit), hit.text, label=f"[{hit.rank}]", is_cut=hit.cut) for hit in found.hits]
-    return "\n\n".join([*lines, *(f"Warning: {warning}" for warning in found.warnings)])
+    return "\n\n".join([*lines, *quoted_warnings(found.warnings)])

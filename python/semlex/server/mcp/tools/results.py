@@ -7,6 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+MAX_PROBLEMS = 20
+PROBLEMS: Any = Field(
+    default=[], description=f"Files that failed, and files without text (no_text); at most {MAX_PROBLEMS}."
+)
+
 
 class Quoted(BaseModel):
     """A result that holds words of documents."""
@@ -198,11 +203,11 @@ class FieldsFound(Quoted):
 
 
 class FileFailed(BaseModel):
-    """A file that could not be read."""
+    """A file that could not be read, or has no text."""
 
     path: str
     code: str
-    message: str
+    message: str = ""
 
 
 class IndexFound(BaseModel):
@@ -218,7 +223,7 @@ class IndexFound(BaseModel):
     unchanged: int = 0
     failed: int = 0
     chunks: int = 0
-    problems: list[FileFailed] = Field(default=[], description="At most 20.")
+    problems: list[FileFailed] = PROBLEMS
     warnings: list[str] = []
 
 
@@ -233,6 +238,7 @@ class JobFound(BaseModel):
     progress: str | None
     error: str | None
     result: dict[str, int] | None
+    problems: list[FileFailed] = PROBLEMS
     submitted_at: datetime
     finished_at: datetime | None
 
