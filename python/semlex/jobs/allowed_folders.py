@@ -49,7 +49,8 @@ class AllowedFolders:
 
     def _check(self, path: str) -> None:
         real: Path | None = None
-        with suppress(ValueError):  # a NUL, or half of a pair: no file has such a name
+        # ValueError: a NUL, or half of a pair: no file has such a name. OSError: a link that was exchanged meanwhile.
+        with suppress(OSError, ValueError):
             real = Path(os.path.realpath(path))
         if real is None or not any(real.is_relative_to(root) for root in self._roots):
             raise ConfigurationError(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex.errors import ConfigurationError, MissingKeyError
+from semlex.ingest.files.discovery import FileProblem, find_files
+from semlex.ingest.files.selection import Selection
 from semlex.jobs.allowed_folders import AllowedFolders
+from semlex.server.mcp.access import Access
 from tests.support.http_server import COLLECTION, in_process
 
 if TYPE_CHECKING:
@@ -35,6 +40,24 @@ async def test_paths_that_no_file_can_have_are_refused(filled: Client, tmp_path:
         assert (await served.http.get("/v1/jobs")).json()["jobs"] == []
     with pytest.raises(ConfigurationError):
         await AllowedFolders([tmp_path]).check([path])
+
+
+async def test_a_link_that_becomes_a_file_while_it_is_read_is_refused(
+    filled: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exchanged(path: str) -> str:
+        raise OSError(errno.EINVAL, "Invalid argument", path)
+
+    (tmp_path / "race.md").symlink_to(tmp_path / "target.md")
+    async with in_process(filled, rights="write", allow=[tmp_path]) as served:
+        access = Access.of(writes=True, folders=[tmp_path])
+        monkeypatch.setattr(os, "readlink", exchanged)
+        answer = await served.post("/v1/index", {"paths": [str(tmp_path / "race.md")]})
+        assert answer.status_code == 403
+        with pytest.raises(ConfigurationError, match="nothing below the folders"):
+            access.folder("race.md")
+        (problem,) = find_files(tmp_path, Selection(None, (), ["md"], recursive=True))
+        assert isinstance(problem, FileProblem)
 
 
 async def test_what_the_operator_has_to_do_is_not_told_to_callers(

@@ -279,9 +279,9 @@ class _Walk:
         return reason is not None
 
     def _link(self, root: Path, uri: str) -> Iterator[_Found]:
-        target = Path(os.path.realpath(root / uri))
         wanted = self._selection.skip_file(uri) is None
         try:
+            target = Path(os.path.realpath(root / uri))
             found = target.stat()
         except OSError as error:
             if wanted:

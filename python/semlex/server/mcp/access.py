@@ -89,7 +89,10 @@ class Access(Reaching):
             raise refused
         for root in self.folders:
             # An absolute path stays what it is, whatever it is joined to.
-            real = Path(os.path.realpath(root / given))
+            try:
+                real = Path(os.path.realpath(root / given))
+            except OSError:  # a link that was exchanged meanwhile
+                continue
             if real.is_relative_to(root) and os.path.exists(real):  # noqa: PTH110 - False for names that are too long
                 return real
         raise refused
