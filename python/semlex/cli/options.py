@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from datetime import datetime
 from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -133,6 +134,23 @@ share_or_never = number_that(
     lambda value: value == 0 or MIN_SHARE <= value <= 1, f"0, for never, or between {MIN_SHARE:g} and 1"
 )
 seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
+
+
+def time_with_zone(option: str, text: str | None) -> datetime | None:
+    """The value of an option.
+
+    Raises:
+        ConfigurationError: It is no time, or has no zone.
+    """
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.utcoffset() is None:
+        raise ConfigurationError(f"{option} must be a time with its zone, as 2026-12-24T18:00Z; got {text!a}")
+    return time
 
 
 def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | None:

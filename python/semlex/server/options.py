@@ -50,6 +50,7 @@ class ServeOptions:
         connections: Most open connections.
         database_connections: Most connections to the database.
         stop_seconds: Time that requests in progress have when the server stops.
+        role: Role of the database whose rights everything has; None: those of the login.
         jobs: Jobs that this process does at a time; 0 leaves them to ``semlex worker``.
         stateless: Whether assistants are answered without sessions, so that any of several processes can answer.
         judgements: Folder for what people judge on the page; None where it is not stored.
@@ -78,6 +79,7 @@ class ServeOptions:
     connections: int = 1024
     database_connections: int = 8
     stop_seconds: float = 30.0
+    role: str | None = None
     jobs: int = 0
     stateless: bool = False
     judgements: Path | None = None
@@ -112,6 +114,11 @@ class ServeOptions:
         }
         for name, (least, most) in bounds.items():
             check_range(name, getattr(self, name), least, most)
+        if self.role is not None and self.jobs:
+            raise ConfigurationError(
+                "jobs are done with the rights of the login, which role is to narrow: leave --jobs out, and run "
+                "'semlex worker' beside the server"
+            )
         # A folder that is not there would be told by the first job, hours later.
         AllowedFolders(self.allow)
         if self.rate is not None:
@@ -155,4 +162,4 @@ def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, An
         options: Of the server.
     """
     kept = {name: value for name, value in given.items() if name not in ("collection", "calibration")}
-    return kept | {"max_connections": options.database_connections}
+    return kept | {"max_connections": options.database_connections, "role": options.role}

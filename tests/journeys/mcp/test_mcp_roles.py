@@ -13,6 +13,8 @@ from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.assembly import mcp_server
+from semlex.server.options import ServeOptions
+from tests.support.http_server import in_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +74,18 @@ async def test_a_client_with_a_role_has_it_everywhere(reader: str, database_url:
         assert await wide.collection("handbook").count() == 2
     with pytest.raises(ConfigurationError, match="reserved"):
         Client(database_url, role="none")
+
+
+async def test_a_server_has_the_rights_of_its_role(reader: str, database_url: str) -> None:
+    async with in_process(url=database_url, role=reader, rights="admin") as served:
+        assert (await served.post("/v1/search", {"query": "ninety days"})).json()["hits"]
+        for path, body in (
+            ("/v1/documents", {"documents": [{"content": "more"}]}),
+            ("/v1/search", {"query": "x", "collection": "other"}),
+        ):
+            assert (await served.post(path, body)).status_code == 503, path
+    with pytest.raises(ConfigurationError, match="semlex worker"):
+        ServeOptions(role=reader, jobs=1)
 
 
 async def test_of_very_many_collections_the_first_are_listed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,14 @@ import pytest
 
 from semlex.errors import ConfigurationError
 from semlex.operations import OPERATIONS
+from semlex.server.access import tokens
 from semlex.server.access.addresses import Addresses
 from semlex.server.access.rights import OF_JOBS, ORDER, Caller
 from semlex.server.access.tokens import TokenFile, caller_of
 from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
+from semlex.types.documents import utc_now
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 
 if TYPE_CHECKING:
@@ -284,8 +287,30 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     assert file.read() == ()
 
 
+def test_a_token_is_known_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, now = TokenFile(tmp_path / "tokens.json"), utc_now()
+    soon = file.add("soon", "read", expires=now + timedelta(hours=1))
+    never = file.add("never", "read")
+
+    def known(secret: str) -> bool:
+        return caller_of(f"Bearer {secret}".encode(), file.read()) is not None
+
+    assert known(soon)
+    assert known(never)
+    monkeypatch.setattr(tokens, "utc_now", lambda: now + timedelta(hours=1))
+    assert not known(soon)
+    assert known(never)
+    with pytest.raises(ConfigurationError, match="must lie in the future"):
+        file.add("late", "read", expires=now)
+
+
+SHA256 = "0" * 64
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"tokens": 3}', '{"tokens": {"a": {}}}', "[" * 100_000,
-    '{"tokens": {"a": {"rights": "root", "collections": null, "sha256": "00"}}}'])  # fmt: skip
+    '{"tokens": {"a": {"rights": "root", "collections": null, "sha256": "00"}}}',
+    f'{{"tokens": {{"a": {{"rights": "read", "collections": null, "sha256": "{SHA256}", "expires": "2030-01-01"}}}}}}',
+])  # fmt: skip
 def test_a_damaged_file_of_tokens_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text(content)
     with pytest.raises(ConfigurationError, match="token file"):

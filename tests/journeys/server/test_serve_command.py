@@ -182,3 +182,13 @@ def test_tokens_are_made_listed_and_removed(program: Shell) -> None:
     program("serve", "token", "remove", "ann", *file)
     assert json.loads((program.folder / "tokens.json").read_text()) == {"tokens": {}}
     assert "there is no token" in program("serve", "token", "remove", "ann", *file, code=2).stderr
+
+
+def test_the_end_of_a_token_is_listed(shell: Shell) -> None:
+    file = ("--token-file", "tokens.json")
+    shell("serve", "token", "add", "guest", "--expires", "2999-12-31T00:00Z", *file)
+    listed = shell("serve", "token", "list", *file).stdout
+    assert "guest  read  all collections  expires 2999-12-31 00:00+0000" in listed
+    assert shell.objects("serve", "token", "list", *file)[0]["expires"] == "2999-12-31T00:00:00+00:00"
+    refused = shell("serve", "token", "add", "x", "--expires", "soon", *file, code=2).stderr
+    assert "--expires must be a time with its zone" in refused

@@ -14,12 +14,14 @@ import secrets
 import stat
 import tempfile
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
 from semlex.server.access.rights import ORDER, Caller
 from semlex.store.schema.names import checked_identifier
+from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
     from semlex.operations import Rights
@@ -37,10 +39,17 @@ class Token:
     Attributes:
         caller: Whose it is, and what they may do.
         digest: SHA-256 of the secret.
+        expires: When it ends to be known; None: never.
     """
 
     caller: Caller
     digest: bytes
+    expires: datetime | None = None
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires is not None and self.expires <= utc_now()
 
 
 class TokenFile:
@@ -74,16 +83,18 @@ class TokenFile:
             ) from None
         return tokens
 
-    def add(self, name: str, rights: Rights, collections: tuple[str, ...] = ()) -> str:
+    def add(self, name: str, rights: Rights, collections: tuple[str, ...] = (), expires: datetime | None = None) -> str:
         """Adds a token and returns its secret, which nobody can show again.
 
         Args:
             name: Letters, digits, and ``.``, ``_``, ``-``, ``@``; at most 64.
             rights: ``read``, ``write`` or ``admin``.
             collections: Names of those that it sees; none for all.
+            expires: When the server ends to know it, with its zone; None: never.
 
         Raises:
-            ConfigurationError: The name is taken or cannot be used, there are no such rights, or the file is refused.
+            ConfigurationError: The name is taken or cannot be used, there are no such rights, `expires` is past, or the
+                file is refused.
             ValidationError: There can be no collection of that name.
         """
         if not NAME.fullmatch(name):
@@ -92,6 +103,8 @@ class TokenFile:
             )
         if rights not in ORDER:
             raise ConfigurationError(f"rights must be one of {', '.join(ORDER)}; got {rights[:80]!a}")
+        if expires is not None and expires <= utc_now():
+            raise ConfigurationError(f"expires must lie in the future; {expires.isoformat()} is past")
         for collection in collections:
             checked_identifier("collection", collection)
         known = self.read()
@@ -99,7 +112,7 @@ class TokenFile:
             raise ConfigurationError(f"there is a token {name!r} already; remove it first: semlex serve token remove")
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         caller = Caller(name, rights, frozenset(collections) if collections else None)
-        self._write((*known, Token(caller, _digest(secret))))
+        self._write((*known, Token(caller, _digest(secret), expires)))
         return secret
 
     def remove(self, name: str) -> None:
@@ -120,7 +133,9 @@ class TokenFile:
         for token in tokens:
             caller = token.caller
             collections = None if caller.collections is None else sorted(caller.collections)
-            rows[caller.name] = {"rights": caller.rights, "collections": collections, "sha256": token.digest.hex()}
+            row = {"rights": caller.rights, "collections": collections, "sha256": token.digest.hex()}
+            ends = {} if token.expires is None else {"expires": token.expires.isoformat()}
+            rows[caller.name] = row | ends
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Made with rights for its owner alone, and put in place as a whole.
@@ -162,7 +177,10 @@ def _token(name: str, row: Any) -> Token:
     digest = bytes.fromhex(row["sha256"])
     if len(digest) != hashlib.sha256().digest_size:
         raise ValueError
-    return Token(Caller(name, row["rights"], None if collections is None else frozenset(collections)), digest)
+    expires = None if row.get("expires") is None else datetime.fromisoformat(row["expires"])
+    if expires is not None and expires.utcoffset() is None:
+        raise ValueError
+    return Token(Caller(name, row["rights"], None if collections is None else frozenset(collections)), digest, expires)
 
 
 def _digest(secret: str) -> bytes:
@@ -170,7 +188,7 @@ def _digest(secret: str) -> bytes:
 
 
 def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller | None:
-    """Whose token a header ``Authorization`` holds; None where it holds none that is known.
+    """Whose token a header ``Authorization`` holds; None where it holds none that is known, or one that has expired.
 
     Args:
         authorization: The header's value.
@@ -180,5 +198,5 @@ def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller 
     if scheme.lower() != b"bearer" or not secret:
         return None
     digest = hashlib.sha256(secret.strip()).digest()
-    found = [token.caller for token in tokens if hmac.compare_digest(token.digest, digest)]
-    return found[0] if found else None
+    found = [token for token in tokens if hmac.compare_digest(token.digest, digest)]
+    return found[0].caller if found and not found[0].has_expired else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER
-from semlex.cli.options import INT, SECONDS, has_command, read_input, seconds, whole_number
+from semlex.cli.options import INT, SECONDS, has_command, read_input, seconds, time_with_zone, whole_number
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
@@ -67,7 +66,7 @@ def submit(
 
     if timeout is not None and not wait:
         raise ConfigurationError("--timeout says how long --wait waits: give --wait, too")
-    given, begin = _read_arguments(arguments), _time(not_before)
+    given, begin = _read_arguments(arguments), time_with_zone("--not-before", not_before)
     if paths:
         if "paths" in given:
             raise ConfigurationError("paths stand twice, as arguments of the command and in --arguments: leave one out")
@@ -100,18 +99,6 @@ def _read_arguments(text: str | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError('--arguments must be an object, such as \'{"include": ["*.md"]}\'')
     return found
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.utcoffset() is None:
-        raise ConfigurationError(f"--not-before must be a time with its zone, as 2026-12-24T18:00Z; got {text!a}")
-    return time
 
 
 def _print_submitted(job: SyncJob) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.options import INT, SECONDS, AsJson, WorkingGroup, has_command, seconds, whole_number
+from semlex.cli.options import INT, SECONDS, AsJson, WorkingGroup, has_command, seconds, time_with_zone, whole_number
 from semlex.cli.output import print_json
 from semlex.cli.terminal import inform, leave_interruption_untold, messages, one_line, output
 from semlex.errors import MissingExtraError
@@ -90,6 +90,9 @@ def serve(
         int,
         typer.Option("--connections", parser=whole_number, metavar=INT, help="Most connections to the database."),
     ] = 8,
+    role: Annotated[
+        str | None, typer.Option("--role", help="Role of the database whose rights everything has; see the docs.")
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option("--jobs", parser=whole_number, metavar=INT, help="Jobs that it does at a time; 0: a worker does."),
@@ -136,6 +139,7 @@ def serve(
         rate=rate,
         concurrency=concurrency,
         database_connections=connections,
+        role=role,
         jobs=jobs,
         stateless=stateless,
         judgements=None if judgements is None else judgements.expanduser().absolute(),
@@ -189,11 +193,18 @@ def add_token(
     collection: Annotated[
         list[str] | None, typer.Option("--collection", "-c", help="Collection that it sees; repeatable; default: all.")
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires", metavar="TIME", help="When it is refused from then on: 2027-01-31T18:00Z; default: never."
+        ),
+    ] = None,
     token_file: File = None,
 ) -> None:
     """Make a token, and print it: this once only, for the file holds its hash."""
     tokens = _tokens(token_file)
-    secret = tokens.add(name, rights, tuple(collection or ()))  # type: ignore[arg-type]  # it is checked there
+    ends = time_with_zone("--expires", expires)
+    secret = tokens.add(name, rights, tuple(collection or ()), ends)  # type: ignore[arg-type]  # it is checked there
     output.print(secret)
     messages.print(f"[dim]{escape(one_line(f'{name} stands in {tokens.path}; the token is shown this once')):s}[/dim]")
 
@@ -207,15 +218,20 @@ def remove_token(name: TokenName, *, token_file: File = None) -> None:
 
 @token_app.command("list")
 def list_tokens(*, token_file: File = None, as_json: AsJson = False) -> None:
-    """Show the names of the tokens, with their rights and collections."""
+    """Show the names of the tokens, with their rights, collections and ends."""
     found = _tokens(token_file).read()
     for token in found:
         collections = token.caller.collections
         if as_json:
             listed = None if collections is None else sorted(collections)
-            print_json({"name": token.caller.name, "rights": token.caller.rights, "collections": listed})
+            expires = None if token.expires is None else token.expires.isoformat()
+            row = {"name": token.caller.name, "rights": token.caller.rights, "collections": listed, "expires": expires}
+            print_json(row)
             continue
         seen = "all collections" if collections is None else ", ".join(sorted(collections))
-        output.print(f"{escape(one_line(token.caller.name))}  {token.caller.rights}  {escape(one_line(seen))}")
+        ends = ""
+        if token.expires is not None:
+            ends = f"  {'expired' if token.has_expired else 'expires'} {token.expires:%Y-%m-%d %H:%M%z}"
+        output.print(f"{escape(one_line(token.caller.name))}  {token.caller.rights}  {escape(one_line(seen))}{ends}")
     if not found and not as_json:
         inform("there are no tokens")
