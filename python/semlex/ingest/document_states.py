@@ -55,23 +55,43 @@ class Documents:
     Attributes:
         documents: By source and path.
         problems: Path (``uri``) and ``code`` of each file that the last run over files could not read.
+        next_after: What `after` is for the next page; None where no further document follows.
     """
 
     documents: list[DocumentInfo]
     problems: list[dict[str, str]]
+    next_after: str | None = None
 
 
-async def documents_with_states(database: Database, collection: CollectionInfo, source: str | None) -> Documents:
+async def documents_with_states(
+    database: Database,
+    collection: CollectionInfo,
+    source: str | None,
+    *,
+    limit: int | None = None,
+    after: str | None = None,
+) -> Documents:
     """The documents of a source or of all, with the states of their files.
+
+    Args:
+        database: An open database.
+        collection: As opened.
+        source: Name of the only source.
+        limit: Most documents; None: all.
+        after: `Documents.next_after` of the page before.
 
     Raises:
         ConfigurationError: There is no such source.
     """
 
     async def read(connection: Connection) -> tuple[list[ListedDocument], dict[str, Any] | None]:
-        return await list_documents(connection, collection, source), await last_run(connection, collection)
+        more = None if limit is None else limit + 1  # whether another page follows
+        found = await list_documents(connection, collection, source, limit=more, after=after)
+        return found, await last_run(connection, collection)
 
     listed, run = await database.read("list the documents", read)
+    has_more = limit is not None and len(listed) > limit
+    listed = listed[:limit]
     ended = threading.Event()
     try:
         states = await asyncio.to_thread(_states, listed, ended)
@@ -81,7 +101,8 @@ async def documents_with_states(database: Database, collection: CollectionInfo, 
         DocumentInfo(one.source, one.uri, state, one.chunks, one.written_at, one.encoding)
         for one, state in zip(listed, states, strict=True)
     ]
-    return Documents(documents, [] if run is None else list(run["problems"]))
+    next_after = f"{listed[-1].source}: {listed[-1].uri}" if has_more else None
+    return Documents(documents, [] if run is None else list(run["problems"]), next_after)
 
 
 def _states(listed: Sequence[ListedDocument], ended: threading.Event) -> list[DocumentState]:

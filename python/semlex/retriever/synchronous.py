@@ -1161,6 +1161,9 @@ class SyncCollection:
     def documents(
         self,
         source: str | None = None,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
     ) -> Documents:
         """The documents that were read from files, with the states of these, and what the last run could not read.
 
@@ -1168,11 +1171,13 @@ class SyncCollection:
 
         Args:
             source: Name of the only source to list.
+            limit: Maximum number of documents, up to 1,000,000; None: all.
+            after: ``next_after`` of the page before.
 
         Raises:
             ConfigurationError: There is no such source.
         """
-        return self._runner.run(self._collection.documents, source)
+        return self._runner.run(self._collection.documents, source, limit=limit, after=after)
 
     def load_vectors(
         self,

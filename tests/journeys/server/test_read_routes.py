@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +62,28 @@ async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_pat
         assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
         assert (await served.http.get("/v1/collections/handbook/queries")).json()["logged"] == 1
         assert about["server"]
+
+
+async def test_documents_are_listed_by_pages(database_url: str, tmp_path: Path) -> None:
+    # A name that begins as another, and one that sorts before the mark between source and path.
+    folders = [tmp_path / name for name in ("docs", "docs-2", "docs: a")]
+    for folder, name in product(folders, ("a.md", "b.md")):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f"A key in {name}.", encoding="utf-8")
+    async with Client(database_url, "none") as client, in_process(client) as served:
+        await client.collection(COLLECTION).index(*folders)
+        every = (await served.http.get("/v1/documents")).json()
+        assert (len(every["documents"]), every["next_after"]) == (6, None)
+        for limit in (1, 4, 5, 6):
+            seen, after = [], None
+            while len(seen) <= 6:
+                page = {"limit": limit} | ({} if after is None else {"after": after})
+                found = (await served.http.get("/v1/documents", params=page)).json()
+                seen += found["documents"]
+                assert len(found["documents"]) <= limit
+                if (after := found["next_after"]) is None:
+                    break
+            assert seen == every["documents"]
 
 
 async def test_where_a_collection_is_stays_with_the_operator(used: Client) -> None:

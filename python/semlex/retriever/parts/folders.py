@@ -14,7 +14,7 @@ from semlex.ingest.sync.apply import SyncOptions, SyncRun
 from semlex.ingest.sync.watch import watch
 from semlex.progress.shown import ProgressOption, check_progress, shown
 from semlex.retriever.parts.enriching import CollectionEnriching
-from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter
+from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter, whole_number_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from semlex.ingest.sync.report import SyncReport
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
+
+MAX_LISTED = 1_000_000
 
 
 class CollectionFolders(CollectionEnriching):
@@ -172,20 +174,28 @@ class CollectionFolders(CollectionEnriching):
 
         return watch(found, look, poll=poll, clock=self._resources.clock)
 
-    async def documents(self, source: str | None = None) -> Documents:
+    async def documents(
+        self, source: str | None = None, *, limit: int | None = None, after: str | None = None
+    ) -> Documents:
         """The documents that were read from files, with the states of these, and what the last run could not read.
 
         A file with the size, time and inode of the last run is not read. Documents that were added are not among them.
 
         Args:
             source: Name of the only source to list.
+            limit: Maximum number of documents, up to 1,000,000; None: all.
+            after: ``next_after`` of the page before.
 
         Raises:
             ConfigurationError: There is no such source.
         """
-        check_parameters(text_parameter("source", source))
+        check_parameters(
+            text_parameter("source", source),
+            [] if limit is None else whole_number_errors("limit", limit, 1, MAX_LISTED),
+            text_parameter("after", after),
+        )
         indexer = await self._ready()
-        return await documents_with_states(indexer.database, indexer.collection, source)
+        return await documents_with_states(indexer.database, indexer.collection, source, limit=limit, after=after)
 
 
 def checked_load_options(

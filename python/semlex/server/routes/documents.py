@@ -27,10 +27,16 @@ NO_DOCUMENT = "there is no such document, or several have this name: give its so
 
 
 @does(router, "GET", "/v1/documents", "list documents")
-async def documents(asked: Ask, collection: CollectionQuery = None, source: Word | None = None) -> Response:
-    """The documents that were read from files, with their states."""
+async def documents(
+    asked: Ask,
+    collection: CollectionQuery = None,
+    source: Word | None = None,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE)] = None,
+    after: DocumentName | None = None,
+) -> Response:
+    """The documents that were read from files, with their states; `next_after` is the `after` of the next page."""
     opened = await asked.collection(collection)
-    found = await opened.documents(source)
+    found = await opened.documents(source, limit=limit, after=after)
     return answered(json_value(found))
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 
+# A document as lists name it. Pages are in this order, so that its last name is where the next page begins.
+NAME = sql.SQL("(s.name || ': ' || d.uri) COLLATE \"C\"")
+
+
 @dataclass(frozen=True, slots=True)
 class ListedDocument:
     """A document that was read from a file.
@@ -47,9 +51,21 @@ class ListedDocument:
 
 
 async def list_documents(
-    connection: Connection, collection: CollectionInfo, source: str | None
+    connection: Connection,
+    collection: CollectionInfo,
+    source: str | None,
+    *,
+    limit: int | None = None,
+    after: str | None = None,
 ) -> list[ListedDocument]:
     """The documents of a source or of all, by source and path.
+
+    Args:
+        connection: In a transaction.
+        collection: As opened.
+        source: Name of the only source.
+        limit: Most documents; None: all.
+        after: Name of the last document of the page before, as ``docs: keys.md``.
 
     Raises:
         ConfigurationError: There is no such source.
@@ -64,10 +80,10 @@ async def list_documents(
         sql.SQL(
             "SELECT s.name, s.root, d.uri, d.chunk_count, d.updated_at, d.encoding, d.size_bytes, d.modified_at, "
             "d.content_hash, d.file_state "
-            "FROM {} AS d JOIN {} AS s USING (source_id) "
-            "WHERE {} AND (%(source)s::text IS NULL OR s.name = %(source)s) "
-            'ORDER BY s.name COLLATE "C", d.uri COLLATE "C"'
-        ).format(names.document, names.source, is_present(names)),
-        {"source": source},
+            "FROM {document} AS d JOIN {source} AS s USING (source_id) "
+            "WHERE {present} AND (%(source)s::text IS NULL OR s.name = %(source)s) "
+            "AND (%(after)s::text IS NULL OR {name} > %(after)s) ORDER BY {name} LIMIT %(limit)s"
+        ).format(document=names.document, source=names.source, present=is_present(names), name=NAME),
+        {"source": source, "limit": limit, "after": after},
     )
     return [ListedDocument(*row) for row in await cursor.fetchall()]
