@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from langgraph.graph import END, START, StateGraph
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 
-from semlex import Document, DocumentRetriever, PostgreSQLRetriever
+from semlex import Document, DocumentRetriever, F, PostgreSQLRetriever, SyncRetriever
+from semlex.integrations.langgraph import retrieval_node, retrieval_tool
 from semlex.testing import HashEmbedder
 
 
@@ -35,3 +39,51 @@ async def test_a_node_retrieves(database_url: str) -> None:
         state = await graph(retriever).ainvoke({"question": "what is yellow?"})
     assert [document.id for document in state["documents"]] == ["banana"]
     assert isinstance(state["documents"][0], Document)
+
+
+def compiled(node: Any, state: Any) -> Any:
+    builder = StateGraph(state)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    builder.add_edge("node", END)
+    return builder.compile()
+
+
+async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url: str) -> None:
+    with SyncRetriever(database_url, "none") as retriever:
+        owners = {"ann": "a key of ann", "bob": "a key of bob"}
+        retriever.add_texts(owners.values(), ids=list(owners), metadata=[{"owner": name} for name in owners])
+        node = retrieval_node(
+            retriever,
+            filters=lambda state, config: {"owner": config["configurable"]["user"]} if state["question"] else None,
+        )
+        graph = compiled(node, State)
+        for name in owners:
+            config = {"configurable": {"user": name}}
+            for state in (graph.invoke({"question": "key"}, config), await graph.ainvoke({"question": "key"}, config)):
+                assert [document.id for document in state["documents"]] == [name]
+        fixed = compiled(retrieval_node(retriever, filters=F("owner") == "ann"), State)
+        assert [document.id for document in fixed.invoke({"question": "key"})["documents"]] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "status"),
+    [
+        (" ", "query is blank", "error"),
+        ("x" * 5_000, "4,096 bytes", "error"),
+        ("pear", "Nothing was found", "success"),
+        ("key", "a key of ann", "success"),
+    ],
+)
+async def test_a_model_reads_what_is_wrong_with_its_search(
+    database_url: str, query: str, said: str, status: str
+) -> None:
+    with SyncRetriever(database_url, "none") as retriever:
+        retriever.add_texts(["a key of ann"])
+        graph = compiled(ToolNode([retrieval_tool(retriever, "handbook", "Searches the handbook.")]), MessagesState)
+        call = {"name": "handbook", "args": {"query": query}, "id": "1", "type": "tool_call"}
+        asked = {"messages": [AIMessage("", tool_calls=[call])]}
+        for answer in (graph.invoke(asked), await graph.ainvoke(asked)):
+            message = answer["messages"][-1]
+            assert (said in message.content, message.status) == (True, status), message
+            assert len(message.artifact or []) == (query == "key")
