@@ -180,6 +180,12 @@ async def test_a_probe_is_answered_within_a_second_while_the_database_is_away(
             await clock.eventually_waited(DATABASE_SECONDS + DEADLINE_GRACE_SECONDS)
             clock.advance(1.0)  # expires
             answer = await asking
+            asking = asyncio.create_task(served.http.get("/metrics"))
+            await clock.eventually_waited(DATABASE_SECONDS + DEADLINE_GRACE_SECONDS)
+            clock.advance(1.0)  # expires
+            figures = (await asking).text
+            assert "semlex_pool_waiting" in figures
+            assert "semlex_jobs" not in figures
             proxy.hearing.set()
         checks = answer.json()["checks"]
         assert (answer.status_code, checks["database"]) == (503, "it does not answer; see the log")

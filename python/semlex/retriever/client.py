@@ -319,6 +319,18 @@ class Client:
         found = await queue.list(state=state, collection=collection, limit=limit)
         return [Job.of(info, queue) for info in found]
 
+    async def count_jobs(self, *, deadline: float | None = None) -> dict[JobState, int]:
+        """Return the number of jobs in each state.
+
+        Args:
+            deadline: Seconds to wait for the database; None: as long as it takes.
+
+        Raises:
+            SearchTimeoutError: The deadline passed.
+        """
+        check_deadline(deadline)
+        return await (await self._queue()).count(deadline=deadline)
+
     async def job(self, job_id: str) -> Job:
         """A job by its id.
 

@@ -1795,6 +1795,21 @@ class SyncClient:
         """
         return [SyncJob.of(job, self._runner) for job in self._runner.run(self._client.jobs, state=state, collection=collection, limit=limit)]
 
+    def count_jobs(
+        self,
+        *,
+        deadline: float | None = None,
+    ) -> dict[JobState, int]:
+        """Return the number of jobs in each state.
+
+        Args:
+            deadline: Seconds to wait for the database; None: as long as it takes.
+
+        Raises:
+            SearchTimeoutError: The deadline passed.
+        """
+        return self._runner.run(self._client.count_jobs, deadline=deadline)
+
     def job(
         self,
         job_id: str,

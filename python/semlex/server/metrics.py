@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from bisect import bisect_left
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.types.reports.jobs import JobState
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Of HTTP; others are texts of the caller's.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Upper bounds in seconds.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+GAUGES = {
+    "requests_in_flight": "Requests in progress.",
+    "pool_size": "Connections to the database.",
+    "pool_idle": "Connections to the database that are not in use.",
+    "pool_waiting": "Callers that wait for a connection to the database.",
+}
+STARTED = time.time()
 
 
 @dataclass(slots=True)
@@ -47,16 +65,17 @@ class Metrics:
         buckets[bisect_left(BUCKETS, seconds)] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter adds floats as well
 
-    def text(self, gauges: dict[str, float]) -> str:
+    def text(self, gauges: Mapping[str, float], jobs: Mapping[JobState, int] | None = None) -> str:
         """Everything as text.
 
         Args:
             gauges: Name -> value, of what is measured now.
+            jobs: State -> number of jobs; None where it is not known.
         """
-        lines = ["# TYPE semlex_requests_total counter"]
+        lines = _head("semlex_requests_total", "counter", "Requests that were answered; 499: the client left before.")
         for (method, route, status), count in sorted(self.requests.items()):
             lines.append(f'semlex_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}')
-        lines.append("# TYPE semlex_request_seconds histogram")
+        lines += _head("semlex_request_seconds", "histogram", "Time of requests, from head to end.")
         for route, buckets in sorted(self._buckets.items()):
             below = 0
             for bound, count in zip((*BUCKETS, "+Inf"), buckets, strict=True):
@@ -64,13 +83,45 @@ class Metrics:
                 lines.append(f'semlex_request_seconds_bucket{{route="{route}",le="{bound}"}} {below}')
             lines.append(f'semlex_request_seconds_sum{{route="{route}"}} {self._seconds[route]:.6f}')
             lines.append(f'semlex_request_seconds_count{{route="{route}"}} {below}')
-        for name, label, counts in (
-            ("refused", "why", self.refused),
-            ("searches", "operation", self.searches),
-            ("reloads", "outcome", self.reloads),
+        for name, label, counts, said in (
+            ("refused", "why", self.refused, "Requests that were refused before a route."),
+            ("searches", "operation", self.searches, "Searches."),
+            ("reloads", "outcome", self.reloads, "Times that settings or tokens were read again."),
         ):
-            lines.append(f"# TYPE semlex_{name}_total counter")
+            lines += _head(f"semlex_{name}_total", "counter", said)
             lines += [f'semlex_{name}_total{{{label}="{key}"}} {count}' for key, count in sorted(counts.items())]
+        if jobs is not None:
+            lines += _head("semlex_jobs", "gauge", "Jobs by state; those that ended are kept for days.")
+            lines += [f'semlex_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.items())]
         for name, value in sorted({"requests_in_flight": self.in_flight, **gauges}.items()):
-            lines += [f"# TYPE semlex_{name} gauge", f"semlex_{name} {value:g}"]
-        return "\n".join(lines) + "\n"
+            lines += [*_head(f"semlex_{name}", "gauge", GAUGES[name]), f"semlex_{name} {value:g}"]
+        return "\n".join([*lines, *_of_the_process()]) + "\n"
+
+
+def _head(name: str, kind: str, said: str) -> list[str]:
+    return [f"# HELP {name} {said}", f"# TYPE {name} {kind}"]
+
+
+def _of_the_process() -> list[str]:
+    """The build, and figures of this process under the names that Prometheus' own clients give them."""
+    from semlex import __version__  # noqa: PLC0415 - the package as a whole
+
+    python = platform.python_version()
+    lines = _head("semlex_build_info", "gauge", "Versions; the value is 1.")
+    lines.append(f'semlex_build_info{{version="{__version__}",python="{python}"}} 1')
+    figures = {
+        "cpu_seconds_total": ("counter", "CPU time of the process.", time.process_time()),
+        "start_time_seconds": ("gauge", "Start of the process, in seconds since 1970.", STARTED),
+    }
+    with suppress(OSError):  # of Linux alone
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        size = pages * os.sysconf("SC_PAGE_SIZE")
+        figures["resident_memory_bytes"] = ("gauge", "Memory of the process.", size)
+        figures["open_fds"] = (
+            "gauge",
+            "Open descriptors of the process.",
+            sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        )
+    for name, (kind, said, value) in sorted(figures.items()):
+        lines += [*_head(f"process_{name}", kind, said), f"process_{name} {value:.15g}"]
+    return lines

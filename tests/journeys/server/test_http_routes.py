@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +204,13 @@ async def test_the_process_says_how_it_is(filled: Client) -> None:
         assert 'semlex_requests_total{method="POST",route="/v1/search",status="200"} 1' in figures
         assert 'semlex_searches_total{operation="search"} 1' in figures
         assert 'semlex_request_seconds_count{route="/v1/search"} 1' in figures
-        assert "semlex_pool_size" in figures
+        assert 'semlex_jobs{state="queued"} 0' in figures
+        names = re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", figures, re.MULTILINE)
+        assert re.findall(r"^# HELP (\S+) .+\.$", figures, re.MULTILINE) == names
+        assert len(set(names)) == len(names)
+        assert {"semlex_pool_size", "semlex_build_info", "process_cpu_seconds_total", "process_open_fds"} <= set(names)
+        values = [line for line in figures.splitlines() if not line.startswith("#")]
+        assert all(re.fullmatch(r"[a-z_]+(\{[^{}]+\})? [\d.e+]+", line) for line in values), values
 
 
 async def test_a_name_tells_nothing_of_other_files(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from semlex.errors import SemlexError
 from semlex.server import metrics
 from semlex.server.asked import Ask, answered, does
 
@@ -47,7 +49,11 @@ async def readyz(request: Request) -> Response:
 @does(router, "GET", "/metrics", "metrics", rights="read", answer={"text/plain": {"schema": {"type": "string"}}})
 async def figures(asked: Ask) -> Response:
     """Figures in the text format of Prometheus."""
-    return Response(asked.state.metrics.text(await asked.state.gauges()), media_type=metrics.MEDIA_TYPE)
+    jobs = None
+    if asked.caller.collections is None:  # they are those of all collections
+        with suppress(SemlexError):  # the other figures are there while the database is away
+            jobs = await asked.client.count_jobs(deadline=DATABASE_SECONDS)
+    return Response(asked.state.metrics.text(await asked.state.gauges(), jobs), media_type=metrics.MEDIA_TYPE)
 
 
 @does(router, "GET", "/openapi.json", "openapi", rights="read")

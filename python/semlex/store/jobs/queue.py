@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.store.jobs.rows import (
     COLUMNS,
+    count_jobs,
     first_row,
     has_job_table,
     job_of,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.reports.jobs import JobInfo
+    from semlex.types.reports.jobs import JobInfo, JobState
 
     # A queue has a method called `list`.
     Jobs = list[JobInfo]
@@ -163,6 +164,10 @@ class JobQueue:
             return await list_jobs(connection, self._schema, state=state, collection=collection, limit=limit)
 
         return await self._database.read("list the jobs", work)
+
+    async def count(self, *, deadline: float | None = None) -> dict[JobState, int]:
+        """The number of jobs in each state."""
+        return await self._database.read("count the jobs", lambda c: count_jobs(c, self._schema), deadline=deadline)
 
     async def cancel(self, job_id: UUID) -> JobInfo:
         """Ends a queued job; has a running one end.

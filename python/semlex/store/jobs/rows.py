@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.types.reports.jobs import JobError, JobInfo, JobProgress
+from semlex.types.reports.jobs import STATES, JobError, JobInfo, JobProgress, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +95,17 @@ async def list_jobs(
         {"state": state, "collection": collection, "limit": limit},
     )
     return [job_of(row) for row in await cursor.fetchall()]
+
+
+async def count_jobs(connection: Connection, schema: str) -> dict[JobState, int]:
+    """The number of jobs in each state."""
+    found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+    if await has_job_table(connection, schema):
+        cursor = await connection.execute(
+            sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(job_table(schema))
+        )
+        found.update(await cursor.fetchall())
+    return found
 
 
 def unknown_job(job_id: UUID) -> ConfigurationError:
