@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -188,6 +189,24 @@ def test_what_is_not_there_is_told_before_the_first_call(
     piped.begin("2025-11-25")
     code, rest, errors = piped.end()
     assert (code, rest) == (0, b"")
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_the_handshake_does_not_wait_for_the_database(start: Callable[..., Piped]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and never says a word
+        host, port = silent.getsockname()
+        piped = start("--database", f"postgresql://{host}:{port}/nobody")
+        check_begun(piped.begin("2025-11-25"), "2025-11-25")
+        piped.write(request(1, "tools/list", revision="2025-11-25"))
+        assert {tool["name"] for tool in piped.answer(1)["result"]["tools"]} == READING
+        piped.write(request(2, "tools/call", SEARCH, revision="2025-11-25"))
+        taken, _ = silent.accept()
+        with taken:
+            taken.recv(1)  # it is asked, and the call waits for it
+    code, _, errors = piped.end(closing=False)  # the server is gone
+    assert code == 3
+    assert f"port={port}" in " ".join(errors.split())
     assert "Traceback" not in errors
 
 

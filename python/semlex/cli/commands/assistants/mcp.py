@@ -138,7 +138,10 @@ def mcp(
 
 
 async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]) -> None:
-    """Answers on the standard streams until the other side, or a signal, ends it."""
+    """Answers on the standard streams until the other side, or a signal, ends it.
+
+    The handshake is answered at once, for assistants do not wait long for it; a call waits until the database is open.
+    """
     import asyncio
 
     from semlex.retriever.client import Client
@@ -148,8 +151,24 @@ async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     on_signals(received, task.cancel)
-    async with Client(**given) as client, _looking(client, access, given):
+    client = Client(**given)
+
+    async def open_and_look() -> None:
+        await client.initialize()
+        await _look(client, access, given)
+
+    opening = asyncio.create_task(open_and_look())
+    opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else task.cancel())
+    try:
         await serve_standard_streams(mcp_server(client, access))
+    except asyncio.CancelledError:
+        if opening.done() and not received:
+            await opening  # its error is what has ended this
+        raise
+    finally:
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await client.close()
 
 
 @asynccontextmanager
