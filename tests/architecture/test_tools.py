@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex import Client
+from semlex.filters.forms import filter_tree
 from semlex.operations import OPERATIONS, Required
+from semlex.server.app import create_app
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.assembly import mcp_server
 from semlex.server.mcp.table import OFFERS, Offer
 from semlex.server.mcp.tools.arguments import MAX_TOP_K
 from semlex.types.queries import DEFAULT_TOP_K
+from tests.support.http_server import FixedSettings, settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 # Arguments that tools give by themselves, or that assistants have no use for.
@@ -82,3 +90,25 @@ async def test_without_writes_there_are_the_tools_that_read() -> None:
     reading = {name for name in ids if {BY_NAME[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}}
     assert (await listed(writes=False)).keys() == reading
     assert (await listed(writes=True)).keys() == set(ids)
+
+
+def descriptions(schema: Any) -> Iterator[str]:
+    """Every description in a schema."""
+    values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    if isinstance(schema, dict) and isinstance(schema.get("description"), str):
+        yield schema["description"]
+    for value in values:
+        yield from descriptions(value)
+
+
+async def test_every_example_of_a_filter_is_one() -> None:
+    tools = [tool.input_schema for tool in (await listed(writes=True)).values()]
+    openapi = create_app(source=FixedSettings(settings_for())).openapi()
+    for schema, wanted in ((tools, 1), (openapi, 3)):
+        told = {
+            one for one in descriptions(schema) if re.search(r"(?i)\b(a filter|must hold)\b.* (such as|example)", one)
+        }
+        examples = {re.search(r"(?:such as|example:) (\{.*\}|\".*\"|.*?)[;.]", one)[1].strip('"') for one in told}  # type: ignore[index]
+        assert len(examples) == wanted, told
+        for example in examples:
+            filter_tree(json.loads(example) if example.startswith("{") else example)

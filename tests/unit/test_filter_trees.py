@@ -63,6 +63,7 @@ def test_a_field_of_python_is_that_of_text_and_mapping(path: list[str], value: A
 TREES = [
     (F("year") >= 2020, "year >= 2020", {"year": {"$gte": 2020}}),
     (F("year") == 2020, "year == 2020", {"year": 2020}),
+    (F("year") == 2020, "year=2020", {"year": 2020}),
     (F("year") != 2020, "year != 2020", {"year": {"$ne": 2020}}),
     (~(F("year") == 2020), "not year == 2020", {"year": {"$not": {"$eq": 2020}}}),
     (F("a.b").in_([1, "x", None]), "a.b in [1, 'x', null]", {"a": {"b": {"$in": [1, "x", None]}}}),
@@ -153,7 +154,7 @@ def test_python_has_no_way_to_lose_a_part() -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 TEXTS = [
-    ("year = 2020", 6, "did you mean ==?"),
+    ("year =! 2020", 6, "an operator"),
     ("year <> 2020", 6, "did you mean !=?"),
     ("year lke 'a'", 6, "did you mean like?"),
     ("year >= 2020-01-01", 9, "a date, stands in quotes"),

@@ -6,7 +6,7 @@
     all        =  one { "and" one }
     one        =  "not" one  |  "(" filter ")"  |  condition
     condition  =  ("exists" | "empty") name
-               |  name ("==" | "!=" | "<" | "<=" | ">" | ">=") value
+               |  name ("==" | "=" | "!=" | "<" | "<=" | ">" | ">=") value
                |  name ["not"] "in" list
                |  name ["not"] "contains" value
                |  name ["not"] ("any" | "all") list
@@ -19,6 +19,7 @@
     text       =  characters between double or single quotes, escaped as in JSON
 
 The words of the language are the same in upper case; a key of the metadata that equals one stands in quotes.
+``=`` means ``==``.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SYMBOLS = ("==", "!=", "<=", ">=", "<", ">")
 WORDS = ("in", "contains", "any", "all", "between", "startswith", "like", "ilike")
 LITERALS = {"true": True, "false": False, "null": None}
 # What people write who come from another language.
-HINTS = {"=": "==", "<>": "!=", "===": "==", "=~": "like", "!": "!=", "=>": ">=", "=<": "<="}
+HINTS = {"<>": "!=", "===": "==", "=~": "like", "!": "!=", "=>": ">=", "=<": "<="}
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r""""[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'""", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?(?![\w.-])", re.ASCII)
@@ -148,14 +149,14 @@ class _Parser:
         field = self._name()
         start = self.position
         if symbol := self._take(_SYMBOL):
-            if symbol[0] not in SYMBOLS:
+            operator: Any = "==" if symbol[0] == "=" else symbol[0]
+            if operator not in SYMBOLS:
                 self.position = start
-                self.fail(_OPERATORS, f"; did you mean {HINTS[symbol[0]]}?" if symbol[0] in HINTS else "")
+                self.fail(_OPERATORS, f"; did you mean {HINTS[operator]}?" if operator in HINTS else "")
             column = self._column()
             value = self._value(0)
-            if symbol[0] == "!=":
+            if operator == "!=":
                 return negated(condition(field, "==", value, column), column)
-            operator: Any = symbol[0]
             return condition(field, operator, value, column)
         is_not = self._has("not")
         word = self._next()

@@ -108,7 +108,7 @@ def test_forms_and_company(library: SyncRetriever) -> None:
         ({"n == 1": float("nan")}, "boost[0]", "NaN"),
         ({"n == 1": True}, "boost[0]", "float"),
         ({"n == 1": "2"}, "boost[0]", "float"),
-        ({"n == 1": 2, "n = 1": 2}, "boost[1] at column 3", "did you mean ==?"),
+        ({"n == 1": 2, "n === 1": 2}, "boost[1] at column 3", "did you mean ==?"),
         ([({"$or": []}, 2)], "boost[0].$or", "at least one"),
         ([({}, 2)], "boost[0]", "a filter with a condition"),
         ([(None, 2)], "boost[0]", "a filter with a condition"),

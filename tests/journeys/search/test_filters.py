@@ -55,7 +55,7 @@ def library(url: str) -> Iterator[SyncRetriever]:
         (["x"], "filters", "a mapping of field names to values"),
         (5, "filters", "a mapping"),
         ([], "filters", "a mapping"),
-        ("source_document=a.md", "filters at column 16", "did you mean ==?"),
+        ("source_document=>a.md", "filters at column 16", "did you mean >=?"),
         (" ", "filters", "blank"),
         ({5: "x"}, "filters", "keys of JSON are strings"),
         ({"chapter_title": 5}, "filters.chapter_title", "must be a str"),

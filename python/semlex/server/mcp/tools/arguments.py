@@ -24,7 +24,7 @@ Filters: TypeAlias = Annotated[
     str | None,
     Field(
         max_length=4096,
-        description="What must hold, for example: year >= 2020 and @source = 'docs'. list_fields names the fields.",
+        description="What must hold, for example: year >= 2020 and @source == 'docs'. list_fields names the fields.",
     ),
 ]
 Mode: TypeAlias = Annotated[
