@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -182,7 +183,7 @@ class FilePipeline:
                 self._written.clear()
                 await self._written.wait()
             with self._busy("read"):
-                pending = asyncio.get_running_loop().run_in_executor(None, next_batch)
+                pending = asyncio.get_running_loop().run_in_executor(None, copy_context().run, next_batch)
                 try:
                     batch = await asyncio.shield(pending)
                 finally:

@@ -25,14 +25,17 @@ class AllowedFolders:
     Args:
         folders: Their paths; links are followed once, now.
 
+    Attributes:
+        roots: Their paths without links.
+
     Raises:
         ConfigurationError: One is no folder.
     """
 
     def __init__(self, folders: Sequence[str | Path] = ()) -> None:
         check_parameters(strings_errors("allow", [str(one) for one in folders]))
-        self._roots = [Path(os.path.realpath(folder)) for folder in folders]
-        for given, root in zip(folders, self._roots, strict=True):
+        self.roots = [Path(os.path.realpath(folder)) for folder in folders]
+        for given, root in zip(folders, self.roots, strict=True):
             if not root.is_dir():
                 raise ConfigurationError(f"allow: there is no folder {str(given)!a}")
 
@@ -52,7 +55,7 @@ class AllowedFolders:
         # ValueError: a NUL, or half of a pair: no file has such a name. OSError: a link that was exchanged meanwhile.
         with suppress(OSError, ValueError):
             real = Path(os.path.realpath(path))
-        if real is None or not any(real.is_relative_to(root) for root in self._roots):
+        if real is None or not any(real.is_relative_to(root) for root in self.roots):
             raise ConfigurationError(
                 f"{path!a} is in no folder that this worker may read: start one with --allow FOLDER (allow=) where it "
                 "is, then: semlex jobs retry"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
+from semlex.ingest.files.safe_open import only_below
 from semlex.jobs.documents import documents_from_json, documents_to_json
 from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
@@ -181,14 +182,16 @@ async def _index(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     paths = options.pop("paths")
     await work.allowed.folders.check(paths)
-    return _counts(await work.collection.index(*paths, **options, progress=work.progress))
+    with only_below(work.allowed.folders.roots):
+        return _counts(await work.collection.index(*paths, **options, progress=work.progress))
 
 
 async def _sync(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     paths = options.pop("paths")
     await work.allowed.folders.check(paths)
-    report = await work.collection.sync(*paths, **options, progress=work.progress)
+    with only_below(work.allowed.folders.roots):
+        report = await work.collection.sync(*paths, **options, progress=work.progress)
     return _counts(report.run) | {"moved": report.done.moved, "deleted": report.done.deleted}
 
 
@@ -196,7 +199,8 @@ async def _rechunk(work: Work) -> dict[str, Any]:
     wanted = work.arguments.get("source")
     sources = await work.collection.sources()
     await work.allowed.folders.check([source.root for source in sources if wanted in (None, source.name)])
-    return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
+    with only_below(work.allowed.folders.roots):
+        return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
 
 
 async def _add(work: Work) -> dict[str, Any]:

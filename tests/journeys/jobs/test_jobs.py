@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +26,13 @@ from semlex.testing import HashEmbedder
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+# What a job reads, and what of it is replaced by a link.
+SWAPS = [
+    ("sub/inner/a.md", "sub/inner/a.md"),
+    ("sub/inner/a.md", "sub"),
+    ("sub/inner", "sub/inner"),
+    ("sub/inner", "sub"),
+]
 
 # --- every kind -------------------------------------------------------------------------------------------------------
 
@@ -225,6 +232,80 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
         assert (await job.retry()).state == "queued"
         with pytest.raises(ConfigurationError, match="no folder"):
             await opened.work(drain=True, allow=[docs / "0.md"])
+
+
+def replaced_by_link(path: Path, target: Path) -> None:
+    """A link takes the place of a file or folder."""
+    path.rename(path.with_name(f"{path.name}-before"))
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("moment", ["file_run.plan_places", "prepare_file.find_files", "prepare_file.read_file"])
+async def test_a_link_that_appears_after_the_check_is_not_followed(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    module_name, _, name = moment.partition(".")
+    module = importlib.import_module(f"semlex.ingest.{module_name}")
+    original = getattr(module, name)
+    outside, docs = tmp_path / "outside", tmp_path / "docs"
+    (outside / "inner").mkdir(parents=True)
+    (outside / "inner" / "a.md").write_text("secret")
+    cases = [*(("index", *swap) for swap in SWAPS), ("sync", *SWAPS[-1])]
+    async with client(database_url) as opened:
+        for number, (kind, path, swapped) in enumerate(cases):
+            folder = docs / str(number)
+            (folder / "sub" / "inner").mkdir(parents=True)
+            (folder / "sub" / "inner" / "a.md").write_text("public")
+            pending = [(folder / swapped, outside / Path(swapped).relative_to("sub"))]
+
+            def swapping(*given: Any, pending: Any = pending, **named: Any) -> Any:
+                while pending:
+                    replaced_by_link(*pending.pop())
+                return original(*given, **named)
+
+            monkeypatch.setattr(module, name, swapping)
+            book = opened.collection("book")
+            job = await book.submit(kind, {"paths": [folder / path], "source": str(number)})
+            assert await opened.work(drain=True, allow=[docs]) == 1
+            monkeypatch.undo()
+            job = await job.status()
+            assert not pending
+            if name == "plan_places":
+                assert "leads out of the folders" in str(job.error)
+            else:
+                assert job.result is not None
+                assert (job.result["added"], job.result["failed"]) == (0, 1), (kind, path, swapped)
+            assert await book.count() == 0
+
+
+@pytest.mark.full
+async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> None:
+    """As above, without knowing the moment."""
+    docs, secret = tmp_path / "docs", tmp_path / "secret.md"
+    docs.mkdir()
+    secret.write_text("secret")
+    (tmp_path / "public.md").write_text("public")
+    is_over = threading.Event()
+
+    def swap() -> None:
+        while not is_over.is_set():
+            for target in (tmp_path / "public.md", secret):
+                made = tmp_path / "made"
+                made.symlink_to(target) if target == secret else made.hardlink_to(target)
+                made.replace(docs / "a.md")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        async with client(database_url) as opened:
+            book = opened.collection("book")
+            for _ in range(300):
+                await book.submit("index", {"paths": [docs / "a.md"]})
+                await opened.work(drain=True, allow=[docs])
+                assert {chunk.content for chunk in await book.list()} <= {"public"}
+    finally:
+        is_over.set()
+        swapping.join()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -200,6 +201,31 @@ def test_folders_are_reached_below_the_roots_alone(tmp_path: Path) -> None:
     for given_path in refused:
         with pytest.raises(ConfigurationError, match="nothing below the folders"):
             access.folder(given_path)
+
+
+@pytest.mark.parametrize("moment", ["file_run.plan_places", "prepare_file.read_file"])
+async def test_a_link_that_appears_after_the_check_is_not_followed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    access, root = outside(tmp_path)
+    (tmp_path / "root-beside" / "a.md").write_text(SECRET, encoding="utf-8")
+    module_name, _, name = moment.partition(".")
+    module = importlib.import_module(f"semlex.ingest.{module_name}")
+    original = getattr(module, name)
+
+    def swapping(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        (root / "inner").rename(root / "before")
+        (root / "inner").symlink_to(tmp_path / "root-beside")
+        return original(*given, **named)
+
+    monkeypatch.setattr(module, name, swapping)
+    async with Assistant(mcp_server(client, access)) as assistant:
+        found = await assistant.call_tool("index_folder", {"folder": "inner/a.md", "collection": "new"})
+        assert "folders that may be read" in found.content[0].text or "1 failed" in found.content[0].text
+        assert found.is_error == (name == "plan_places")
+    assert (root / "inner").is_symlink()
+    assert await client.collection("new").count() == 0
 
 
 @given(parts=st.lists(st.sampled_from(["..", ".", "inner", "link", "self", "a.md", "/", "~", "none", ""]), max_size=8))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
 from semlex.ingest.files.roots import Place
-from semlex.ingest.files.safe_open import Folder, NotRegularError, names, open_folder, status
+from semlex.ingest.files.safe_open import Folder, NotRegularError, OutsideError, names, open_folder, status
 from semlex.ingest.files.selection import Selection, Skipped
 
 if TYPE_CHECKING:
@@ -198,8 +198,9 @@ class _Walk:
 
     def path(self, path: Path, root: Path | None) -> Iterator[_Found]:
         try:
-            real = Path(os.path.realpath(path))
-            found = real.stat()
+            # Of a place the links were followed when it was made; whatever has become one since is refused.
+            real = Path(os.path.realpath(path)) if root is None else path
+            found = real.stat() if root is None else _status_below(root, real)
         except OSError as error:
             yield problem(str(path), error)
         except ValueError:
@@ -318,6 +319,15 @@ class _Walk:
         return new
 
 
+def _status_below(root: Path, path: Path) -> os.stat_result:
+    """What is at a path of a root, no link followed on the way."""
+    if path == root:
+        return path.lstat()
+    *above, name = path.relative_to(root).parts
+    with open_folder(root, above, is_above=True) as folder:
+        return status(folder, name)
+
+
 def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
     """The file of a document that was read before.
 
@@ -345,6 +355,8 @@ def problem(uri: str, error: OSError) -> FileProblem:
     uri = shown(uri)
     if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
         return FileProblem(uri, "not_regular", "a folder, FIFO, socket, device or unusable link, not a file")
+    if isinstance(error, OutsideError):
+        return FileProblem(uri, "link_out", "it leads out of the folders that may be read here")
     if isinstance(error, FileNotFoundError):
         return FileProblem(uri, "missing", "it does not exist (any more)")
     if isinstance(error, PermissionError):

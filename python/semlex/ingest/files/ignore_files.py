@@ -45,7 +45,7 @@ def is_ignored(rules: Rules, uri: str, *, is_folder: bool) -> bool:
 
 def _read(root: Path, parts: tuple[str, ...]) -> tuple[IgnorePattern, ...]:
     try:
-        with os.fdopen(open_file(root, parts), "rb") as file:
+        with os.fdopen(open_file(root, parts, is_above=True), "rb") as file:
             text = file.read(MAX_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
         return ()  # a link that leads elsewhere, or a folder of that name

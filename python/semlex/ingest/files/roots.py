@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.files.safe_open import is_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +49,8 @@ def plan_places(
         missing: Paths that lead to nothing, or cannot be looked at.
 
     Raises:
-        ConfigurationError: A path contains roots, or its source has another name or folder than was given.
+        ConfigurationError: A path contains roots, its source has another name or folder than was given, or it is in
+            none of the folders of `only_below`.
     """
     if source is not None:
         check_name(source)
@@ -64,6 +66,8 @@ def plan_places(
         if not exists:
             missing.append(path)
             continue
+        if not is_allowed(real):
+            raise ConfigurationError(f"{str(path)!a} leads out of the folders that may be read here")
         name = _source_of(real, known)
         if name is None:
             root = real if is_folder else real.parent

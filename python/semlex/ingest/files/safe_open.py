@@ -2,13 +2,18 @@
 
 Between the moment a name is seen and the moment it is opened anyone may put a link in its place. So every step is
 opened relative to the one before it, and none follows a link; a path is never handed to the system as a whole.
+
+`only_below` sets the folders that work for somebody else may read. The walk then begins at one of them, so that no link
+leads out, however late it is put there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -22,22 +27,46 @@ BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd a
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: opening a FIFO would wait for a writer. On regular files it changes nothing.
 _FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_allowed: ContextVar[tuple[Path, ...] | None] = ContextVar("semlex_allowed_folders", default=None)
 
 
 @contextlib.contextmanager
-def open_folder(root: Path, parts: Sequence[str]) -> Iterator[Folder]:
+def only_below(folders: Sequence[Path]) -> Iterator[None]:
+    """Refuses to open what is in none of these folders, in the code inside and in the threads that it starts.
+
+    Args:
+        folders: Absolute paths without links.
+    """
+    token = _allowed.set(tuple(folders))
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def is_allowed(path: Path) -> bool:
+    """Whether a path without links is in a folder that may be read."""
+    allowed = _allowed.get()
+    return allowed is None or any(path.is_relative_to(folder) for folder in allowed)
+
+
+@contextlib.contextmanager
+def open_folder(root: Path, parts: Sequence[str], *, is_above: bool = False) -> Iterator[Folder]:
     """Opens a folder below a root.
 
     Args:
         root: An absolute path without links.
         parts: The names from the root down to the folder.
+        is_above: Whether it may also be a folder above one of `only_below`: nobody below that can replace it.
 
     Yields:
         What `names` and `status` take.
 
     Raises:
+        OutsideError: It is in none of the folders of `only_below`.
         OSError: It is gone, closed, no folder, or a link has been put in its place.
     """
+    root, parts = _first_step(root, parts, is_above=is_above)
     if not BY_DESCRIPTOR:
         yield _checked_path(root, parts)
         return
@@ -68,12 +97,13 @@ def status(folder: Folder, name: str) -> os.stat_result:
     return os.lstat(os.path.join(folder, name))  # noqa: PTH118 - as the other branch
 
 
-def open_file(root: Path, parts: Sequence[str]) -> int:
+def open_file(root: Path, parts: Sequence[str], *, is_above: bool = False) -> int:
     """Opens a regular file below a root for reading.
 
     Args:
         root: An absolute path without links.
         parts: The names from the root down to the file.
+        is_above: As for `open_folder`.
 
     Returns:
         A descriptor that the caller closes.
@@ -82,7 +112,7 @@ def open_file(root: Path, parts: Sequence[str]) -> int:
         NotRegularError: It is a folder, FIFO, socket or device; nothing was read.
         OSError: It is gone, closed, or a link has been put in its place.
     """
-    with open_folder(root, parts[:-1]) as folder:
+    with open_folder(root, parts[:-1], is_above=is_above) as folder:
         if isinstance(folder, int):
             file = os.open(parts[-1], _FILE_FLAGS, dir_fd=folder)
         else:
@@ -95,6 +125,25 @@ def open_file(root: Path, parts: Sequence[str]) -> int:
 
 class NotRegularError(OSError):
     """A folder, FIFO, socket or device stands where a file was expected."""
+
+
+class OutsideError(OSError):
+    """A path leads out of the folders that may be read."""
+
+
+def _first_step(root: Path, parts: Sequence[str], *, is_above: bool) -> tuple[Path, Sequence[str]]:
+    """The folder that a walk begins at, and the names from there."""
+    allowed = _allowed.get()
+    if allowed is None:
+        return root, parts
+    path = root.joinpath(*parts)
+    if ".." not in parts:
+        for folder in allowed:
+            if path.is_relative_to(folder):
+                return folder, path.relative_to(folder).parts
+        if is_above and any(folder.is_relative_to(path) for folder in allowed):
+            return root, parts
+    raise OutsideError(errno.EACCES, "in none of the folders that may be read")
 
 
 def _checked_path(root: Path, parts: Sequence[str]) -> str:

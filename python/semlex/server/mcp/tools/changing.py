@@ -9,6 +9,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from semlex.chat.untrusted import one_line
+from semlex.ingest.files.safe_open import only_below
 from semlex.server.mcp.presentation import Quotes
 from semlex.server.mcp.tools.arguments import Collection
 from semlex.server.mcp.tools.calls import progress_to, told
@@ -61,7 +62,8 @@ class ChangingTools:
             result = IndexFound(collection=name, folder=str(path), job_id=job.id)
             return told(result, f"Submitted as job {job.id}; a worker does it. job_status tells how far it has come.")
         async with progress_to(context) as progress:
-            report = await opened.index(path, **options, progress=progress)
+            with only_below(self._reach.access.folders):
+                report = await opened.index(path, **options, progress=progress)
         result = _index_found(name, str(path), report)
         result.warnings = [self._reach.said(warning) for warning in result.warnings]
         counts = (
