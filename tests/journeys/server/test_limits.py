@@ -84,7 +84,9 @@ async def _in_pieces(body: bytes) -> Any:
         yield body[begin : begin + 65536]
 
 
+SECOND = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NO_REQUESTS = {
+    "two lengths": head("/v1/search", "Content-Length: 9", "Transfer-Encoding: chunked") + b"0\r\n\r\n" + SECOND,
     "no length": head("/v1/search", "Content-Length: -5"),
     "two hosts": head("/v1/search", "Host: localhost", "Content-Length: 0"),
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
@@ -100,6 +102,7 @@ async def test_what_is_no_request_gets_a_problem_body(
         answer = await raw(served.address, NO_REQUESTS[name])
         lines, _, body = answer.partition(b"\r\n\r\n")
         assert status_of(answer) == 400
+        assert b"HTTP/1.1 200" not in answer
         assert b"content-type: application/problem+json" in lines.lower()
         problem = json.loads(body)
         assert "HTTP/1.1" in problem["detail"]

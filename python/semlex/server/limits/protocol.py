@@ -21,8 +21,8 @@ from semlex.server.problems import Problem
 logger = logging.getLogger("semlex.server")
 
 NO_REQUEST = (
-    "what was sent is no request of HTTP/1.1 that can be read; its head has at most 64 KiB, one header Host, and a "
-    "Content-Length that is a number"
+    "what was sent is no request of HTTP/1.1 that can be read; its head has at most 64 KiB, one header Host, and "
+    "either a Content-Length that is a number or a Transfer-Encoding"
 )
 # Of the request line and all headers; a path with its parameters has most of them.
 MAX_HEAD_BYTES = 64 * 1024
@@ -64,6 +64,21 @@ class Lingering:
         self._transport.resume_reading()
 
 
+class OneLength(h11.Connection):
+    """Refuses a request whose body has two lengths: a proxy may go by the other one."""
+
+    def next_event(self) -> Any:
+        """Return the next event.
+
+        Raises:
+            RemoteProtocolError: The bytes are not a request.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
+            raise h11.RemoteProtocolError("Content-Length together with Transfer-Encoding")
+        return event
+
+
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with times for heads, refused bodies and answers, and no more connections than are wanted.
 
@@ -84,6 +99,10 @@ class LimitedProtocol(H11Protocol):
     _send_timer: asyncio.TimerHandle | None = None
     _rest_bytes = 0
     lingers = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = OneLength(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins the time of the first head."""
@@ -223,4 +242,4 @@ def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, A
         "most_connections": options.connections,
     }
     protocol = type("Protocol", (LimitedProtocol,), limits)
-    return {"http": protocol, "ws": "none", "h11_max_incomplete_event_size": MAX_HEAD_BYTES}
+    return {"http": protocol, "ws": "none"}
