@@ -21,6 +21,8 @@ DEFAULT_PORT = 8321
 MAX_SECONDS = 86_400.0
 MAX_BODY_BYTES = 1024 * MIB
 BYTES_IN_PROGRESS = 256 * MIB
+# One caller's share of them is a quarter.
+CALLERS_SHARE = 4
 # Routes whose bodies hold documents.
 DOCUMENTS_PATHS = frozenset({"/v1/documents", "/v1/jobs"})
 
@@ -46,7 +48,7 @@ class ServeOptions:
         seconds: Time for a request; what takes longer is cancelled.
         answer_seconds: Time for an answer that a language model writes.
         rate: Most requests of a caller in a minute; 0 for any number; None: 60 with tokens, any number without.
-        concurrency: Most requests in progress; others are refused at once.
+        concurrency: Most requests in progress; others wait for a second, then they are refused.
         connections: Most open connections.
         database_connections: Most connections to the database.
         stop_seconds: Time that requests in progress have when the server stops.
@@ -151,7 +153,12 @@ class ServeOptions:
     @property
     def bytes_in_progress(self) -> int:
         """Most bytes of all bodies that are read or worked on at a time."""
-        return max(BYTES_IN_PROGRESS, self.body_bytes, self.documents_bytes)
+        return max(BYTES_IN_PROGRESS, 2 * max(self.body_bytes, self.documents_bytes))
+
+    @property
+    def bytes_of_a_caller(self) -> int:
+        """Most bytes of the bodies of one caller that are read or worked on at a time."""
+        return max(BYTES_IN_PROGRESS // CALLERS_SHARE, self.body_bytes, self.documents_bytes)
 
 
 def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from tests.support.waiting import LIMIT, eventually, turns
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import httpx2
+
     from semlex import Client
 
 MIB = 1024 * 1024
@@ -184,24 +186,42 @@ def test_only_what_stores_documents_has_their_limit() -> None:
 
 
 @pytest.mark.slow
-async def test_bodies_in_progress_have_a_longest_sum(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.server.options.BYTES_IN_PROGRESS", 1_500)
-    async with on_a_port(filled, body_bytes=1_000, documents_bytes=1_000, body_seconds=60) as served:
-        reader, writer = await asyncio.open_connection(*served.address)
-        writer.write(head("/v1/search", "Content-Length: 1000") + b'{"query"')
-        await eventually(lambda: served.state.metrics.in_flight == 1)
-        body = json.dumps({"query": "key"}).encode()
-        refused = await served.http.post("/v1/search", content=body.ljust(1_000))
+async def test_bodies_in_progress_have_a_longest_sum_and_each_caller_a_share(
+    filled: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("semlex.server.options.BYTES_IN_PROGRESS", 2_000)
+    file = TokenFile(tmp_path / "tokens.json")
+    ann, bob, eve = (f"Bearer {file.add(name, 'read')}" for name in ("ann", "bob", "eve"))
+    limits = {"body_bytes": 1_000, "documents_bytes": 1_000, "body_seconds": 60, "rate": 0}
+    async with on_a_port(filled, token_file=file.path, **limits) as served:
+
+        async def ask(token: str, size: int) -> httpx2.Response:
+            headers = {"Content-Type": "application/json", "Authorization": token}
+            return await served.http.post("/v1/search", content=b'{"query": "key"}'.ljust(size), headers=headers)
+
+        async def announce(token: str) -> asyncio.StreamWriter:
+            before = served.state.metrics.in_flight
+            _, writer = await asyncio.open_connection(*served.address)
+            writer.write(head("/v1/search", f"Authorization: {token}", "Content-Length: 1000"))
+            await eventually(lambda: served.state.metrics.in_flight == before + 1)
+            return writer
+
+        silent = [await announce(eve)]
+        refused = await ask(eve, 100)
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:semlex:problem:overload")
-        assert refused.headers["retry-after"] == "1"
-        typed = {"Content-Type": "application/json"}
-        assert (await served.http.post("/v1/search", content=body.ljust(500), headers=typed)).status_code == 200
-        writer.close()
-        del reader
+        assert (refused.headers["retry-after"], refused.json()["detail"].split()[0]) == ("1", "your")
+        assert (await ask(ann, 1_000)).status_code == 200
+        silent.append(await announce(bob))
+        refused = await ask(ann, 100)
+        assert (refused.status_code, refused.json()["detail"].split()[0]) == (503, "the")
+        # What has no body needs no room.
+        answer = await served.http.get("/v1/collections", headers={"Authorization": eve})
+        assert answer.status_code == 200
+        for writer in silent:
+            writer.close()
         await eventually(lambda: served.state.metrics.in_flight == 0)
-        for _ in range(3):  # what has ended is no longer counted
-            whole = await served.http.post("/v1/search", content=body.ljust(1_000), headers=typed)
-            assert whole.status_code == 200
+        for token in (ann, bob, eve):  # what has ended is no longer counted
+            assert (await ask(token, 1_000)).status_code == 200
 
 
 @pytest.mark.slow

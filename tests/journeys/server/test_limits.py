@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.server.limits import stop
-from semlex.server.limits.admission import Rates
+from semlex.server.limits.admission import MAX_WAIT_SECONDS, Rates
 from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
@@ -244,20 +244,30 @@ async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -
         assert served.state.lease.users == 0
 
 
-async def test_too_much_is_refused_at_once(filled: Client, database_url: str) -> None:
-    async with on_a_port(filled, concurrency=3) as served:
+async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, database_url: str) -> None:
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, concurrency=3) as served:
+
+        def ask(count: int) -> list[asyncio.Future[httpx2.Response]]:
+            return [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(count)]
+
         with held(database_url, CHUNK) as holder:
-            asking = [asyncio.ensure_future(served.post("/v1/search", {"query": f"key {n}"})) for n in range(3)]
+            asking = ask(3)
             await eventually(lambda: waiting(holder) == 3)
-            refused = await asyncio.gather(*(served.post("/v1/search", {"query": "key"}) for _ in range(20)))
+            in_vain = ask(20)
+            await eventually(lambda: clock.waits.count(MAX_WAIT_SECONDS) == 20 + 1)  # and the look at the settings
+            clock.advance(MAX_WAIT_SECONDS)
+            refused = await asyncio.gather(*in_vain)
             assert {answer.status_code for answer in refused} == {503}
             assert {answer.headers["retry-after"] for answer in refused} == {"1"}
             assert refused[0].json()["type"] == "urn:semlex:problem:overload"
             assert (await served.http.get("/healthz")).status_code == 200
             assert (await served.http.get("/metrics")).status_code == 200
-        assert [answer.status_code for answer in await asyncio.gather(*asking)] == [200] * 3
+            patient = ask(2)
+            await eventually(lambda: clock.waits.count(MAX_WAIT_SECONDS) == 2 + 1)
+        assert [answer.status_code for answer in await asyncio.gather(*asking, *patient)] == [200] * 5
         assert served.state.metrics.refused["overload"] == 20
-        assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+        assert served.state.admitted == 0
 
 
 @pytest.mark.slow
@@ -331,6 +341,20 @@ async def test_rates_are_those_of_a_caller(filled: Client) -> None:
         found = [(await served.http.get("/v1/collections")) for _ in range(2)]
         assert [answer.status_code for answer in found] == [200, 429]
         assert (await served.http.get("/healthz")).status_code == 200
+
+
+async def test_a_request_counts_before_its_body_is_read(filled: Client) -> None:
+    clock = ManualClock()
+    async with on_a_port(filled, clock=clock, rate=2) as served:
+        opened = [await asyncio.open_connection(*served.address) for _ in range(2)]
+        for number, (_, writer) in enumerate(opened):
+            writer.write(head("/v1/search", "Content-Length: 15"))
+            await eventually(lambda: served.state.metrics.in_flight == number + 1)  # noqa: B023 - now
+        assert (
+            status_of(await raw(served.address, head("/v1/search", "Connection: close", "Content-Length: 15"))) == 429
+        )
+        for _, writer in opened:
+            writer.close()
 
 
 async def test_a_request_has_an_id_in_answer_and_log(filled: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,12 @@
-"""How many requests are in progress, and how many of one caller in a minute: what is too much is refused at once.
+"""How many requests are in progress, and how many of one caller in a minute.
 
-Nothing waits here. A queue without an end would answer everybody late; a refusal says when to come again.
+A request waits for a place for a second, then it is refused. A longer queue would answer everybody late; a refusal says
+when to come again.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Whoever watches the server learns how it is, above all when it has much to do.
 UNCOUNTED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 MAX_CALLERS = 10_000
+# For a place among those in progress.
+MAX_WAIT_SECONDS = 1.0
 ASSISTANTS_PATH = "/mcp"
 
 
@@ -70,15 +73,22 @@ def is_stream(scope: Scope) -> bool:
     return bool(scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET")
 
 
-def overload(state: ServerState) -> Problem | None:
-    """What is said to a request for which there is no room now; None where there is."""
-    if state.is_stopping:
-        return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})
-    if state.admitted >= state.options.concurrency:
-        return Problem(
-            503, "the server has as much to do as it can; come again", kind="overload", headers={"Retry-After": "1"}
-        )
-    return None
+def name_of(scope: Scope) -> str:
+    """Who makes a request, as limits count: by token, or by address."""
+    caller = scope["state"]["caller"]
+    return caller.name if caller and caller.name else (scope.get("client") or ("",))[0]
+
+
+def takes_place(scope: Scope) -> bool:
+    """Whether a request takes a place among those in progress, and counts to its caller's rate."""
+    return is_counted(scope["path"]) and not is_stream(scope)
+
+
+def stopping(state: ServerState) -> Problem | None:
+    """The refusal of a server that stops."""
+    if not state.is_stopping:
+        return None
+    return Problem(503, "the server is stopping", kind="stopping", headers={"Retry-After": "5"})
 
 
 class Admission:
@@ -91,20 +101,20 @@ class Admission:
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
-        self._rates = Rates(state.options.requests_a_minute)
+        self._places = asyncio.Semaphore(state.options.concurrency)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        takes_place = is_counted(scope["path"]) and not is_stream(scope)
-        problem = self._problem(scope) if takes_place else None
+        has_place = takes_place(scope)
+        problem = await self._enter() if has_place else None
         if problem is not None:
             self._state.metrics.refused[problem.kind] += 1
             await problem.response(request_id_of(scope))(scope, receive, send)
             return
-        self._state.admitted += takes_place
+        self._state.admitted += has_place
         try:
             if scope["path"] == ASSISTANTS_PATH:  # each message takes its client
                 await self._app(scope, receive, send)
@@ -115,15 +125,20 @@ class Admission:
             finally:
                 lease.release()
         finally:
-            self._state.admitted -= takes_place
+            if has_place:
+                self._state.admitted -= 1
+                self._places.release()
 
-    def _problem(self, scope: Scope) -> Problem | None:
-        problem = overload(self._state)
+    async def _enter(self) -> Problem | None:
+        """Wait for a place; return the refusal if none is free in time."""
+        try:
+            async with self._state.clock.timeout(MAX_WAIT_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            return Problem(
+                503, "the server has as much to do as it can; come again", kind="overload", headers={"Retry-After": "1"}
+            )
+        problem = stopping(self._state)
         if problem is not None:
-            return problem
-        caller = scope["state"]["caller"]
-        address = (scope.get("client") or ("",))[0]
-        seconds = self._rates.wait(caller.name if caller and caller.name else address, self._state.clock.monotonic())
-        if seconds:
-            return Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
-        return None
+            self._places.release()
+        return problem

@@ -1,15 +1,25 @@
 """The body of a request, and the client behind it: read whole, within bytes and seconds; who leaves is not worked for.
 
-A body is read before a place among the requests in progress is taken, so that slow senders take none.
+A body is read before a place among the requests in progress is taken, so that slow senders take none. What is announced
+counts as held from then on; one caller holds a share, so that nobody keeps others out by sending nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from semlex.server.limits.admission import ASSISTANTS_PATH, is_counted, overload
+from semlex.server.limits.admission import (
+    ASSISTANTS_PATH,
+    Rates,
+    is_counted,
+    name_of,
+    stopping,
+    takes_place,
+)
 from semlex.server.options import MAX_BODY_BYTES
 from semlex.server.problems import Problem, request_id_of
 
@@ -33,21 +43,26 @@ class Bodies:
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
-        self._held = 0  # bytes of all bodies that are read or worked on, by what was announced
+        self._rates = Rates(state.options.requests_a_minute)
+        # Bytes of the bodies that are read or worked on, by what was announced: of all callers, and of each.
+        self._held, self._held_by = 0, Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        size = 0
+        size, name = 0, name_of(scope)
         try:
             try:
                 # Before the body is read: a refusal costs the least, and comes at once.
-                if is_counted(scope["path"]) and (problem := overload(self._state)) is not None:
-                    raise problem
-                size = self._size(scope)
+                if is_counted(scope["path"]) and (refusal := stopping(self._state)) is not None:
+                    raise refusal
+                if takes_place(scope):
+                    self._count(name)
+                size = self._size(scope, name)
                 self._held += size
+                self._held_by[name] += size
                 body = await self._read(receive, size)
             except Problem as problem:
                 self._state.metrics.refused[problem.kind] += 1
@@ -62,8 +77,20 @@ class Bodies:
             await self._run(scope, body, receive, send)
         finally:
             self._held -= size
+            self._held_by[name] -= size
+            if not self._held_by[name]:
+                del self._held_by[name]
 
-    def _size(self, scope: Scope) -> int:
+    def _count(self, name: str) -> None:
+        """Count a request of a caller.
+
+        Raises:
+            Problem: The caller has made too many.
+        """
+        if seconds := self._rates.wait(name, self._state.clock.monotonic()):
+            raise Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
+
+    def _size(self, scope: Scope, name: str) -> int:
         """How many bytes the body has, at most.
 
         Raises:
@@ -76,14 +103,17 @@ class Bodies:
         if headers.get(b"content-encoding", b"identity") != b"identity":
             raise Problem(415, "a body is read as it is: leave the header Content-Encoding out")
         size, length = limit, headers.get(b"content-length")
+        if length is None and scope["http_version"].startswith("1") and b"transfer-encoding" not in headers:
+            return 0  # there is none
         if length is not None:
             if not length.isdigit() or len(length) > len(str(MAX_BODY_BYTES)) or int(length) > limit:
                 raise _too_long(limit)
             size = limit if b"transfer-encoding" in headers else int(length)
-        if self._held + size > options.bytes_in_progress:
+        whose = "your" if self._held_by[name] + size > options.bytes_of_a_caller else "the"
+        if whose == "your" or self._held + size > options.bytes_in_progress:
             raise Problem(
                 503,
-                "the bodies in progress are as long as the server can hold; come again",
+                f"{whose} bodies in progress are as long as the server can hold; come again",
                 kind="overload",
                 headers={"Retry-After": "1"},
             )

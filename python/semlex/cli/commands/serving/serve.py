@@ -83,7 +83,10 @@ def serve(
     concurrency: Annotated[
         int,
         typer.Option(
-            "--concurrency", parser=whole_number, metavar=INT, help="Most requests in progress; others get 503 at once."
+            "--concurrency",
+            parser=whole_number,
+            metavar=INT,
+            help="Maximum number of requests in progress; others wait for 1 s, then get 503.",
         ),
     ] = 16,
     connections: Annotated[
