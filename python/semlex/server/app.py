@@ -96,12 +96,14 @@ def create_app(
     app.state.server = state
     for router in ROUTERS:
         app.include_router(router)
+        state.routes += router.routes
     if find_spec("mcp") is not None:
         from semlex.server.assistants import Assistants  # noqa: PLC0415 - of the extra `mcp`
 
         assistants = Assistants(state)
         state.beside.append(assistants.run)
         app.router.routes.append(assistants.route)
+        state.routes.append(assistants.route)
     # The last one added is the first that a request meets.
     app.add_middleware(Admission, state=state)
     app.add_middleware(Bodies, state=state)

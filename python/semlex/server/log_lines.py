@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LogFormat = Literal["text", "json"]
 # What the line of a request says beside its message; the names are those of its JSON.
-FIELDS = ("request_id", "method", "route", "status", "milliseconds", "caller")
+FIELDS = ("request_id", "method", "route", "status", "milliseconds", "caller", "address")
 LEVELS = (("semlex", logging.INFO), ("uvicorn.error", logging.ERROR), ("mcp", logging.ERROR))
 
 

@@ -9,6 +9,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from starlette.routing import Match
+
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import (
     CollectionNotFoundError,
@@ -29,6 +31,9 @@ from semlex.server.options import client_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from typing import Any
+
+    from starlette.routing import BaseRoute
+    from starlette.types import Scope
 
     from semlex.retriever.collection import Collection
     from semlex.server.options import ServeOptions
@@ -188,6 +193,7 @@ class ServerState:
         self.judging = threading.Lock()
         self.jobs_readiness = "ok"
         self.admitted = 0  # requests that have a place
+        self.routes: list[BaseRoute] = []
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []  # work from start to stop
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -224,6 +230,10 @@ class ServerState:
         """What is measured now, by name."""
         pool = await self.lease.client.pool_figures()
         return {f"pool_{name}": float(value) for name, value in pool.items()}
+
+    def route_of(self, scope: Scope) -> BaseRoute | None:
+        """The route of a request that was refused before it was looked for; None if the path is none."""
+        return next((route for route in self.routes if route.matches(scope)[0] is not Match.NONE), None)
 
     def seconds_of(self, path: str) -> float:
         """Time for a request on a path."""

@@ -13,6 +13,7 @@ from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
 from semlex.jobs.allowed_folders import AllowedFolders
+from semlex.server.access.tokens import TokenFile
 from semlex.server.mcp.access import Access
 from tests.support.http_server import COLLECTION, in_process
 
@@ -72,3 +73,36 @@ async def test_what_the_operator_has_to_do_is_not_told_to_callers(
     assert answer.status_code == 503
     assert "SOME_PROVIDER_KEY" not in answer.text
     assert "SOME_PROVIDER_KEY" in caplog.text
+
+
+async def test_refused_requests_are_logged_and_counted_with_route_and_address(
+    filled: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "semlex.server")
+    file = TokenFile(tmp_path / "tokens.json")
+    token = {"Authorization": f"Bearer {file.add('ann', 'read')}"}
+    async with in_process(filled, token_file=file.path, rate=2, body_bytes=100) as served:
+        asked: list[tuple[int, str, dict[str, Any]]] = [
+            (401, "/v1/search", {}),
+            (421, "/v1/jobs/x/cancel", {"headers": {"Host": "elsewhere.example.org"}}),
+            (413, "/v1/search", {"headers": token, "content": b" " * 101}),
+            (404, "/v1/nowhere", {"headers": token}),
+            (429, "/mcp", {"headers": token}),
+        ]
+        for status, path, options in asked:
+            assert (await served.http.post(path, **options)).status_code == status
+        served.state.is_stopping = True
+        assert (await served.http.get("/v1/documents", headers=token)).status_code == 503
+    counted = {(route, status) for _, route, status in served.state.metrics.requests}
+    assert counted == {
+        ("/v1/search", 401),
+        ("/v1/jobs/{job_id}/cancel", 421),
+        ("/v1/search", 413),
+        ("none", 404),
+        ("/mcp", 429),
+        ("/v1/documents", 503),
+    }
+    lines = [vars(record) for record in caplog.records if "route" in vars(record)]
+    assert {(line["route"], line["status"]) for line in lines} == counted
+    assert {line["address"] for line in lines} == {"127.0.0.1"}
+    assert all("127.0.0.1)" in line["message"] for line in lines)

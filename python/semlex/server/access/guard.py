@@ -91,18 +91,20 @@ class Guard:
             await Problem(500, "the server failed; see its log").response(request_id)(scope, receive, sending)
         finally:
             metrics.in_flight -= 1
-            seconds = time.perf_counter() - started
-            # A path that is no route is a text of the caller's.
-            route = getattr(scope.get("route"), "path", "none")
-            metrics.observe(scope["method"], route, status, seconds)
-            caller = scope["state"].get("caller")
-            name = (caller.name if caller is not None else "") or "-"
-            method, milliseconds = scope["method"][:16], round(seconds * 1000, 1)
-            logger.info(
-                "request %s: %s %s %d in %.1f ms (%s)",
-                *(request_id, method, route, status, milliseconds, name),
-                extra=dict(zip(FIELDS, (request_id, method, route, status, milliseconds, name), strict=True)),
-            )
+            self._note(scope, request_id, status, time.perf_counter() - started)
+
+    def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        """Count and log a request that was answered or refused."""
+        if "route" not in scope:  # refused before it was looked for
+            scope["route"] = self._state.route_of(scope)
+        # A path that is not a route is a text of the caller's.
+        route = getattr(scope["route"], "path", "none")
+        self._state.metrics.observe(scope["method"], route, status, seconds)
+        caller = scope["state"].get("caller")
+        name = (caller.name if caller is not None else "") or "-"
+        method, milliseconds = scope["method"][:16], round(seconds * 1000, 1)
+        told = request_id, method, route, status, milliseconds, name, (scope.get("client") or ("-",))[0]
+        logger.info("request %s: %s %s %d in %.1f ms (%s, %s)", *told, extra=dict(zip(FIELDS, told, strict=True)))
 
     def _caller(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Caller | None:
         """Who asks; None for somebody without a token, on a path that needs none.

@@ -173,7 +173,8 @@ class LimitedProtocol(H11Protocol):
         head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
         for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        logger.info("request %s: 400, %s", request_id, NO_REQUEST, extra={"request_id": request_id, "status": 400})
+        told = {"request_id": request_id, "status": 400, "address": self.client[0] if self.client else "-"}
+        logger.info("request %s: 400 (%s), %s", request_id, told["address"], NO_REQUEST, extra=told)
         self.transport.close()
 
     def begin_lingering(self) -> bool:
