@@ -21,7 +21,7 @@ from semlex.server.access.rights import Caller
 from semlex.server.mcp.access import Access
 from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
 from semlex.server.mcp.table import OFFERS
-from tests.support.assistants import STATELESS, Posted, initialize, request, served
+from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
 from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
@@ -73,6 +73,43 @@ async def test_progress_is_told_while_files_are_read(client: Client, docs: objec
     assert told
     assert [number for number, _ in told] == sorted({number for number, _ in told})
     assert all(re.fullmatch(r"[a-z ]+: [\d,]+( of [\d,]+)? \w+", message or "") for _, message in told)
+
+
+async def test_a_caller_ends_its_own_oldest_idle_session(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("semlex.server.mcp.http.MAX_SESSIONS_OF_A_CALLER", 2)
+    app = mcp_app(client, Access(), find_caller=TOKENS.get)
+    async with served(app) as address, httpx2.AsyncClient(timeout=LIMIT) as http:
+
+        def posted(token: str) -> Posted:
+            made = Posted(http, address, HANDSHAKES[-1])
+            made.headers["Authorization"] = f"Bearer {token}"
+            return made
+
+        async def is_open(one: Posted) -> bool:
+            return (await one.post(request(1, "tools/list", revision=one.revision))).status_code == 200
+
+        other, *own = (posted(token) for token in ("writer-token", *["reader-token"] * 4))
+        for one in (other, *own[:3]):
+            await one.begin()
+        assert [await is_open(one) for one in (other, *own[:3])] == [True, False, True, True]
+        assert await is_open(own[1])  # so that the other one is idle for longer
+        await own[3].begin()
+        assert [await is_open(one) for one in (own[1], own[2], own[3], other)] == [True, False, True, True]
+        # Those with a stream are in use.
+        async with (
+            http.stream("GET", address, headers=own[1].headers) as first,
+            http.stream("GET", address, headers=own[3].headers) as second,
+        ):
+            assert (first.status_code, second.status_code) == (200, 200)
+            new = posted("reader-token")
+            refused = await new.post(request(0, "initialize", initialize(new.revision), revision=new.revision))
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert await is_open(own[1])
+            await posted("writer-token").begin()
+        ended = await http.delete(address, headers=own[1].headers)
+        assert ended.status_code == 200
+        await new.begin()
+        assert await is_open(own[3])
 
 
 async def test_only_known_hosts_and_origins_may_ask(client: Client) -> None:

@@ -75,7 +75,7 @@ def is_stream(scope: Scope) -> bool:
 
 def name_of(scope: Scope) -> str:
     """Who makes a request, as limits count: by token, or by address."""
-    caller = scope["state"]["caller"]
+    caller = scope.get("state", {}).get("caller")
     return caller.name if caller and caller.name else (scope.get("client") or ("",))[0]
 
 

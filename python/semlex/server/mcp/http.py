@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from sse_starlette.sse import AppStatus
 from starlette.routing import Route
 
 from semlex.errors import ConfigurationError
 from semlex.server.access.addresses import Addresses, bound_socket, is_loopback
 from semlex.server.access.guard import headers_of, needs_token
+from semlex.server.limits.admission import name_of
 from semlex.server.limits.protocol import uvicorn_options
 from semlex.server.limits.stop import STOPPING, StoppingServer
 from semlex.server.mcp.assembly import mcp_server
 from semlex.server.options import ServeOptions
-from semlex.server.problems import Problem
+from semlex.server.problems import Problem, request_id_of
 
 if TYPE_CHECKING:
     import socket
@@ -39,9 +42,11 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 DEFAULT_PORT = 8322
 MAX_BODY_BYTES = 1024 * 1024
-MAX_SESSIONS = 100
+MAX_SESSIONS = 1_000
+MAX_SESSIONS_OF_A_CALLER = 50
 IDLE_SECONDS = 600.0
 STOP_SECONDS = 5
+SESSION, REVISION = b"mcp-session-id", b"mcp-protocol-version"
 
 
 class Entrance:
@@ -111,6 +116,86 @@ class Streams:
             await send({"type": "http.response.body", "body": b""})
 
 
+class Sessions:
+    """Bounds the sessions of each caller: the next one ends that caller's session that has been idle for longest.
+
+    Args:
+        app: What answers, and ends a session when it is asked to (DELETE).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        # Caller -> session -> its requests in progress; the session that was used last is the last one.
+        self._open: dict[str, dict[str, int]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        headers = headers_of(scope)
+        revision, session = (headers.get(name, [b""])[0].decode("latin-1") for name in (REVISION, SESSION))
+        own = self._open.setdefault(name_of(scope), {})
+        # Other revisions of the protocol have no sessions.
+        opens = scope["method"] == "POST" and not session and (not revision or revision in HANDSHAKE_PROTOCOL_VERSIONS)
+        if opens:
+            idle = next((one for one, requests in own.items() if not requests), None)
+            is_full = len(own) >= MAX_SESSIONS_OF_A_CALLER
+            if is_full and idle is None:
+                await _all_in_use().response(request_id_of(scope) or secrets.token_hex(8))(scope, receive, send)
+                return
+            session = secrets.token_hex(8)  # until it has a name
+            own[session] = 0
+            if is_full and idle is not None:
+                del own[idle]
+                ending = {**scope, "method": "DELETE", "headers": [(SESSION, idle.encode("latin-1"))]}
+                await self._app(ending, _no_body, _to_nobody)
+        await self._count(own, session, scope, receive, send, opens=opens)
+
+    async def _count(
+        self, own: dict[str, int], session: str, scope: Scope, receive: Receive, send: Send, *, opens: bool
+    ) -> None:
+        """Answer a request, which is one of its session's as long as it goes on."""
+        is_over = opens
+
+        async def sending(message: Message) -> None:
+            nonlocal session, is_over
+            if message["type"] == "http.response.start":
+                status, given = message["status"], dict(message["headers"]).get(SESSION)
+                if opens and given is not None and status < HTTPStatus.BAD_REQUEST:
+                    own[given.decode("latin-1")] = own.pop(session)
+                    session, is_over = given.decode("latin-1"), False
+                elif status == HTTPStatus.NOT_FOUND or scope["method"] == "DELETE":
+                    is_over = True
+            await send(message)
+
+        if session in own:
+            own[session] += 1
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            if session in own:
+                requests = own.pop(session) - 1
+                if not is_over:
+                    own[session] = requests
+            if not own:
+                self._open.pop(name_of(scope), None)
+
+
+def _all_in_use() -> Problem:
+    return Problem(
+        503,
+        f"all {MAX_SESSIONS_OF_A_CALLER} sessions of this caller are in use; end one, and come again",
+        kind="overload",
+        headers={"Retry-After": "1"},
+    )
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _to_nobody(message: Message) -> None:
+    del message
+
+
 def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
     """What says that the client is gone when the server stops."""
 
@@ -178,7 +263,7 @@ def mcp_app(
     )
     (inner,) = app.routes
     assert isinstance(inner, Route)  # noqa: S101 - it has one path
-    answering: ASGIApp = Streams(inner.app)
+    answering: ASGIApp = Streams(Sessions(inner.app))
     if caller_of is None:
         addresses = Addresses(host, names, remedy="only those with the host and the port of the header Host may")
         answering = Entrance(answering, addresses, find_caller)
