@@ -158,10 +158,12 @@ def test_rights_of_a_caller_only_narrow(rights: Rights, collections: set[str] | 
 
 async def test_files_that_are_no_documents_leave_no_trace(client: Client, docs: Path, tmp_path: Path) -> None:
     """Whether a file is there or not: the answer is the same."""
-    (tmp_path / "file-a.md").write_text("nobody indexed this", encoding="utf-8")
+    for path in (tmp_path / "file-a.md", docs / "file-a.md", docs / ".file-a.md", docs / "file-a.log"):
+        path.write_text("nobody indexed this", encoding="utf-8")
+    below = [f"{docs}/{{}}.md", f"{docs}/.{{}}.md", "docs: {}.log", "{}.md"]
     async with Assistant(mcp_server(client, Access.of(["handbook"]))) as assistant:
         for tool, more in (("get_document", {}), ("outline", {}), ("why", {"question": "key"})):
-            for pattern in (str(tmp_path / "{}.md"), "../{}.md", "docs/../../{}.md", "docs: ../{}.md"):
+            for pattern in (str(tmp_path / "{}.md"), "../{}.md", "docs/../../{}.md", "docs: ../{}.md", *below):
                 told = []
                 for name in ("file-a", "file-b"):
                     call = {"document": pattern.format(name), "collection": "handbook", **more}

@@ -219,16 +219,29 @@ async def test_a_name_tells_nothing_of_other_files(
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "keys.md").write_text("Keys are cut on Fridays.")
+    for name in (".cellar.md", "cellar.log"):
+        (docs / name).write_text("Not read.")
+    (docs / "cellar-link.md").symlink_to("keys.md")
     await filled.collection(COLLECTION).index(docs)
     (tmp_path / "cellar.md").write_text("Of somebody else.")
     monkeypatch.chdir(tmp_path)
     async with in_process(filled) as served:
-        for name in ("{}.md", f"{tmp_path}/{{}}.md", "../{}.md", "docs: ../{}.md"):
+        (docs / "cellar-new.md").write_text("Later.")
+        below = [
+            f"{docs}/{{}}-new.md",
+            f"{docs}/{{}}-link.md",
+            f"{docs}/.{{}}.md",
+            "docs: {}.log",
+            ".{}.md",
+            "{}-new.md",
+        ]
+        for name in ("{}.md", f"{tmp_path}/{{}}.md", "../{}.md", "docs: ../{}.md", *below):
             told = []
             for stem in ("cellar", "attics"):  # a file, and nothing
                 body = {"document": name.format(stem), "question": "key"}
                 answer = (await served.post("/v1/why", body)).json()
                 told.append(json.dumps(answer["reasons"]).replace(stem, "X"))
-            assert told[0] == told[1]
+            assert told[0] == told[1], name
+            assert str(tmp_path) not in told[0].replace(name.replace("{}", "X"), "")
         found = (await served.post("/v1/why", {"document": "keys.md", "question": "Fridays"})).json()
         assert found["document"].endswith("keys.md")

@@ -31,20 +31,22 @@ MEANING = {
     "ignored": "a .gitignore or .semlexignore leaves it out",
 }
 
-_sources_alone: ContextVar[bool] = ContextVar("semlex_sources_alone", default=False)
+_database_alone: ContextVar[bool] = ContextVar("semlex_database_alone", default=False)
 
 
 @contextmanager
-def sources_alone() -> Iterator[None]:
-    """Inside, names lead into the folders of sources and nowhere else.
-
-    Who asks over a wire must not learn which other files this machine has.
-    """
-    token = _sources_alone.set(True)
+def database_alone() -> Iterator[None]:
+    """Answer from the database, without a look at files: a caller must not learn which files this machine has."""
+    token = _database_alone.set(True)
     try:
         yield
     finally:
-        _sources_alone.reset(token)
+        _database_alone.reset(token)
+
+
+def _resolved(path: str) -> Path:
+    """A path without links and ``..``; without a look at files, only without ``..``."""
+    return Path(os.path.normpath(path) if _database_alone.get() else os.path.realpath(path))
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
@@ -57,10 +59,10 @@ def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]
         sources: All that are known, removed ones among them.
     """
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
-    if _sources_alone.get() and not Path(name).is_absolute():
+    if _database_alone.get() and not Path(name).is_absolute():
         return places  # the working directory is not the asker's
     try:
-        real = Path(os.path.realpath(name))
+        real = _resolved(name)
     except (OSError, ValueError):
         return places
     below = [one for one in sources if real.is_relative_to(one.root) and real != Path(one.root)]
@@ -85,7 +87,8 @@ def why_absent(
     if not Path(name).is_absolute():
         possible += [(one, name) for one in sources if (one.name, name) not in places]
     possible = [(one, uri) for one, uri in possible if not Path(uri).is_absolute() and ".." not in Path(uri).parts]
-    there = [(one, uri) for one, uri in possible if os.path.lexists(Path(one.root) / uri)]
+    looks = not _database_alone.get()
+    there = [(one, uri) for one, uri in possible if looks and os.path.lexists(Path(one.root) / uri)]
     for source, uri in there:
         return _of_file(source, uri, records, collection)
     for source, uri in possible:
@@ -93,6 +96,9 @@ def why_absent(
         if gone is not None:
             return gone
     failed = next((run.problems[uri] for run in records.runs for _, uri in possible if uri in run.problems), None)
+    if failed is not None and not looks:
+        helps = f"docs/when-ingest-fails.md says what helps with {failed}"
+        return Reason("unreadable", f"a run could not read it ({failed})", helps)
     if failed is not None:
         return Reason("deleted", f"a run could not read it ({failed}), and it is not there any more")
     return _never_seen(name, places, roots, records, collection)
@@ -179,10 +185,9 @@ def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_na
         is_of_source = run.where in ("vanished", f"vanished, {source.name}")
         is_synced = run.command == "sync" and _covers(run.where, Path(source.root) / uri)
         if is_of_source or is_synced:
-            text = (
-                f"there is no such file; the run of {when} (semlex {run.command}) deleted the documents of files that "
-                "were gone"
-            )
+            text = f"the run of {when} (semlex {run.command}) deleted the documents of files that were gone"
+            if not _database_alone.get():
+                text = f"there is no such file; {text}"
             return Reason("deleted", text, back)
     if not source.is_present:
         back = f"semlex index {shlex.quote(source.root)}"
@@ -192,7 +197,7 @@ def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_na
 
 def _covers(where: str, path: Path) -> bool:
     """Whether one of the paths of a run is a path, or a folder above it."""
-    return any(part and path.is_relative_to(os.path.realpath(part)) for part in where.split(", "))
+    return any(part and path.is_relative_to(_resolved(part)) for part in where.split(", "))
 
 
 def _never_seen(
@@ -204,13 +209,15 @@ def _never_seen(
 ) -> Reason:
     near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
     also = f"; did you mean {near[0]}?" if near else ""
+    if places and _database_alone.get():
+        return Reason("never_seen", f"there is no such document in the source {places[0][0]!r}{also}", "check the name")
     if places:
         root = roots[places[0][0]].root
         if not Path(root).is_dir():
             text = f"there is no such document, and the folder of its source ({root}) is not within reach from here"
             return Reason("never_seen", text + also, f"semlex sources move {shlex.quote(places[0][0])} FOLDER")
         return Reason("never_seen", f"there is no such document, and no such file in {root}{also}", "check the name")
-    if not _sources_alone.get() and os.path.lexists(name):
+    if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file that lies in the folder of no source, and was never read"
         return Reason("never_seen", text, f"semlex index {path} --collection {collection}")

@@ -8,7 +8,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.absence import sources_alone
+from semlex.ingest.files.absence import database_alone
 from semlex.server.access.addresses import PROBE_PATHS, Addresses
 from semlex.server.access.rights import Caller
 from semlex.server.access.tokens import caller_of
@@ -82,7 +82,7 @@ class Guard:
                 metrics.refused[problem.kind] += 1
                 await problem.response(request_id)(scope, receive, sending)
             else:
-                with sources_alone():
+                with database_alone():
                     await self._app(scope, receive, sending)
         except Exception:
             logger.exception("request %s failed", request_id, extra={"request_id": request_id})

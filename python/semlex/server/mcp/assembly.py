@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError
 
 from semlex import __version__
 from semlex.errors import CollectionNotFoundError, SemlexError
-from semlex.ingest.files.absence import sources_alone
+from semlex.ingest.files.absence import database_alone
 from semlex.server.mcp.presentation import Quotes
 from semlex.server.mcp.reach import Reach
 from semlex.server.mcp.table import OFFERS
@@ -79,7 +79,7 @@ class AssistantServer(MCPServer[Any]):
         caller = None
         if self._caller_of is not None and ctx.request is not None:
             caller = self._caller_of(ctx.request)
-        with sources_alone(), self._reach.asked_by(caller):
+        with database_alone(), self._reach.asked_by(caller):
             return await call_next(ctx)
 
     async def list_tools(self) -> list[ListedTool]:
