@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,11 +15,13 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 
 from semlex.operations import OPERATIONS
+from semlex.server.limits.answers import check_answer
 from semlex.server.problems import Problem
 from semlex.types.documents import json_value
+from semlex.types.results import DocumentHits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fastapi import APIRouter
 
@@ -26,9 +29,13 @@ if TYPE_CHECKING:
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
     from semlex.server.access.rights import Caller
+    from semlex.server.limits.answers import Found
     from semlex.server.state import Lease, ServerState
+    from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
 
+# An answer for which so much was found is written in a thread.
+LONG_BYTES = 256 * 1024
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 OPERATION = "x-semlex-operation"
 RIGHTS = "x-semlex-rights"
@@ -42,7 +49,7 @@ REFUSALS = {
     404: "There is no such thing.",
     408: "The body did not arrive in time.",
     409: "Two arguments exclude each other, or the state of the collection does not allow it.",
-    413: "The body is too long.",
+    413: "The body is too long, or the answer would be.",
     415: "The body is packed.",
     421: "The server is not known under this name.",
     422: "The request does not fit the schema.",
@@ -64,12 +71,14 @@ class Asked:
         lease: The client that serves it.
         caller: Who asks.
         operation: Name of what is asked for; "" where it is none of the table.
+        found: What was found for it, in bytes.
     """
 
     state: ServerState
     lease: Lease
     caller: Caller
     operation: str
+    found: Found
 
     @property
     def client(self) -> Client:
@@ -122,7 +131,7 @@ async def asked(request: Request) -> Asked:
     """
     found = request.scope["state"]
     extra = request.scope["route"].openapi_extra or {}
-    made = Asked(request.app.state.server, found["lease"], found["caller"], extra.get(OPERATION, ""))
+    made = Asked(request.app.state.server, found["lease"], found["caller"], extra.get(OPERATION, ""), found["found"])
     made.need(extra[RIGHTS])
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     given = [name for name, _ in request.query_params.multi_items()]
@@ -189,13 +198,85 @@ def does(
 
 
 def answered(value: Any, status: int = 200) -> Response:
-    """An answer as JSON."""
-    return Response(as_json(value), status, media_type="application/json")
+    """An answer as JSON.
+
+    Raises:
+        Problem: It is too long.
+    """
+    written = as_json(value)
+    check_answer(len(written))
+    return Response(written, status, media_type="application/json")
 
 
-def answered_hits(found: SearchResults) -> Response:
-    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time."""
-    return answered(vars(found) | {"hits": list(found)})
+async def answered_chunks(asked: Asked, chunks: Sequence[StoredChunk], fields: Sequence[str] | None) -> Response:
+    """Chunks as JSON, with these fields alone.
+
+    Raises:
+        Problem: The answer is too long.
+    """
+    return await _written(asked, rows_as_json, "chunks", chunks, {}, fields)
+
+
+async def answered_hits(asked: Asked, found: SearchResults, fields: Sequence[str] | None) -> Response:
+    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time.
+
+    Raises:
+        Problem: The answer is too long.
+    """
+    return await _written(asked, rows_as_json, "hits", found, vars(found), fields)
+
+
+async def answered_many(asked: Asked, found: Sequence[SearchResults], fields: Sequence[str] | None) -> Response:
+    """The hits of several searches, as JSON.
+
+    Raises:
+        Problem: The answer is too long.
+    """
+
+    def write() -> bytes:
+        parts, size = [], 0
+        for results in found:
+            parts.append(rows_as_json("hits", results, vars(results), fields))
+            size += len(parts[-1])
+            check_answer(size)
+        return b'{"results":[' + b",".join(parts) + b"]}"
+
+    return await _written(asked, write)
+
+
+async def _written(asked: Asked, write: Callable[..., bytes], *given: Any) -> Response:
+    """What a function writes; a long answer in a thread, so that other requests go on."""
+    is_long = asked.found.size >= LONG_BYTES
+    written = await asyncio.to_thread(write, *given) if is_long else write(*given)
+    return Response(written, media_type="application/json")
+
+
+def rows_as_json(name: str, rows: Sequence[Any], beside: dict[str, Any], fields: Sequence[str] | None) -> bytes:
+    """Rows, and what the answer has beside them. Each is written by itself: other threads have their turn in between.
+
+    Raises:
+        Problem: All are too long.
+    """
+    parts, size = [], 0
+    for row in rows:
+        parts.append(as_json(_with_fields(row, fields)))
+        size += len(parts[-1])
+        check_answer(size)
+    if fields is not None and beside.get("documents"):
+        beside = beside | {"documents": [_with_fields(one, fields) for one in beside["documents"]]}
+    rest = as_json(beside)[1:-1]
+    check_answer(size + len(rest))
+    return b"".join((b'{"', name.encode(), b'":[', b",".join(parts), b"]", b"," if rest else b"", rest, b"}"))
+
+
+def _with_fields(row: Any, fields: Sequence[str] | None) -> Any:
+    """A hit or chunk with these fields alone; a document with such hits."""
+    if fields is None:
+        return row
+    if isinstance(row, DocumentHits):
+        kept = {name: getattr(row, name) for name in row.__dataclass_fields__}
+        return kept | {"hits": [_with_fields(hit, fields) for hit in row.hits]}
+    return {name: getattr(row, name) for name in fields}
 
 
 def as_json(value: Any) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex.server.asked import answered_hits, as_json
+from semlex.server.asked import as_json, rows_as_json
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
 from semlex.types.routes import Route
 
@@ -48,7 +48,12 @@ def test_hits_are_what_their_dictionary_says(hits: list[SearchResult], warnings:
         documents=[DocumentHits(1, "manual", "/manual", "a.md", hits)],
         route=Route("factual", "short", "rules", None),
     )
-    assert json.loads(answered_hits(found).body) == found.to_dict()
+    whole = found.to_dict()
+    assert json.loads(rows_as_json("hits", found, vars(found), None)) == whole
+    some = json.loads(rows_as_json("hits", found, vars(found), ["id", "rank"]))
+    short = [{"id": hit["id"], "rank": hit["rank"]} for hit in whole["hits"]]
+    assert some == whole | {"hits": short, "documents": [{**whole["documents"][0], "hits": short}]}
+    assert json.loads(rows_as_json("chunks", found, {}, ["id", "rank"])) == {"chunks": short}
 
 
 def test_what_json_has_no_type_for() -> None:

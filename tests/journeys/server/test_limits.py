@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import signal
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semlex import Document
+from semlex.server import asked
 from semlex.server.limits import stop
 from semlex.server.limits.admission import MAX_WAIT_SECONDS, Rates
 from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
@@ -268,6 +271,58 @@ async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, databa
         assert [answer.status_code for answer in await asyncio.gather(*asking, *patient)] == [200] * 5
         assert served.state.metrics.refused["overload"] == 20
         assert served.state.admitted == 0
+
+
+LONG = [
+    ("POST", "/v1/search", {"query": "key", "top_k": 5}),
+    ("POST", "/v1/search", {"query": "key", "top_k": 5, "group_by": "document"}),
+    ("POST", "/v1/candidates", {"query": "key", "depth": 5}),
+    ("POST", "/v1/search/many", {"queries": ["key", "fruit"], "top_k": 5}),
+    ("GET", "/v1/chunks", {"limit": 5}),
+]
+
+
+async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, threads = "semlex.server.limits.answers", set()
+    text = "A key. " * 100
+    documents = [Document(text, id=f"d{number}", metadata={"note": text}) for number in range(5)]
+    await filled.collection(COLLECTION).add_documents(documents)
+
+    def writing(*given: Any) -> bytes:
+        threads.add(threading.current_thread())
+        return written(*given)
+
+    written = asked.rows_as_json
+    monkeypatch.setattr(asked, "rows_as_json", writing)
+    async with in_process(filled) as served:
+
+        async def ask(method: str, path: str, given: dict[str, Any], fields: list[str] | None) -> httpx2.Response:
+            if method == "POST":
+                return await served.post(path, given if fields is None else given | {"fields": fields})
+            return await served.http.get(path, params=given if fields is None else given | {"fields": ",".join(fields)})
+
+        for method, path, given in LONG:
+            monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", 32 * MIB)
+            whole, threads = await ask(method, path, given, None), set()
+            monkeypatch.setattr(asked, "LONG_BYTES", 5 * 2 * len(text))
+            assert (await ask(method, path, given, None)).status_code == 200
+            assert threading.main_thread() not in threads
+            assert threads
+            monkeypatch.setattr(asked, "LONG_BYTES", MIB)
+            monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", len(whole.content) - 200)
+            refused = await ask(method, path, given, None)
+            assert (refused.status_code, refused.json()["type"]) == (413, "urn:semlex:problem:answer-too-long"), path
+            assert "fields" in refused.json()["detail"]
+            short = await ask(method, path, given, ["id", "line"])
+            assert short.status_code == 200
+            assert ("A key" in whole.text, "A key" in short.text) == (True, False)
+            with monkeypatch.context() as patch:
+                patch.setattr(f"{limits}.MAX_FOUND_BYTES", 5 * 2 * len(text) - 100)
+                unread = await ask(method, path, given, ["id", "line"])
+            assert (unread.status_code, unread.json()["type"]) == (413, "urn:semlex:problem:answer-too-long"), path
+            wrong = await ask(method, path, given, ["id", "no_such"])
+            assert (wrong.status_code, "fields" in wrong.json()["errors"][0]["field"]) == (422, True)
+        assert (await served.post("/v1/search", {"query": "key", "top_k": 1})).status_code == 200
 
 
 @pytest.mark.slow

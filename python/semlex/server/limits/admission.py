@@ -10,8 +10,10 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from semlex.server.limits.answers import Found
 from semlex.server.page_files import is_page
 from semlex.server.problems import Problem, request_id_of
+from semlex.store.query.chunks import size_seen
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -120,9 +122,12 @@ class Admission:
                 await self._app(scope, receive, send)
                 return
             lease = scope["state"]["lease"] = self._state.take()
+            found = scope["state"]["found"] = Found()
+            token = size_seen.set(found.add)
             try:
                 await self._app(scope, receive, send)
             finally:
+                size_seen.reset(token)
                 lease.release()
         finally:
             if has_place:

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
-from semlex.server.asked import Ask, answered, does
+from semlex.server.asked import Ask, answered, answered_chunks, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import (
+    ChunkFieldNames,
     CollectionQuery,
     DeleteBody,
     DocumentName,
@@ -84,11 +85,13 @@ async def chunks(
     filters: FilterParameter | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     after: Id | None = None,
+    *,
+    fields: ChunkFieldNames | None = None,
 ) -> Response:
     """Chunks without a question, in the order of their keys."""
     opened = await asked.collection(collection)
     found = await opened.list(filters, limit=limit, after=after)
-    return answered({"chunks": [chunk.to_dict() for chunk in found]})
+    return await answered_chunks(asked, found, None if fields is None else fields.split(","))
 
 
 @does(router, "GET", "/v1/chunks/{id:path}", "get chunks")

@@ -16,9 +16,10 @@ from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.search.request import MAX_CANDIDATES, MAX_DEADLINE_SECONDS, MAX_GROUPED
 from semlex.store.query.boosts import MAX_BOOSTS
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
-from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K
 from semlex.types.reports.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY
+from semlex.types.results import SearchResult
 
 MAX_MANY = 100
 MAX_DOCUMENTS = 1_000
@@ -115,6 +116,22 @@ Position = Annotated[
 Content = Annotated[str, Text(MAX_CHUNK_BYTES, "content", "The text: 1 byte to 128 KiB of UTF-8, without NUL.")]
 Language = Annotated[str, Text(MAX_ID_BYTES, "language", "A language by its English name or ISO 639-1 code.")]
 FieldName = Annotated[str, Text(MAX_ID_BYTES, "field", "A field as filters write it.")]
+_HIT_FIELDS, _CHUNK_FIELDS = ("|".join(kind.__dataclass_fields__) for kind in (SearchResult, StoredChunk))
+HitFields = Annotated[
+    list[Annotated[str, Field(pattern=f"^({_HIT_FIELDS})$")]],
+    Field(
+        min_length=1,
+        description="Fields that the hits have in the answer; default: all. Leave content and metadata "
+        "out for long lists.",
+    ),
+]
+ChunkFieldNames = Annotated[
+    str,
+    Field(
+        pattern=f"^({_CHUNK_FIELDS})(,({_CHUNK_FIELDS}))*$",
+        description="Fields that the chunks have in the answer, with commas between them; default: all.",
+    ),
+]
 # What stands in an address, where every byte may take three.
 FilterParameter = Annotated[str, Text(MAX_PATH, "filter", "A filter as text, such as \"lang == 'de'\".")]
 FilterMapping = Annotated[
@@ -186,6 +203,7 @@ class SearchBody(Listing):
     """A search."""
 
     query: Question
+    fields: HitFields | None = None
     explain: bool = False
     route: Route | None = None
 
@@ -194,6 +212,7 @@ class CandidatesBody(Body):
     """Every candidate of both legs, to be ordered by whoever asks."""
 
     query: Question
+    fields: HitFields | None = None
     depth: Annotated[int, Between(1, MAX_DEPTH)] = Field(DEFAULT_DEPTH, description="Candidates of each leg.")
     filters: Filter | None = None
     weights: Weights | None = None
@@ -206,6 +225,7 @@ class PageBody(Body):
 
     cursor: Cursor
     filters: Filter | None = None
+    fields: HitFields | None = None
     deadline: Seconds | None = None
 
 
@@ -213,6 +233,7 @@ class ManyBody(Searching):
     """Many searches at once."""
 
     queries: list[Question] = Field(min_length=1, max_length=MAX_MANY)
+    fields: HitFields | None = None
 
 
 class ContextBody(Body):

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from semlex.errors import ValidationError
-from semlex.server.asked import Ask, answered, answered_hits, does
+from semlex.server.asked import Ask, answered, answered_hits, answered_many, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import (
     CandidatesBody,
@@ -30,7 +30,8 @@ async def search(asked: Ask, body: SearchBody) -> Response:
     collection = await asked.collection(body.collection)
     given = _given(body)
     asked.count_search()
-    return answered_hits(await collection.search(given.pop("query"), **given))
+    fields = given.pop("fields")
+    return await answered_hits(asked, await collection.search(given.pop("query"), **given), fields)
 
 
 @does(router, "POST", "/v1/candidates", "candidates")
@@ -39,7 +40,8 @@ async def candidates(asked: Ask, body: CandidatesBody) -> Response:
     collection = await asked.collection(body.collection)
     given = _given(body)
     asked.count_search()
-    return answered((await collection.candidates(given.pop("query"), **given)).to_dict())
+    fields = given.pop("fields")
+    return await answered_hits(asked, await collection.candidates(given.pop("query"), **given), fields)
 
 
 def _given(body: Any) -> dict[str, Any]:
@@ -61,7 +63,7 @@ async def search_page(asked: Ask, body: PageBody) -> Response:
         if any(one.field != "cursor" for one in error.errors):
             raise
         raise Problem(404, f"there is no list at this cursor: {error}") from None
-    return answered_hits(found)
+    return await answered_hits(asked, found, body.fields)
 
 
 @does(router, "POST", "/v1/search/many", "search many")
@@ -70,8 +72,8 @@ async def search_many(asked: Ask, body: ManyBody) -> Response:
     collection = await asked.collection(body.collection)
     given = _given(body)
     asked.count_search()
-    found = await collection.search_many(given.pop("queries"), **given)
-    return answered({"results": [results.to_dict() for results in found]})
+    fields = given.pop("fields")
+    return await answered_many(asked, await collection.search_many(given.pop("queries"), **given), fields)
 
 
 @does(router, "POST", "/v1/why", "why")

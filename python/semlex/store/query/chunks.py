@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,9 +19,10 @@ from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
+    from psycopg import AsyncCursor
 
     from semlex import _core
     from semlex.store.postgres.connection import Connection
@@ -31,11 +33,16 @@ if TYPE_CHECKING:
 # What chunks are grouped by: the key of an indexed document, or the name that added chunks give theirs.
 DocumentKey = UUID | str
 
+# Gets the bytes of the texts and metadata of every statement that reads chunks, before they become values; what it
+# raises ends the reading.
+size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_seen", default=None)
+
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
     "c.page, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
+LARGE_COLUMNS = (2, 3)
 # By key for every row, whatever the planner thinks of these tables.
 PLACE = sql.SQL(
     "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
@@ -80,7 +87,7 @@ async def load_results(
     )
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, {**key_arrays(keys), "query": query})
-    rows = await cursor.fetchall()
+    rows = await _rows(cursor)
     results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     for hit, excerpt in zip(results, collection.keyword.excerpts(query, texts, languages) or (), strict=False):
@@ -98,6 +105,16 @@ async def load_results(
         for hit, share in zip(results, shares.tolist(), strict=True):
             hit.coverage = None if math.isnan(share) else share
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
+
+
+async def _rows(cursor: AsyncCursor[Any]) -> list[Any]:
+    """The rows of a statement with `COLUMNS`, measured by `size_seen`."""
+    seen = size_seen.get()
+    first = [] if seen is None else await cursor.fetchmany(1)
+    if seen is not None and (result := cursor.pgresult) is not None:
+        values = (result.get_value(row, column) for row in range(result.ntuples) for column in LARGE_COLUMNS)
+        seen(sum(len(value or b"") for value in values))
+    return first + await cursor.fetchall()
 
 
 def _stored(row: Sequence[Any]) -> dict[str, Any]:
@@ -137,7 +154,7 @@ async def fetch_documents(
     ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, key_arrays(keys_of(chunk_ids)))
-    return {row[1]: StoredChunk(**_stored(row)) for row in await cursor.fetchall()}
+    return {row[1]: StoredChunk(**_stored(row)) for row in await _rows(cursor)}
 
 
 async def fetch_vectors(
@@ -189,7 +206,7 @@ async def list_chunks(
         values |= {"document_id": UUID(bytes=chunk_keys([after])[0]), "chunk_id": after}
     cursor = cursor_with_times(connection)
     await cursor.execute(statement, values)
-    return [StoredChunk(**_stored(row)) for row in await cursor.fetchall()]
+    return [StoredChunk(**_stored(row)) for row in await _rows(cursor)]
 
 
 async def documents_of(
