@@ -72,6 +72,7 @@ def test_the_code_is_that_of_the_last_error(handbook: Shell) -> None:
     assert ":filter at column 8" in done.stderr
     assert "docs/keys.md" in done.stdout
     assert piped(handbook, ":filter year ==", ":collection nope").returncode == 6
+    assert piped(handbook, ":nosuch", ":quit", "rotate").returncode == 2
     assert piped(handbook, "rotate").returncode == 0
 
 

@@ -30,7 +30,8 @@ def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
         prompt: What stands before a line that a person types.
     """
     if not is_interactive():
-        yield from () if sys.stdin is None else sys.stdin.buffer
+        # Not from the stream itself: whoever leaves these lines early would close it.
+        yield from () if sys.stdin is None else iter(sys.stdin.buffer.readline, b"")
         return
     while True:
         try:
