@@ -32,6 +32,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "enrichment_model": st.just("openai:gpt"),
     "models": st.lists(MODELS, min_size=1, max_size=3).map(tuple),
     "dimensions": st.integers(1, 4000),
+    "device": st.sampled_from(["mps", "cuda", "cpu"]),
     "vector_storage": st.sampled_from(["vector", "halfvec"]),
     "vector_index": st.sampled_from(["hnsw", "ivfflat", "none"]),
     "hnsw_m": st.integers(2, 100),

@@ -219,6 +219,13 @@ def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) 
     if context.database_url is not None and context.data_dir is not None:
         raise ConfigurationError("--database and --data-dir name two servers: give one of them")
     set_server(context.database_url, context.data_dir, context.collection)
+    try:
+        _print_chosen(command, context, given)
+    except CollectionNotFoundError as error:
+        raise CollectionNotFoundError(f"{error}. Server: {_server(context.settings())}") from None
+
+
+def _print_chosen(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
     with choosing(context.columns, as_json=context.as_json, header=context.header) as chosen:
         if chosen is None:
             command(context, **given)
@@ -229,3 +236,15 @@ def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) 
             write_lines(chosen.end())
             raise
         write_lines(chosen.end())
+
+
+def _server(settings: Settings) -> str:
+    """Which server was asked, without a password."""
+    if settings.database_url is not None:
+        from semlex.store.postgres.addresses import describe
+
+        return describe(settings.database_url)
+    from semlex.store.postgres.embedded.folder import default_folder
+
+    folder = settings.server_folder or default_folder()
+    return f"the embedded Postgres in {folder} (DATABASE_URL or --database names another)"

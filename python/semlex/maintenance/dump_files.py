@@ -87,6 +87,8 @@ class Manifest:
             DumpError: There is none, or it is not one of this version.
         """
         path = folder / MANIFEST
+        if not folder.is_dir():
+            raise DumpError(f"{folder}: no such folder; name the one that semlex dump has made")
         try:
             with path.open("rb") as file:
                 values = json.loads(file.read(MAX_MANIFEST_BYTES))

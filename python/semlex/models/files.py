@@ -104,7 +104,13 @@ def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
     return found if isinstance(found, ModelFolder) else None
 
 
-def find_model(name: str, *, revision: str | None = None, allow_download: bool = False) -> ModelFolder:
+def find_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    allow_download: bool = False,
+    without_hub: str = "'static' needs no hub, 'none' searches by words alone",
+) -> ModelFolder:
     """Finds a model's folder.
 
     Args:
@@ -112,6 +118,7 @@ def find_model(name: str, *, revision: str | None = None, allow_download: bool =
         revision: Branch, tag or commit of the hub; refused for a local folder.
         allow_download: Whether the hub may be asked when the cache does not hold the model. The hub then has 3 seconds
             to answer; ``HF_HUB_OFFLINE`` is honoured.
+        without_hub: Which models of this kind need no hub, for the error.
 
     Returns:
         The folder.
@@ -138,7 +145,7 @@ def find_model(name: str, *, revision: str | None = None, allow_download: bool =
                 path = download(name, revision, PROBE_SECONDS)
                 return ModelFolder(name, path.name, path)
             tried.append(f"hub: {obstacle}")
-    raise _not_found(name, revision, tried)
+    raise _not_found(name, revision, tried, without_hub)
 
 
 def pull_model(
@@ -219,12 +226,12 @@ def _is_path(name: str) -> bool:
     return local.is_dir() or local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
 
 
-def _not_found(name: str, revision: str | None, tried: list[str]) -> ModelNotFoundError:
+def _not_found(name: str, revision: str | None, tried: list[str], without_hub: str) -> ModelNotFoundError:
     at = "" if revision is None else f" at revision {revision!r}"
     return ModelNotFoundError(
         f"model {name!r}{at} is not on this machine; tried: {'; '.join(tried)}. "
         "Remedies: give the path of a folder that holds the model; or, where the hub is reachable, fetch it once "
-        f"({_how_to_fetch(name)}); or choose another model ('static' needs no hub, 'none' searches by words alone)"
+        f"({_how_to_fetch(name)}); or choose another model ({without_hub})"
     )
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+# What the error of a reranker that is not on this machine advises.
+WITHOUT_HUB = "'term-overlap' needs no hub, 'none' reranks nothing"
+
 
 @runtime_checkable
 class Reranker(Protocol):

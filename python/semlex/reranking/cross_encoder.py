@@ -22,7 +22,7 @@ from semlex.models.local.device import check_names, choose_placement
 from semlex.models.local.forked import torch_process
 from semlex.models.quiet_bars import quiet_transformers
 from semlex.models.truncation import CutTexts
-from semlex.reranking.base import CheckedReranker
+from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CrossEncoderReranker(CheckedReranker):
         check_names(device, dtype)
         if find_spec("sentence_transformers") is None:
             raise MissingExtraError("sentence-transformers", "sentence-transformers", "a cross-encoder")
-        self._folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        self._folder = find_model(model_name, revision=revision, allow_download=allow_download, without_hub=WITHOUT_HUB)
         _check_kind(self._folder)
         positions = self._folder.read_json("config.json").get("max_position_embeddings")
         if max_length is not None and isinstance(positions, int) and 0 < positions < max_length:

@@ -19,7 +19,7 @@ from semlex.models.local.transformer import Transformer, check_config
 from semlex.models.model_names import DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
 from semlex.models.truncation import CutTexts
-from semlex.reranking.base import CheckedReranker
+from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Qwen3Reranker(CheckedReranker):
         if exact and dtype not in (None, "float32"):
             raise ConfigurationError(f"exact=True computes in float32; drop dtype={dtype!r}, or exact=True")
         require_torch("Qwen3 reranking")
-        folder = find_model(model_name, revision=revision, allow_download=allow_download)
+        folder = find_model(model_name, revision=revision, allow_download=allow_download, without_hub=WITHOUT_HUB)
         check_config(folder, max_length)
         architectures = folder.read_json("config.json").get("architectures") or [""]
         self._transformer = Transformer(

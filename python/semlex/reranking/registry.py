@@ -20,6 +20,7 @@ from semlex.models.model_names import (
     leads_to,
     model_and_address,
 )
+from semlex.reranking.base import WITHOUT_HUB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +160,7 @@ def _named(
             "cross-encoder:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, llm:openrouter:MODEL, or "
             "http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front of it"
         )
-    folder = find_model(model, revision=revision, allow_download=allow_download)
+    folder = find_model(model, revision=revision, allow_download=allow_download, without_hub=WITHOUT_HUB)
     from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder  # noqa: PLC0415 - only the chosen kind is loaded
     from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - as above
 

@@ -15,6 +15,7 @@ from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
+from semlex.models.local.device import check_names
 from semlex.models.local.forked import torch_process
 from semlex.parameters import MAX_CACHE_BYTES
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
@@ -82,6 +83,7 @@ class Resources:
             if keyword_cache_bytes is None
             else whole_number_errors("keyword_cache_bytes", keyword_cache_bytes, 0, MAX_CACHE_BYTES),
         )
+        check_names(models.device, None)
         check_access(
             server.db_url,
             pool=server.pool,

@@ -130,8 +130,8 @@ def _embeddings() -> tuple[Setting, ...]:
             section="embeddings", others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256,
         ),
         Setting(
-            name="device", read=readers.text, what="where local models run: mps, cuda or cpu", section="embeddings",
-            example="cpu",
+            name="device", read=readers.one_of("mps", "cuda", "cpu"), section="embeddings", example="cpu",
+            what="where local models run: mps, cuda or cpu",
         ),
         Setting(
             name="tokenizer", read=readers.text, what="tokenizer.json of a model behind a server, of new collections",

@@ -75,6 +75,7 @@ def test_an_option_for_a_folder_leaves_the_server_of_the_environment_alone(shell
     shell.environment["SEMLEX_KEEP_ALIVE"] = "0"
     done = shell("drop", "handbook", "--yes", "--data-dir", str(open_folder), code=6)
     assert "127.0.0.1" not in done.stderr
+    assert f"Server: the embedded Postgres in {open_folder}/postgres" in done.stderr
 
 
 def test_a_folder_and_a_server_are_not_both_typed(shell: Shell) -> None:

@@ -67,13 +67,13 @@ def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = files.own_file()
-    write(own, *(f'{name} = "own"' for name in ("collection", "language", "schema", "device")))
+    write(own, *(f'{name} = "own"' for name in ("collection", "language", "schema")), 'device = "cpu"')
     file = write(folder / "semlex.toml", *(f'{name} = "folder"' for name in ("collection", "language", "schema")))
     monkeypatch.setenv("SEMLEX_COLLECTION", "environment")
     monkeypatch.setenv("SEMLEX_LANGUAGE", "environment")
     settings = load_settings(collection="argument", device=None)
     found = (settings.collection, settings.language, settings.schema_name, settings.device, settings.keyword)
-    assert found == ("argument", "environment", "folder", "own", "bm25")
+    assert found == ("argument", "environment", "folder", "cpu", "bm25")
     assert settings.origins == {
         "collection": "argument",
         "language": "SEMLEX_LANGUAGE",
@@ -90,7 +90,7 @@ def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest
     samples |= {"chunk_tokens": 100, "overlap_tokens": 7, "min_tokens": 9, "vector_index": "ivfflat"}
     samples |= {"hnsw_m": 8, "hnsw_ef_construction": 99, "top_k": 7, "mode": "keyword", "fusion": "rrf"}
     samples |= {"hybrid_weight": 0.25, "rrf_k": 20.5, "oversampling": 2, "min_similarity": -0.5, "route": "chat"}
-    samples |= {"use_database": False}
+    samples |= {"use_database": False, "device": "cpu"}
     for setting in SETTINGS:
         sample = samples.get(setting.name, "x")
         expected = setting.read(sample)

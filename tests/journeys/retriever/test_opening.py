@@ -105,9 +105,10 @@ async def test_a_folder_for_the_server_may_be_a_text(open_folder: Path) -> None:
     [
         ({"data_folder": ""}, "data_folder is blank: it must have at least 1 character"),
         ({"url": ""}, r"the database URL is empty; .* \(db_url=None, no --database\) for the embedded Postgres"),
+        ({"device": "gpu"}, "device must be one of mps, cuda, cpu or None; got 'gpu'"),
     ],
 )
-def test_an_empty_address_or_folder_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_an_argument_that_cannot_be_used_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         opened(model="none", **arguments)
 

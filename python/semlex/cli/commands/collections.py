@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +15,10 @@ from semlex.cli.interactive.completion import collection_names
 from semlex.cli.options import Yes, agree
 from semlex.cli.output import print_json
 from semlex.cli.terminal import inform, messages, one_line
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SchemaVersionError
 
 if TYPE_CHECKING:
+    from semlex.retriever.synchronous import SyncClient
     from semlex.store.schema.migrating import Step
 
 
@@ -48,12 +50,23 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """Drop a collection with everything in it."""
-    settings = context.settings(collection=collection, embedding_model="none")
-    agree(f"Drop {collection} with everything in it?", yes=yes)
-    with context.client(settings) as client:
+    with context.client(context.settings(collection=collection, embedding_model="none")) as client:
+        if not yes:
+            _require(client, collection)
+            agree(f"Drop {collection} with everything in it?", yes=yes)
         client.drop(collection)
     if context.as_json:
         print_json({"collection": collection, "dropped": True})
+
+
+def _require(client: SyncClient, collection: str) -> None:
+    """Refuses a collection that does not exist; those of another version cannot be listed, but dropped."""
+    from semlex.store.schema.presence import no_such_collection
+
+    with suppress(SchemaVersionError):
+        known = [listed.name for listed in client.collections()]
+        if collection not in known:
+            raise no_such_collection(collection, known)
 
 
 @with_context(*SERVER)
