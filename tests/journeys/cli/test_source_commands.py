@@ -106,6 +106,15 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     assert (
         "1 chunk deleted, 1 document with nothing left" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
     )
+    semlex("index", docs)
+    assert "did you mean guide/c.md?" in semlex("delete", "guide/cc.md", code=2).stderr
+    assert "there is no document 'nosuch.md'" in semlex("delete", "--document", "nosuch.md", "a.md", code=2).stderr
+    assert "0 chunks" in semlex("delete", "c.md", "--filter", "topic == 'x'").stderr
+    assert "1 chunk would be deleted, 1 document" in semlex("delete", docs / "guide" / "c.md", "--dry-run").stderr
+    assert (
+        "1 chunk deleted, 1 document with nothing left" in semlex("delete", "c.md", "--source", "docs", "--yes").stderr
+    )
+    assert "semlex delete: docs, guide/c.md" in semlex("why", "guide/c.md", "word").stdout
     assert "0 chunks deleted" in semlex("delete", "--filter", "topic == 'x'").stderr
     assert "say what is to be deleted" in semlex("delete", code=2).stderr
     assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr

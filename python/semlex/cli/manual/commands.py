@@ -91,7 +91,7 @@ PLACES = {
     "sources": Place("commands.sources:sources_app", "Show and move the folders that documents were read from."),
     "delete": Place(
         "commands.whole_collection.maintenance:delete",
-        "Delete chunks with their vectors; what is given must all hold.",
+        "Delete documents or chunks with their vectors; the options that are given must all hold.",
     ),
     "import": Place(
         "commands.whole_collection.importing:import_rows",

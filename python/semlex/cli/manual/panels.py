@@ -24,7 +24,7 @@ PANELS: dict[str, dict[str, str]] = {
         "outline": "semlex outline keys.md -c handbook",
         "sources": "semlex sources -c handbook",
         "sources move": "semlex sources move docs ./manual -c handbook",
-        "delete": "semlex delete -c handbook --document keys.md --dry-run",
+        "delete": "semlex delete keys.md -c handbook --dry-run",
         "import": "semlex import vectors.parquet -c imported --vector-field embedding",
         "enrich": "semlex enrich -c handbook --enrich http://127.0.0.1:8000/v1#llama --dry-run",
     },

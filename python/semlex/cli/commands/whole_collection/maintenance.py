@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +14,17 @@ from semlex.cli.options import ChunkTokens, Filter, MinTokens, OverlapTokens, Ye
 from semlex.cli.output import print_problems, print_report
 from semlex.cli.terminal import counted, inform, messages
 from semlex.errors import ConfigurationError
+from semlex.ingest.progress import DeleteReport
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.retriever.synchronous import SyncRetriever
+    from semlex.types.whole_documents import WholeDocument
+
+NAMES = typer.Argument(
+    metavar="ID|DOC", help="Paths as `semlex documents` lists them, ends of such, keys.md:9, files, or ids of chunks."
+)
 Source = Annotated[str | None, typer.Option("--source", help="Only this source.", autocompletion=source_names)]
 
 
@@ -76,10 +87,10 @@ def rechunk(
 @with_context("collection", *SERVER)
 def delete(
     context: Context,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of chunks.")] = None,
+    names: Annotated[list[str] | None, NAMES] = None,
     *,
     document: Annotated[
-        str | None, typer.Option("--document", help="A document: its path below the folder of its source.")
+        str | None, typer.Option("--document", metavar="DOC", help="A document: the same as an argument.")
     ] = None,
     source: Source = None,
     filters: Filter = None,
@@ -87,22 +98,54 @@ def delete(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete chunks with their vectors; what is given must all hold."""
-    given: dict[str, Any] = {
-        "ids": ids or None,
-        "document": document,
-        "source": source,
-        "filters": filter_of(filters),
-        "vanished": vanished,
-    }
+    """Delete documents or chunks with their vectors; the options that are given must all hold."""
+    given: dict[str, Any] = {"source": source, "filters": filter_of(filters), "vanished": vanished}
+    named = [*(names or ()), *(() if document is None else (document,))]
     with context.opened() as retriever:
-        report = retriever.delete(**given, dry_run=True)
+        parts = [given | part for part in _parts(retriever, named, source)]
+        report = _delete(retriever, parts, dry_run=True)
         found = report.chunks + report.documents
         if not dry_run and (found or source is not None):
             if found:
                 whole = counted(report.documents, "whole document")
                 agree(f"Delete {counted(report.chunks, 'chunk')} ({whole})?", yes=yes)
-            report = retriever.delete(**given)
+            report = _delete(retriever, parts, dry_run=False)
     done = "would be deleted" if dry_run else "deleted"
     text = f"{counted(report.chunks, 'chunk')} {done}, {counted(report.documents, 'document')} with nothing left"
     context.emit(report, lambda: messages.print(text) if dry_run else inform(text))
+
+
+def _parts(retriever: SyncRetriever, named: Sequence[str], source: str | None) -> list[dict[str, Any]]:
+    """What is named, as arguments of `delete`, each for one call: documents, and chunks.
+
+    Raises:
+        ConfigurationError: A name means nothing, or several documents.
+    """
+    if not named:
+        return [{}]
+    parts: list[dict[str, Any]] = []
+    ids: list[str] = []
+    for name in named:
+        found = _found(retriever, name, source)
+        if not found.chunks:  # an empty document
+            parts.append({"document": name})
+            continue
+        first = found.chunks[0]
+        if found.name == f"{first.source}: {first.source_document}" and source in (None, first.source):
+            parts.append({"document": first.source_document, "source": first.source})
+        else:
+            ids += [chunk.id or "" for chunk in found.chunks]
+    return [*parts, {"ids": ids}] if ids else parts
+
+
+def _found(retriever: SyncRetriever, name: str, source: str | None) -> WholeDocument:
+    """What stands under a name, that of the source first."""
+    if source is not None:
+        with suppress(ConfigurationError):
+            return retriever.get_document(f"{source}: {name}")
+    return retriever.get_document(name)
+
+
+def _delete(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dry_run: bool) -> DeleteReport:
+    reports = [retriever.delete(**part, dry_run=dry_run) for part in parts]
+    return DeleteReport(sum(one.chunks for one in reports), sum(one.documents for one in reports), dry_run)
