@@ -84,7 +84,17 @@ def test_a_full_disk_is_one_line(long_line: Shell, options: list[str], unbuffere
 
 def test_no_file_at_all_is_told(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "no file was found there" in shell("index", str(tmp_path / "empty"), "-c", "animals").stderr
+    for command in (("index", str(tmp_path / "empty"), "-c", "animals"), ("try", str(tmp_path / "empty"), "zebra")):
+        told = shell(*command).stderr
+        assert "no file was found there" in told
+        assert "was not made" in told
+    [report] = shell.objects("index", str(tmp_path / "empty"))
+    assert (report["added"], report["failed"]) == (0, 0)
+    assert shell.objects("collections") == []
+    shell("index", "docs", "-c", "animals")
+    told = shell("index", str(tmp_path / "empty"), "-c", "animals").stderr
+    assert "no file was found there" in told
+    assert "was not made" not in told
 
 
 def test_of_many_collections_the_rest_is_counted() -> None:

@@ -27,12 +27,14 @@ from semlex.cli.options import (
     Yes,
     existing_paths,
 )
-from semlex.cli.output import print_json, print_report
+from semlex.cli.output import print_json, print_note, print_report
 from semlex.cli.progress_bar import resumable
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.preview import PreviewedFile
     from semlex.ingest.progress import IndexReport
@@ -74,6 +76,8 @@ def index(
     except ConfigurationError:  # the folders of a collection that is there may have other names
         if settings.collection not in context.collection_names(settings):
             raise
+    if leaves_unmade(context, settings, found, include, exclude or (), recursive=recursive):
+        return
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
     opened = context.opened(settings, create=True, with_choice=True)
@@ -102,6 +106,33 @@ def index(
     print_report(report, as_json=context.as_json)
     if report.failed or lacks_lines(report.enrichment):
         raise typer.Exit(SOME_FILES)
+
+
+def leaves_unmade(
+    context: Context,
+    settings: Settings,
+    paths: Sequence[Path],
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    *,
+    recursive: bool = True,
+) -> bool:
+    """Whether a collection is not made because no file is there for it; prints that."""
+    from semlex.ingest.files.discovery import find_files
+    from semlex.ingest.files.selection import Selection, Skipped
+    from semlex.ingest.loaders.registry import loaders
+    from semlex.ingest.progress import IndexReport
+
+    skipped = Skipped()
+    selection = Selection(include or None, exclude, loaders().keys(), recursive)
+    if next(find_files(paths, selection, skipped), None) is not None:
+        return False
+    if settings.collection in context.collection_names(settings):
+        return False
+    print_report(IndexReport(skipped=skipped.by_reason()), as_json=context.as_json)
+    if not context.as_json:
+        print_note(f"the collection {settings.collection} was not made: there is nothing to put into it")
+    return True
 
 
 @with_context("collection", *SERVER, *MODEL)

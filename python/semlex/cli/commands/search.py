@@ -163,15 +163,18 @@ def try_folder(
 
     The second question to the same folder is quick: unchanged files are skipped.
     """
+    from semlex.cli.commands.index import leaves_unmade
+
     if open_page and context.as_json:
         raise ConfigurationError("--json and --open exclude each other: give one of them")
     [resolved] = existing_paths([path])
     # The folder's name is for people, the hash keeps folders of the same name apart.
     name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
-    with context.opened(
-        context.settings(collection=collection), create=True, with_choice=True, searches=True
-    ) as retriever:
+    settings = context.settings(collection=collection)
+    if leaves_unmade(context, settings, [resolved]):
+        return
+    with context.opened(settings, create=True, with_choice=True, searches=True) as retriever:
         with context.progress() as progress:
             report = retriever.index(
                 resolved,
