@@ -19,7 +19,7 @@ from semlex.ingest.files.roots import plan_places, vanished
 from semlex.ingest.files.selection import Selection, kind_of
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.registry import loaders
-from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
+from semlex.ingest.open_sources import OpenSources, known_sources, open_sources, refuse_moved
 from semlex.ingest.pipeline import FilePipeline
 from semlex.ingest.progress import IndexReport
 from semlex.store.query.chunk_keys import indexed_document_id
@@ -74,6 +74,7 @@ class FileRun:
         self._loaders = loaders()
         self._deleted = 0
         self._states: list[FileState] = []
+        self._new_roots: set[Path] = set()
         # Keys of the documents of all files that were found.
         self.documents: list[UUID] = []
         # Settings by which the files are cut, until they are stored.
@@ -97,6 +98,7 @@ class FileRun:
         await self._indexer.ensure_version(None)
         selection = Selection(include, exclude, self._loaders.keys(), recursive)
         found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, [*places, *missing], selection)
+        await self._refuse_moved(found)
         self._fail(problems)
         self.report.skipped = skipped.by_reason()
         where = ", ".join(str(path) for path in paths)
@@ -154,7 +156,19 @@ class FileRun:
 
     async def _plan(self, paths: Sequence[Path], source: str | None) -> tuple[list[Place], list[Path]]:
         known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
-        return await asyncio.to_thread(plan_places, paths, {one.name: one.root for one in known}, source)
+        roots = {one.name: one.root for one in known}
+        places, missing = await asyncio.to_thread(plan_places, paths, roots, source)
+        if source is None:  # a name that is given means another source
+            self._new_roots = {place.root for place in places if place.source not in roots}
+        return places, missing
+
+    async def _refuse_moved(self, found: Sequence[FoundFile]) -> None:
+        """Refuses a folder that would be a new source, and holds the files of one whose folder is gone."""
+        new = [file for file in found if file.root in self._new_roots]
+        if not new:
+            return
+        known = await known_sources(self._database, self._indexer.collection)
+        await asyncio.to_thread(refuse_moved, new, known)
 
     async def _chunker(self) -> Chunker:
         """What cuts the files of this collection; its settings are stored with the first files.

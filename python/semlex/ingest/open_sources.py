@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from semlex.errors import ConfigurationError
+from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.roots import check_root
+from semlex.ingest.loaders.base import FileBytes
 from semlex.store.schema.presence import hold_collection
 from semlex.store.write.sources import (
     KnownDocument,
@@ -22,6 +25,7 @@ from semlex.types.documents import utc_now
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.files.roots import Place
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -73,6 +77,35 @@ async def known_sources(database: Database, collection: CollectionInfo, name: st
         return await _with_documents(connection, collection, wanted)
 
     return await database.read("read the sources", work)
+
+
+def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
+    """Refuses files of new sources of which half of a known source, whose folder is gone, has the names and bytes.
+
+    Raises:
+        ConfigurationError: Says how to move that source.
+    """
+    files: dict[Path, dict[str, FoundFile]] = {}
+    for file in found:
+        files.setdefault(file.root, {})[file.uri] = file
+    for source, documents in known.values():
+        if not documents or Path(source.root).exists():
+            continue
+        for root, by_uri in files.items():
+            pairs = [(by_uri[one.uri], one) for one in documents.values() if one.uri in by_uri]
+            alike = [(file, one) for file, one in pairs if file.size == one.size_bytes]
+            needed = (len(documents) + 1) // 2
+            if len(alike) >= needed and sum(_is_same(*pair) for pair in alike) >= needed:
+                move = f"semlex sources move {shlex.quote(source.name)} {shlex.quote(str(root))}"
+                raise ConfigurationError(
+                    f"{root} has the files of the source {source.name!r}, whose folder {source.root} is gone. If it "
+                    f"has moved: {move}. If not, give this folder a name of its own with --source NAME (source=)"
+                )
+
+
+def _is_same(file: FoundFile, document: KnownDocument) -> bool:
+    read = read_file(file)
+    return isinstance(read, FileBytes) and read.content_hash == document.content_hash
 
 
 async def _with_documents(connection: Connection, collection: CollectionInfo, sources: Sequence[Source]) -> OpenSources:

@@ -69,6 +69,20 @@ def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Pa
     followed(semlex, refused.stderr, "sources move")
     assert "0 new, 0 changed, 3 unchanged" in semlex("index", moved).stderr
     assert json.loads(semlex("sources", "--json").stdout)["root"] == str(moved)
+    # Under another name, and not all is as it was.
+    renamed = moved.rename(moved.with_name("manual"))
+    (renamed / "a.md").unlink()
+    (renamed / "new.md").write_text("new")
+    for command in ("index", "sync"):
+        refused = semlex(command, renamed, code=2)
+        assert "name of its own with --source NAME" in refused.stderr
+    followed(semlex, refused.stderr, "sources move")
+    semlex("sync", renamed)
+    assert json.loads(semlex("sources", "--json").stdout)["documents"] == 3
+    again = renamed.rename(renamed.with_name("again"))
+    (again / "b.md").write_text("other")
+    (again / "new.md").unlink()
+    assert "2 new" in semlex("index", again).stderr  # one file of three is the same: another folder
 
 
 @pytest.mark.slow

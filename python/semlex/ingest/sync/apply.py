@@ -83,6 +83,7 @@ class SyncRun(FileRun):
         gone = missing_places(missing, known)
         selection = Selection(options.include, options.exclude, self._loaders.keys(), options.recursive)
         found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, places, selection)
+        await self._refuse_moved(found)
         looked_at = [*places, *gone]
         work = await self._compare(looked_at, _sides(looked_at, known, found, problems), reading, options)
         work.plan = replace(work.plan, skipped=skipped.by_reason(), problems=[*problems, *work.plan.problems])
