@@ -11,7 +11,7 @@ import numpy as np
 from semlex.errors import ConfigurationError
 from semlex.evaluation.confidence import cross_validated, fitted
 from semlex.evaluation.evaluate import each, warning_notes
-from semlex.evaluation.runs import judged_id, judged_unit, searchable
+from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
 from semlex.ingest.progress import Progress
 from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import utc_now
@@ -60,6 +60,7 @@ class _Hits:
     mode: str
 
 
+@on_its_loop
 async def calibrate(
     retriever: PostgreSQLRetriever,
     queries: Mapping[str, str],
@@ -138,7 +139,7 @@ async def calibrate(
         learned_at=utc_now(),
         figures=cross_validated(cosines, relevant, numbers, folds),
     )
-    notes = warning_notes(retriever, warnings, len(texts))
+    notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
     if slope == 0:
         notes.append("a greater cosine is no better a sign here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.metrics import measure_named
-from semlex.evaluation.runs import judged_unit, ranked_scores, searchable
+from semlex.evaluation.runs import absent_notes, judged_unit, on_its_loop, ranked_scores, searchable
 from semlex.evaluation.significance import randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.retriever.query_log import without_query_log
@@ -93,6 +93,7 @@ class Report:
         return max(means, default=None)
 
 
+@on_its_loop
 async def evaluate(
     retriever: PostgreSQLRetriever,
     queries: Mapping[str, str],
@@ -112,7 +113,7 @@ async def evaluate(
     for that many.
 
     Args:
-        retriever: An open retriever. Legs that it does not have are left out.
+        retriever: An open `PostgreSQLRetriever` or `SyncRetriever`. Legs that it does not have are left out.
         queries: Query id -> text.
         judgements: Query id -> document id -> relevance, from 1 relevant.
         k: Depth of the measures, 1 to 1,000.
@@ -171,7 +172,7 @@ async def evaluate(
     await each(texts, ask)
     systems = _measured(runs, considered, k, deep)
     seen = {document for system in systems.values() for scores in system.run.values() for document in scores}
-    notes = warning_notes(retriever, warnings, len(texts))
+    notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
     if not any(document in seen for judged_ids in considered.values() for document in judged_ids):
         notes.append(
             "none of the judged documents was ever found: are their ids those of the collection's chunks or sources?"

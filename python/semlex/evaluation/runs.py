@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from difflib import get_close_matches
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from semlex.errors import ConfigurationError
+from semlex.filters.tree import F
+from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from semlex.evaluation.metrics import Judgements, Run
+    from semlex.filters.tree import FilterTree
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchResult
 
 Unit = Literal["chunk", "document"]
+P = ParamSpec("P")
+T = TypeVar("T")
 _IDS_AT_ONCE = 1_000
+_SHOWN = 5
+
+
+def on_its_loop(
+    measure: Callable[Concatenate[PostgreSQLRetriever, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]:
+    """Lets a measurement take a `SyncRetriever`, too: it runs on that one's event loop."""
+
+    @wraps(measure)
+    async def run(retriever: PostgreSQLRetriever | SyncRetriever, *given: P.args, **options: P.kwargs) -> T:
+        if isinstance(retriever, SyncRetriever):
+            return await retriever.awaited(measure, retriever.retriever, *given, **options)
+        return await measure(retriever, *given, **options)
+
+    return cast("Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]", run)
 
 
 async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) -> Unit:
@@ -28,6 +50,35 @@ async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) ->
         if await retriever.get(ids[start : start + _IDS_AT_ONCE]):
             return "chunk"
     return "document"
+
+
+async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit) -> list[str]:
+    """Says which judged ids the collection does not have: they can never be found, and lower every figure."""
+    judged = list(dict.fromkeys(document for found in judgements.values() for document in found))
+    present: set[str] = set()
+    for start in range(0, len(judged), _IDS_AT_ONCE):
+        ids = judged[start : start + _IDS_AT_ONCE]
+        present |= {chunk.id for chunk in await retriever.get(ids) if chunk.id is not None}
+        if unit == "document":
+            present |= await _paths(retriever, F("@uri").in_(ids))
+    absent = [document for document in judged if document not in present]
+    if not absent or not present:
+        return []
+    known = await _paths(retriever, None) if unit == "document" else set()
+    shown = [_with_suggestion(document, known) for document in absent[:_SHOWN]]
+    more = f" and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
+    count = "1 judged document is" if len(absent) == 1 else f"{len(absent):,} judged documents are"
+    return [f"{count} not in the collection: {', '.join(shown)}{more}"]
+
+
+async def _paths(retriever: PostgreSQLRetriever, filters: FilterTree | None) -> set[str]:
+    counted = await retriever.facets(["@uri"], filters, limit=_IDS_AT_ONCE)
+    return {str(value.value) for value in counted["@uri"].values}
+
+
+def _with_suggestion(document: str, known: Iterable[str]) -> str:
+    near = get_close_matches(document, known, n=1, cutoff=0.6)
+    return f"{document} (did you mean {near[0]}?)" if near else document
 
 
 def judged_id(hit: SearchResult, unit: Unit) -> str:

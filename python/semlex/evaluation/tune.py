@@ -15,7 +15,7 @@ import numpy as np
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import FUSIONS, check_depth, each, warning_notes
 from semlex.evaluation.metrics import discounts, ideal_gains
-from semlex.evaluation.runs import judged_id, judged_unit, searchable
+from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
 from semlex.evaluation.significance import bootstrap_interval, randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.retriever.query_log import without_query_log
@@ -110,6 +110,7 @@ class Parts:
     warnings: list[str] = field(default_factory=list)
 
 
+@on_its_loop
 async def tune(
     retriever: PostgreSQLRetriever,
     queries: Mapping[str, str],
@@ -169,7 +170,8 @@ async def tune(
     legs = np.array([ndcg_of_legs(found[query], considered[query], k) for query in texts])
     warnings = Counter(warning for parts in found.values() for warning in set(parts.warnings))
     report = choose_weight(values, legs, fusion=chosen, k=k, default=usual, folds=folds)
-    return replace(report, warnings=warning_notes(retriever, warnings, len(texts)))
+    absent = await absent_notes(retriever, considered, unit)
+    return replace(report, warnings=[*absent, *warning_notes(retriever, warnings, len(texts))])
 
 
 async def search_parts(

@@ -21,6 +21,7 @@ from semlex.evaluation.tune import GRID, search_parts
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
 from semlex.testing import HashEmbedder
 from tests.support.folders import DATA
+from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,8 +250,19 @@ async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Pat
         assert report.judged == "document"
         assert set(report.systems) == {"keyword"}
         assert (report.systems["keyword"].mean("recall@100") or 0.0) > 0.8
+        assert not any("not in the collection" in warning for warning in report.warnings)
         strangers = await evaluate(retriever, judged.queries, judged.judgements)
         assert "none of the judged documents" in strangers.warnings[-1]
+        query, found = next(iter(by_file.items()))
+        right = next(iter(found))
+        with_typo = by_file | {query: found | {right.replace(".md", "x.md"): 1, "other": 1}}
+        mistyped = await evaluate(retriever, judged.queries, with_typo)
+        wrong = right.replace(".md", "x.md")
+        note = f"2 judged documents are not in the collection: {wrong} (did you mean {right}?), other"
+        assert mistyped.warnings[0] == note
+    with sync_opened(database_url, "none", collection="files") as synchronous:
+        again = await evaluate(synchronous, judged.queries, by_file)
+        assert again.systems["keyword"].run == report.systems["keyword"].run
 
 
 @pytest.mark.slow
