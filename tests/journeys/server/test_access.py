@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import product
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from semlex.operations import OPERATIONS
 from semlex.server.access import tokens
 from semlex.server.access.addresses import Addresses
 from semlex.server.access.rights import OF_JOBS, ORDER, Caller
-from semlex.server.access.tokens import TokenFile, caller_of
+from semlex.server.access.tokens import Token, TokenFile, caller_of
 from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
@@ -134,6 +135,22 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
                     assert status != 422
                 tried += 1
     assert tried == 9 * sum(path not in OPEN for _, path, _, _ in ROUTES)
+
+
+def test_of_two_tokens_added_at_once_both_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    second = Thread(target=file.add, args=("second", "read"))
+
+    def write(tokens: tuple[Token, ...], whole: Any = file._write) -> None:
+        if not second.ident:
+            second.start()
+            second.join(0.05)  # expires
+        whole(tokens)
+
+    monkeypatch.setattr(file, "_write", write)
+    file.add("first", "read")
+    second.join(60)
+    assert [token.caller.name for token in file.read()] == ["first", "second"]
 
 
 async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A secret is 256 random bits, so one round of SHA-256 hides it; whoever reads the
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -13,6 +14,7 @@ import re
 import secrets
 import stat
 import tempfile
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +26,8 @@ from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from semlex.operations import Rights
 
 PREFIX = "semlex_"
@@ -107,12 +111,15 @@ class TokenFile:
             raise ConfigurationError(f"expires must lie in the future; {expires.isoformat()} is past")
         for collection in collections:
             checked_identifier("collection", collection)
-        known = self.read()
-        if any(token.caller.name == name for token in known):
-            raise ConfigurationError(f"there is a token {name!r} already; remove it first: semlex serve token remove")
-        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        caller = Caller(name, rights, frozenset(collections) if collections else None)
-        self._write((*known, Token(caller, _digest(secret), expires)))
+        with self._changing():
+            known = self.read()
+            if any(token.caller.name == name for token in known):
+                raise ConfigurationError(
+                    f"there is a token {name!r} already; remove it first: semlex serve token remove"
+                )
+            secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+            caller = Caller(name, rights, frozenset(collections) if collections else None)
+            self._write((*known, Token(caller, _digest(secret), expires)))
         return secret
 
     def remove(self, name: str) -> None:
@@ -121,12 +128,28 @@ class TokenFile:
         Raises:
             ConfigurationError: There is none of that name, or the file is refused.
         """
-        known = self.read()
-        kept = tuple(token for token in known if token.caller.name != name)
-        if len(kept) == len(known):
-            names = ", ".join(token.caller.name for token in known) or "none"
-            raise ConfigurationError(f"there is no token {name[:80]!a}; there are: {names}")
-        self._write(kept)
+        with self._changing():
+            known = self.read()
+            kept = tuple(token for token in known if token.caller.name != name)
+            if len(kept) == len(known):
+                names = ", ".join(token.caller.name for token in known) or "none"
+                raise ConfigurationError(f"there is no token {name[:80]!a}; there are: {names}")
+            self._write(kept)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds a lock on the file's folder, so that of two changes at once none is lost."""
+        folder: int | None = None
+        # Some network drives have no locks; what else is wrong with the folder, reading and writing say.
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if folder is not None:
+                os.close(folder)
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
         rows: dict[str, Any] = {}
