@@ -30,6 +30,7 @@ from semlex.server.options import client_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
     from typing import Any
 
     from starlette.routing import BaseRoute
@@ -115,8 +116,7 @@ class Lease:
         return self._opened(name, create=create)
 
     def _opened(self, name: str, *, create: bool = False) -> Collection:
-        calibration = self.settings.calibration if name == self.settings.collection else None
-        return self.client.collection(name, create=create, calibration=calibration)
+        return self.client.collection(name, create=create, calibration=self.settings.calibration_of(name))
 
     def forget(self, name: str) -> None:
         """Notes that a collection is gone."""
@@ -225,6 +225,10 @@ class ServerState:
             yield lease.client
         finally:
             lease.release()
+
+    def calibration_of(self, name: str) -> Path | None:
+        """The file of a collection's calibration, as the settings that hold now say."""
+        return self.lease.settings.calibration_of(name)
 
     async def gauges(self) -> dict[str, float]:
         """What is measured now, by name."""

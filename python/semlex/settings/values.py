@@ -139,6 +139,10 @@ class Settings:
         """Whether somebody has set it: an argument, the environment, or a file."""
         return name in self.origins
 
+    def calibration_of(self, collection: str) -> Path | None:
+        """The file of a collection's calibration: it is that of the collection which the settings name."""
+        return self.calibration if collection == self.collection else None
+
     @property
     def retriever_options(self) -> dict[str, Any]:
         """What a retriever is made with, by its parameters' names.

@@ -6,16 +6,20 @@ import json
 import shlex
 import sys
 import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from semlex.cli.commands.assistants import mcp
 from semlex.server.mcp.client_settings import CLIENTS
 from tests.support.assistants import STATELESS
 
 if TYPE_CHECKING:
+    from semlex import Client
+    from semlex.settings.values import Settings
     from tests.support.shell import Shell
 
 
@@ -68,6 +72,22 @@ async def test_what_is_printed_serves_the_protocols_own_client(shell: Shell, mod
     async with Assistant(stdio_client(server), mode=mode) as assistant:
         found = await assistant.call_tool("search", {"query": "every ninety days"})
         assert found.structured_content["hits"][0]["path"] == f"{shell.folder}/docs/keys.md:5"
+
+
+def test_searches_begin_as_the_settings_say(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Client, Settings]] = []
+
+    async def note(settings: Settings, role: str | None, *_: Any) -> None:
+        made.append((mcp._client(settings, role), settings))
+
+    monkeypatch.setattr(mcp, "_over_pipes", note)
+    shell.environment |= {"SEMLEX_TOP_K": "7", "SEMLEX_FUSION": "rrf", "SEMLEX_MIN_SIMILARITY": "0.5"}
+    shell.environment |= {"SEMLEX_CALIBRATION": "/curve.json"}
+    shell("mcp", "-c", "handbook")
+    ((client, settings),) = made
+    begin = client._search_defaults
+    assert (begin.top_k, begin.fusion, begin.min_similarity) == (7, "rrf", 0.5)
+    assert [settings.calibration_of(name) for name in ("handbook", "other")] == [Path("/curve.json"), None]
 
 
 def test_a_model_in_a_folder_is_named_by_its_whole_path(shell: Shell) -> None:

@@ -17,12 +17,15 @@ from mcp.client import Client as Assistant
 from mcp.client.streamable_http import streamable_http_client
 
 from semlex import Client
+from semlex.retriever.curve_file import write_curve
 from semlex.server.access.tokens import TokenFile
 from semlex.server.app import create_app
 from semlex.server.limits.stop import LOOK_SECONDS
 from semlex.server.mcp.table import OFFERS
 from semlex.server.options import ServeOptions
+from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
+from tests.support.curves import curve
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, held, waiting
@@ -125,6 +128,23 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
             assert "say which collection" in found.content[0].text
             made = await opened.call_tool("index_folder", {"folder": "."})
             assert made.structured_content["collection"] == "fresh"
+
+
+async def test_the_calibration_of_the_settings_holds_for_assistants(database_url: str, tmp_path: Path) -> None:
+    model = HashEmbedder(8)
+    write_curve(tmp_path / "curve.json", curve(identity_key=model.identity.key))
+    async with Client(database_url, model) as client, on_a_port(client, rate=0) as served:
+        for name in (COLLECTION, HIDDEN):
+            await client.collection(name).add_texts(["The key is rotated."])
+        served.state.lease.settings = settings_for(calibration=tmp_path / "curve.json")
+        async with assistant(place(served), None, "legacy") as opened:
+            found = [
+                (await opened.call_tool("search", {"query": "key", "collection": name})).structured_content["hits"][0]
+                for name in (COLLECTION, HIDDEN)
+            ]
+        answer = await served.post("/v1/search", {"query": "key", "collection": COLLECTION})
+        assert found[0]["confidence"] == answer.json()["hits"][0]["confidence"] is not None
+        assert found[1]["confidence"] is None
 
 
 @pytest.mark.parametrize("with_tokens", [True, False])

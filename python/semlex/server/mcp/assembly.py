@@ -25,6 +25,7 @@ from semlex.server.mcp.tools.reading import ReadingTools, shown_passage
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.types import CallToolResult, InputRequiredResult
@@ -159,6 +160,7 @@ def mcp_server(
     *,
     caller_of: Callable[[Request], Caller | None] | None = None,
     default: Callable[[], str] | None = None,
+    calibration: Callable[[str], Path | None] = lambda _name: None,
 ) -> AssistantServer:
     """A server for assistants over the collections of a client.
 
@@ -167,8 +169,9 @@ def mcp_server(
         access: What an assistant may reach, at most.
         caller_of: As for `AssistantServer`.
         default: Gives the collection that is meant where none is named; None: the only one.
+        calibration: Gives the file of a collection's calibration, where the settings name one.
     """
-    return AssistantServer(Reach(client, access, default), caller_of=caller_of)
+    return AssistantServer(Reach(client, access, default, calibration), caller_of=caller_of)
 
 
 def _tool(offer: Offer, work: Any) -> Tool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -236,6 +237,7 @@ def mcp_app(
     caller_of: Callable[[Request], Caller | None] | None = None,
     default: Callable[[], str] | None = None,
     stateless: bool = False,
+    calibration: Callable[[str], Path | None] = lambda _name: None,
 ) -> Starlette:
     """The server as an ASGI application that answers at ``/mcp``.
 
@@ -251,8 +253,9 @@ def mcp_app(
         caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
         default: As for `mcp_server`.
         stateless: Whether each request is answered by itself, without a session that this process keeps.
+        calibration: As for `mcp_server`.
     """
-    server = mcp_server(client, access, caller_of=caller_of or found_caller, default=default)
+    server = mcp_server(client, access, caller_of=caller_of or found_caller, default=default, calibration=calibration)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # looked at by `Entrance`

@@ -14,6 +14,7 @@ from semlex.server.mcp.table import offered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
@@ -31,6 +32,7 @@ class Reach:
         client: Open as long as tools are called; or what lends, for one request, the client that serves then.
         access: What is within reach, at most.
         default: Gives the collection that is meant where none is named; None: the only one.
+        calibration: Gives the file of a collection's calibration, where the settings name one.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class Reach:
         client: Client | Callable[[], AbstractContextManager[Client]],
         access: Access,
         default: Callable[[], str] | None = None,
+        calibration: Callable[[str], Path | None] = lambda _name: None,
     ) -> None:
         self._lend = client if callable(client) else lambda: nullcontext(client)
-        self._access, self._default = access, default
+        self._access, self._default, self._calibration = access, default, calibration
         self._serving: ContextVar[Client] = ContextVar("serving")
         self._asking: ContextVar[Access] = ContextVar("asking", default=access)
         self._caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
@@ -127,16 +130,19 @@ class Reach:
         if name is None and seen is not None and len(seen) == 1:
             (name,) = seen  # without a look at what there is
         if name is not None and name in self._known and self.access.sees(name):
-            return self.client.collection(name, create=False)
+            return self._opened(name)
         names = await self.names()
         if name is None:
             name = self._meant(names, create=create)
         if name in names:
             self._known.add(name)
-            return self.client.collection(name, create=False)
+            return self._opened(name)
         if not create or not self.access.sees(name):
             raise self.missing(name, names)
-        return self.client.collection(name, create=True)
+        return self._opened(name, create=True)
+
+    def _opened(self, name: str, *, create: bool = False) -> Collection:
+        return self.client.collection(name, create=create, calibration=self._calibration(name))
 
     def _meant(self, names: list[str], *, create: bool) -> str:
         """The collection of whoever names none.

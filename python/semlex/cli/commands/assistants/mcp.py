@@ -119,16 +119,15 @@ def mcp(
     # The protocol has stdout; what is logged is for people.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("semlex").handlers.clear()  # else its lines come twice
-    given = context.settings().retriever_options | {"role": role}
-    for name in ("collection", "calibration"):  # a client has many
-        del given[name]
+    # The collection that is named once is that of the settings.
+    settings = context.settings(**({"collection": collections[0]} if collections and len(collections) == 1 else {}))
     received: list[int] = []
     try:
         if http:
             place = Place(host, port, tuple(allow_host or ()), token_file)
-            asyncio.run(_over_http(given, access, place, received))
+            asyncio.run(_over_http(settings, role, access, place, received))
         else:
-            asyncio.run(_over_pipes(given, access, received))
+            asyncio.run(_over_pipes(settings, role, access, received))
     except (Exception, asyncio.CancelledError):
         # What is cancelled in the midst of a frame may end in another error.
         if not received:
@@ -137,30 +136,40 @@ def mcp(
         raise typer.Exit(STOPPED + received[0])
 
 
-async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]) -> None:
+def _client(settings: Settings, role: str | None) -> Client:
+    """The client of the settings, whose searches begin as they say."""
+    from semlex.retriever.client import Client
+    from semlex.retriever.configured.search_defaults import SearchDefaults
+
+    given = settings.retriever_options
+    for name in ("collection", "calibration"):  # a client has many
+        del given[name]
+    return Client(**given, role=role, search_defaults=SearchDefaults(**settings.search_options))
+
+
+async def _over_pipes(settings: Settings, role: str | None, access: Access, received: list[int]) -> None:
     """Answers on the standard streams until the other side, or a signal, ends it.
 
     The handshake is answered at once, for assistants do not wait long for it; a call waits until the database is open.
     """
     import asyncio
 
-    from semlex.retriever.client import Client
     from semlex.server.mcp.assembly import mcp_server
     from semlex.server.mcp.standard_streams import serve_standard_streams
 
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
     on_signals(received, task.cancel)
-    client = Client(**given)
+    client = _client(settings, role)
 
     async def open_and_look() -> None:
         await client.initialize()
-        await _look(client, access, given)
+        await _look(client, access, settings)
 
     opening = asyncio.create_task(open_and_look())
     opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else task.cancel())
     try:
-        await serve_standard_streams(mcp_server(client, access))
+        await serve_standard_streams(mcp_server(client, access, calibration=settings.calibration_of))
     except asyncio.CancelledError:
         if opening.done() and not received:
             await opening  # its error is what has ended this
@@ -172,11 +181,11 @@ async def _over_pipes(given: dict[str, Any], access: Access, received: list[int]
 
 
 @asynccontextmanager
-async def _looking(client: Client, access: Access, given: dict[str, Any]) -> AsyncIterator[None]:
+async def _looking(client: Client, access: Access, settings: Settings) -> AsyncIterator[None]:
     """Looks meanwhile whether there is what was named; an assistant would tell it with its first call only."""
     import asyncio
 
-    looking = asyncio.create_task(_look(client, access, given))
+    looking = asyncio.create_task(_look(client, access, settings))
     try:
         yield
     finally:
@@ -184,9 +193,9 @@ async def _looking(client: Client, access: Access, given: dict[str, Any]) -> Asy
         await asyncio.gather(looking, return_exceptions=True)
 
 
-async def _look(client: Client, access: Access, given: dict[str, Any]) -> None:
+async def _look(client: Client, access: Access, settings: Settings) -> None:
     """Says on stderr what is wrong with collections, database, role and the folders of models."""
-    _look_for_folders(given)
+    _look_for_folders(settings)
     try:
         there = {listed.name for listed in await client.collections()}
     except SemlexError as error:
@@ -198,25 +207,31 @@ async def _look(client: Client, access: Access, given: dict[str, Any]) -> None:
         )
 
 
-def _look_for_folders(given: dict[str, Any]) -> None:
+def _look_for_folders(settings: Settings) -> None:
     from semlex.models.model_names import bare_name, leads_to
 
     for setting in sorted(MODELS):
-        text = str(given.get(setting) or "")
+        text = str(getattr(settings, setting) or "")
         if leads_to(text) == "folder" and not Path(bare_name(text)).expanduser().is_dir():
             print_note(f"{setting}: there is no folder {bare_name(text)[:200]!a}; name one that there is, or a model")
 
 
-async def _over_http(given: dict[str, Any], access: Access, place: Place, received: list[int]) -> None:
+async def _over_http(settings: Settings, role: str | None, access: Access, place: Place, received: list[int]) -> None:
     """Answers over HTTP until a signal ends it."""
-    from semlex.retriever.client import Client
     from semlex.server.access.addresses import address_to_ask
     from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
 
     find = _finder(place.token_file)
     with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
-        async with Client(**given) as client, _looking(client, access, given):
-            app = mcp_app(client, access, host=place.host, names=place.names, find_caller=find)
+        async with _client(settings, role) as client, _looking(client, access, settings):
+            app = mcp_app(
+                client,
+                access,
+                host=place.host,
+                names=place.names,
+                find_caller=find,
+                calibration=settings.calibration_of,
+            )
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))
             to = "" if find is None else ", to callers with a token"
