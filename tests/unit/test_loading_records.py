@@ -407,9 +407,13 @@ year: 2025
 
 
 def test_front_matter() -> None:
-    loaded = MarkdownLoader().load(file_of("a.md", FRONT), LoadOptions())
+    def read(text: str) -> LoadedDocument:
+        return MarkdownLoader().load(file_of("a.md", text), LoadOptions())
+
+    loaded = read(FRONT)
     assert loaded.title == 'The "keys"'
     assert loaded.text == FRONT
+    assert texts(loaded) == ["# Heading\n"]
     assert loaded.metadata == {
         "year": 2024,
         "ratio": -1.5,
@@ -422,8 +426,11 @@ def test_front_matter() -> None:
         "authors": ["Ann", "O'Hara"],
         "empty": [],
     }
-    assert load("a.md", "---\ntitle: 2024\r\na: 1\r\n---\r\n# No").title == "2024"
-    assert load("a.md", "---\na: 1\n").metadata == {}
+    assert read("---\ntitle: 2024\r\na: 1\r\n---\r\n# No").title == "2024"
+    assert read("---\na: 1\n").metadata == {}
+    # A rule, a paragraph between two, and front matter without a text behind it are text.
+    for text in ("---\n\na: 1\n\n---\n# A\n", "---\nwords\n---\n# A\n", "---\na: 1\n---\n\n"):
+        assert read(text).records == ()
 
 
 def test_front_matter_is_bounded() -> None:
@@ -446,7 +453,8 @@ def test_long_front_matter_is_read_to_its_end(piece: str, monkeypatch: pytest.Mo
     filling = piece * (400_000 // len(piece))
     for before in ("", "a: ", "a: [", 'a: "', "title: "):
         text = f"---\n{before}{filling}\n---\n"
-        assert read_front_matter(text).end == len(text)
+        is_rule = not (before + filling).strip()
+        assert read_front_matter(text).end == (0 if is_rule else len(text))
 
 
 # --- what was left out ------------------------------------------------------------------------------------------------

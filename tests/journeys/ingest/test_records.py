@@ -97,6 +97,8 @@ async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Pa
         ] == 1e30
         hit = (await opened.search("rotate", mode="keyword"))[0]
         assert hit.metadata["tags"] == ["safe", "door"]
+        assert (hit.content, hit.line) == ("Rotate them.", 6)
+        assert not await opened.search("safe", mode="keyword")
 
 
 async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 MAX_KEYS = 100
 MAX_VALUE_CHARACTERS = 10_000
 
-_FENCED = re.compile(r"\A---[ \t]*\r?\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+# A blank second line makes the first one a rule.
+_FENCED = re.compile(r"\A---[ \t]*\r?\n(?![ \t]*\r?\n)(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEY = re.compile(r"(?P<key>[^\W\d][\w.-]{0,99})[ \t]*:(?:[ \t]+(?P<value>.*))?")
 _ITEM = re.compile(r"[ \t]*-[ \t]+(.*)")
 # Up to 15 digits are the same number everywhere; a number that begins with 0 is a code, and stays a text.

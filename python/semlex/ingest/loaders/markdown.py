@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions, Record
 from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.front_matter import FrontMatter, read_front_matter
 
@@ -18,14 +18,18 @@ class MarkdownLoader:
 
     name = "markdown"
     suffixes = ("md", "markdown", "mdx", "mdown")
-    version = 1
+    version = 2
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file: the whole file. Simple values of its front matter become metadata."""
+        """Makes text of a file. Simple values of its front matter become metadata; the front matter is no chunk."""
         text, encoding, repaired = decode(file.data, options)
         front = read_front_matter(text[:TITLE_WITHIN])
         title = _title(text[:TITLE_WITHIN], front)
-        return LoadedDocument(text, "markdown", title, front.metadata, encoding=encoding, repaired=repaired)
+        says = front.title is not None or front.metadata
+        body = (Record(front.end, len(text)),) if says and text[front.end :].strip() else ()
+        return LoadedDocument(
+            text, "markdown", title, front.metadata, records=body, encoding=encoding, repaired=repaired
+        )
 
 
 class Heading(NamedTuple):
