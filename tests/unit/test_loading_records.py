@@ -78,17 +78,56 @@ def test_rows_come_back_as_they_were_written(
     loaded = load("a.tsv" if delimiter == "\t" else "a.csv", mark + out.getvalue(), text_fields=names[:1])
     kept = [row for row in rows if row[0].strip()]
     assert texts(loaded) == [row[0] for row in kept]
-    assert [dict(record.metadata) for record in loaded.records] == [
-        dict(zip(names[1:], row[1:], strict=True)) for row in kept
-    ]
+    expected = [dict(zip(names[1:], row[1:], strict=True)) for row in kept]
+    for place, name in enumerate(names[1:], 1):
+        values = [row[place].strip() for row in rows]
+        if any(row[place].strip() for row in kept) and all(map(is_number, filter(None, values))):
+            for row in expected:
+                text = row.pop(name).strip()
+                row.update({name: float(text)} if text else {})
+    assert [dict(record.metadata) for record in loaded.records] == expected
     assert (loaded.title, loaded.structure) == (None, "plain")
+
+
+def is_number(text: str) -> bool:
+    whole, _, decimals = text.lstrip("+-").partition(".")
+    digits = set(whole + decimals) <= set("0123456789") and (whole == "0" or whole[:1] not in ("", "0"))
+    return (
+        digits and len(text) - len(text.lstrip("+-")) <= 1 and max(len(whole), len(decimals)) <= 15 and text[-1] != "."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "stored"),
+    [
+        (["2010", " 9 ", ""], [2010, 9, None]),
+        (["1.50", "-3", "+0"], [1.5, -3, 0]),
+        (["007", "8"], ["007", "8"]),
+        (["1e3", "2"], ["1e3", "2"]),
+        (["1,5", "2"], ["1,5", "2"]),
+        (["1" * 15, "1"], [int("1" * 15), 1]),
+        (["1" * 16, "1"], ["1" * 16, "1"]),
+        (["\u0663", "1"], ["\u0663", "1"]),
+        (["", ""], ["", ""]),
+    ],
+)
+def test_a_column_of_numbers_is_stored_as_numbers(values: list[str], stored: list[object]) -> None:
+    out = io.StringIO()
+    csv.writer(out).writerows([["name", "n"], *(["a row", value] for value in values)])
+    loaded = load("a.csv", out.getvalue(), text_fields=["name"])
+    found = [record.metadata.get("n") for record in loaded.records]
+    assert (found, list(map(type, found))) == (stored, list(map(type, stored)))
+    whole = load("a.csv", out.getvalue())  # all of it is text, and what is a number is metadata, too
+    assert texts(whole)[0] == f"name: a row\nn: {values[0]}".removesuffix("\nn: ")
+    if not isinstance(stored[0], str):
+        assert [record.metadata.get("n") for record in whole.records] == stored
 
 
 def test_which_fields_are_text() -> None:
     table = 'id,name,text\n1,One,"first\nline"\n\n2,Two,\n3,,third\n'
     loaded = load("a.csv", table)
     assert texts(loaded) == ["id: 1\nname: One\ntext: first\nline", "id: 2\nname: Two", "id: 3\ntext: third"]
-    assert [record.metadata for record in loaded.records] == [{}, {"text": ""}, {"name": ""}]
+    assert [record.metadata for record in loaded.records] == [{"id": 1}, {"text": "", "id": 2}, {"name": "", "id": 3}]
     loaded = load("a.csv", table, text_fields=["name", "text"], id_field="id")
     assert texts(loaded) == ["One\n\nfirst\nline", "Two", "third"]
     assert [record.metadata for record in loaded.records] == [{"id": "1"}, {"id": "2"}, {"id": "3"}]

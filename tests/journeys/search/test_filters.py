@@ -146,6 +146,25 @@ def test_a_field_that_no_chunk_has(
     assert f"the metadata field {name!r}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("filters", "told"),
+    [
+        ('year == "2024"', "'year' holds numbers, and the filter compares it with a text"),
+        ('year in ["2024", "1999"]', "'year' holds numbers"),
+        ('not not year like "20%"', "'year' holds numbers"),
+        ("author.name >= 5", "'author.name' holds texts, and the filter compares it with a number"),
+        ("year == 5", None),
+        ('author.name == "5"', None),
+        ('year in [5, "2024"]', None),
+    ],
+)
+def test_values_of_another_kind_are_told(library: SyncRetriever, filters: Any, told: str | None) -> None:
+    results = library.search("text", filters=filters)
+    assert results == []
+    assert len(results.warnings) == (told is not None)
+    assert all(str(told) in one for one in results.warnings)
+
+
 def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_url: str) -> None:
     assert shelf.search("text", filters={"year": 1999, "source_document": "a.md"}).warnings == []
     assert shelf.search("text", filters={"source_document": "z.md"}).warnings == []

@@ -38,6 +38,7 @@ logger = logging.getLogger("semlex")
 MAX_LOOKED_UP = 32
 # Fields that are looked for where nothing was found.
 MAX_LOOKED_FOR = 10
+_COMPARING = ("==", "in", *ORDER, *PATTERNS)
 
 _IS_MISSING = sql.SQL("NOT EXISTS (SELECT FROM {chunk} AS c WHERE c.metadata #> {path}::text[] IS NOT NULL)")
 # Keys of some chunks, for the one that is most like an unknown one.
@@ -45,6 +46,18 @@ _KEYS = sql.SQL(
     "ARRAY(SELECT DISTINCT jsonb_object_keys(CASE WHEN jsonb_typeof(s.v) = 'object' THEN s.v ELSE '{{}}' END) "
     "FROM (SELECT c.metadata #> {path}::text[] AS v FROM {chunk} AS c LIMIT 1000) AS s LIMIT 1000)"
 )
+# Kinds of the values of a field, by some chunks that have it.
+_KINDS = sql.SQL(
+    "ARRAY(SELECT DISTINCT jsonb_typeof(s.v) FROM (SELECT c.metadata #> {path}::text[] AS v FROM {chunk} AS c "
+    "WHERE c.metadata #> {path}::text[] IS NOT NULL LIMIT 1000) AS s)"
+)
+# What is said where a filter compares a field whose values are all of the first kind with the second.
+_NEVER = {
+    ("string", "number"): "holds texts, and the filter compares it with a number, which never fits: compare it with a "
+    "text, or store numbers",
+    ("number", "string"): "holds numbers, and the filter compares it with a text, which never fits: write the number "
+    "without quotes",
+}
 
 _CASTS = {
     "jsonb": sql.SQL("jsonb"),
@@ -281,10 +294,12 @@ def _at(path: tuple[str, ...], inner: str) -> str:
 
 
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
-    """Sentences about metadata fields that a filter looks at and no chunk has; none for a collection without chunks.
+    """Sentences about metadata fields of a filter that no chunk has, or that hold values of another kind.
+
+    There are none for a collection without chunks.
 
     Args:
-        connection: In a transaction; every chunk may have to be looked at, in the first of two statements.
+        connection: In a transaction; every chunk may have to be looked at, in the first of three statements.
         names: The collection's.
         condition: Of the search that found nothing; its first fields are looked for.
     """
@@ -292,10 +307,35 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])
     unknown = [one for one, missing in zip(asked, is_missing, strict=False) if missing]
     beside = await _for_each(connection, names, _KEYS, [one.path[:-1] for one in unknown])
+    compared = [] if condition.tree is None else list(dict.fromkeys(_compared(condition.tree)))[:MAX_LOOKED_FOR]
+    compared = [one for one in compared if one[0] not in unknown]
+    kinds = await _for_each(connection, names, _KINDS, [field.path for field, _ in compared])
     return [
-        _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys])
-        for one, keys in zip(unknown, beside, strict=False)
+        *(
+            _unknown(one, [str(Field((*one.path[:-1], key))) for key in keys])
+            for one, keys in zip(unknown, beside, strict=False)
+        ),
+        *(
+            f"the metadata field {str(field)[:SHOWN_CHARACTERS]!r} {_NEVER[found[0], kind]}"
+            for (field, kind), found in zip(compared, kinds, strict=False)
+            if len(found) == 1 and (found[0], kind) in _NEVER
+        ),
     ]
+
+
+def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
+    """Metadata fields with the kind of what they are compared with: ``number`` or ``string``."""
+    if isinstance(tree, Group):
+        for part in tree.parts:
+            yield from _compared(part)
+    elif isinstance(tree, Not):
+        yield from _compared(tree.part)
+    elif isinstance(tree, Condition) and not tree.field.is_own and tree.operator in _COMPARING:
+        values = tree.value if tree.operator == "in" else [tree.value]
+        if all(map(is_number, values)):
+            yield tree.field, "number"
+        elif all(isinstance(one, str) for one in values):
+            yield tree.field, "string"
 
 
 async def _for_each(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ class Rows:
     def __init__(self, options: LoadOptions) -> None:
         self._text_fields = list(dict.fromkeys(options.text_fields))
         self._id_field = options.id_field
+        # Fields that are texts, whatever they hold.
+        self.texts = frozenset((*self._text_fields, self._id_field))
         self._lines: dict[tuple[type, object], int] = {}
         self._made = RecordText()
         self._count = 0
@@ -79,12 +82,15 @@ class Rows:
             if name not in known:
                 raise LoadError("unknown_field", _unknown(name, known))
 
-    def add(self, row: Mapping[str, Any], line: int) -> None:
+    def add(self, row: Mapping[str, Any], line: int) -> bool:
         """Adds a row; one without text is left out.
 
         Args:
             row: Name of a field -> its JSON value.
             line: On which it begins, from 1.
+
+        Returns:
+            Whether it has a text.
 
         Raises:
             LoadError: Its id is missing or another row's, a text field is no text, its metadata is too large, or there
@@ -108,6 +114,24 @@ class Rows:
         check_metadata(metadata, f"line {line}")
         if texts:
             self._made.add(joint.join(texts), metadata=metadata)
+        return bool(texts)
+
+    def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
+        """Stores fields of a record as numbers, in place of their texts; a blank one is left out.
+
+        Args:
+            place: Of the record, from 0.
+            fields: Their texts: numbers, or empty.
+            line: On which its row begins.
+
+        Raises:
+            LoadError: Its metadata is too large.
+        """
+        numbers = {name: float(text) if "." in text else int(text) for name, text in fields.items() if text}
+        record = self._made.records[place]
+        metadata = {name: value for name, value in record.metadata.items() if name not in fields} | numbers
+        check_metadata(metadata, f"line {line}")
+        self._made.records[place] = replace(record, metadata=metadata)
 
     def document(self, encoding: str | None, repaired: int) -> LoadedDocument:
         """All rows as a document."""

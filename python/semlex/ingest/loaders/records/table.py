@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import threading
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -21,6 +22,9 @@ MAX_FIELD_CHARACTERS = 1024 * 1024
 DELIMITERS = (",", ";", "\t", "|")
 SNIFFED_ROWS, SNIFFED_CHARACTERS = 20, 1024 * 1024
 
+# What JSON has as the same number everywhere, or nothing; a number that begins with 0 is a code, and stays a text.
+_NUMBER = re.compile(r"\s*(?:[-+]?(?:0|[1-9]\d{0,14})(?:\.\d{1,15})?)?\s*", re.ASCII)
+
 _limit_lock = threading.Lock()
 
 
@@ -29,14 +33,14 @@ class TableLoader:
 
     name = "table"
     suffixes = ("csv", "tsv")
-    version = 1
+    version = 2
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Makes text of a file.
 
         Without `LoadOptions.text_fields` every field that is not blank is part of the record's text. Blank lines, and
-        rows without text, are left out.
+        rows without text, are left out. A column whose values are all numbers is metadata as numbers, the id's aside.
 
         Raises:
             LoadError: A row does not fit its header, a quote is wrong, or a field is too large.
@@ -51,12 +55,20 @@ class TableLoader:
                 return rows.document(encoding, repaired)
             names = _checked_header(header)
             rows.check_fields(names)
+            numeric = {place for place, name in enumerate(names) if name not in rows.texts}
+            kept: list[_Row] = []
             for row in read:
                 if len(row.fields) != len(names):
                     counts = f"{_counted(len(row.fields))}, the header has {len(names)}"
                     message = f"line {row.line} has {counts}: quote values that hold {delimiter!r} or a line break"
                     raise LoadError("bad_row", message)
-                rows.add(dict(zip(names, row.fields, strict=True)), row.line)
+                numeric = {place for place in numeric if _NUMBER.fullmatch(row.fields[place])}
+                if rows.add(dict(zip(names, row.fields, strict=True)), row.line) and numeric:
+                    kept.append(row)
+        numbers = [place for place in sorted(numeric) if any(row.fields[place].strip() for row in kept)]
+        if numbers:
+            for number, row in enumerate(kept):
+                rows.add_numbers(number, {names[place]: row.fields[place].strip() for place in numbers}, row.line)
         return rows.document(encoding, repaired)
 
 
