@@ -41,6 +41,7 @@ they never contain document text, vectors, queries or secrets.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -54,10 +55,24 @@ if TYPE_CHECKING:
 SHOWN_ERRORS = 10
 # So many ids does a `DuplicateError` hold.
 SHOWN_DUPLICATES = 1_000
+# Characters of a message; longer words, and messages, are shortened.
+MAX_WORD, SHOWN_OF_WORD, MAX_MESSAGE = 1_000, 100, 20_000
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}")
 
 
 class SemlexError(Exception):
-    """Base of every error that semlex raises."""
+    """Base of every error that semlex raises. Its message is bounded, however long a name or a path is."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(_bounded(one) if isinstance(one, str) else one for one in arguments))
+
+
+def _bounded(message: str) -> str:
+    """A message without words that are longer than any name; and of what is long all the same, both ends."""
+    if len(message) <= MAX_WORD:
+        return message
+    shorter = _LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_WORD]}…{found[0][-SHOWN_OF_WORD:]}", message)
+    return shorter if len(shorter) <= MAX_MESSAGE else f"{shorter[: MAX_MESSAGE // 2]} … {shorter[-MAX_MESSAGE // 2 :]}"
 
 
 class ConfigurationError(SemlexError, ValueError):

@@ -13,8 +13,24 @@ from hypothesis import strategies as st
 
 import semlex
 from semlex import _core, errors
-from semlex.errors import SHOWN_ERRORS, FieldError, SemlexError, ValidationError
+from semlex.errors import (
+    SHOWN_ERRORS,
+    ConfigurationError,
+    ConnectionFailedError,
+    FieldError,
+    MissingKeyError,
+    ModelNotFoundError,
+    SemlexError,
+    ValidationError,
+)
+from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.sources import opened_sources
+from semlex.ingest.files.roots import existing_root
 from semlex.ingest.given_documents import GivenDocuments
+from semlex.jobs.allowed_folders import AllowedFolders
+from semlex.maintenance.dump_files import Manifest
+from semlex.models.files import find_model
+from semlex.models.token_counters import given_tokenizer
 from semlex.rule_messages import RULES, readable, sentence
 from semlex.types.documents import Document
 
@@ -181,6 +197,31 @@ def test_no_message_holds_content(content: str, kind: str) -> None:
         GivenDocuments.taken([document]).checked(None)
     except ValidationError as error:
         assert HIDDEN not in f"{error}{error!r}"  # noqa: PT017 - what is legal raises nothing
+
+
+@pytest.mark.parametrize("kind", [ConfigurationError, ConnectionFailedError, ModelNotFoundError, MissingKeyError])
+def test_a_message_is_bounded_and_keeps_its_remedy(kind: type[SemlexError]) -> None:
+    for long in ("x" * 3_000_000, "/x" * 3_000, "word " * 600_000):
+        message = str(kind(f"there is no folder {long}: give another one"))
+        assert len(message) < 25_000
+        assert message.startswith("there is no folder")
+        assert message.endswith("give another one")
+    usual = "there is no folder " + "/a folder" * 100
+    assert str(kind(usual)) == usual
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/x/" + "y" * 300, "/".join(["z" * 200] * 30)])
+def test_a_path_that_no_system_takes_is_not_there(name: str) -> None:
+    for use in (
+        existing_root,
+        lambda path: opened_sources(path, RowFields()),
+        lambda path: Manifest.read(Path(path)),
+        lambda path: AllowedFolders([path]),
+        find_model,
+        given_tokenizer,
+    ):
+        with pytest.raises(SemlexError):
+            use(name)
 
 
 def test_the_tree_is_drawn_whole() -> None:

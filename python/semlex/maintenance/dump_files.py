@@ -87,7 +87,7 @@ class Manifest:
             DumpError: There is none, or it is not one of this version.
         """
         path = folder / MANIFEST
-        if not folder.is_dir():
+        if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
             raise DumpError(f"{folder}: no such folder; name the one that semlex dump has made")
         try:
             with path.open("rb") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 import threading
 import urllib.error
@@ -127,7 +128,7 @@ def find_model(
         ModelNotFoundError: With what was tried and what helps.
     """
     local = Path(name).expanduser()
-    if local.is_dir():
+    if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
         if revision is not None:
             raise ModelNotFoundError(f"{local} is a local folder and has no revision; drop revision={revision!r}")
         return ModelFolder(str(local.resolve()), fingerprint(local), local.resolve())
@@ -223,7 +224,8 @@ def fingerprint(folder: Path) -> str:
 
 def _is_path(name: str) -> bool:
     local = Path(name).expanduser()
-    return local.is_dir() or local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+    is_folder = os.path.isdir(local)  # noqa: PTH112 - as above
+    return is_folder or local.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
 
 
 def _not_found(name: str, revision: str | None, tried: list[str], without_hub: str) -> ModelNotFoundError:
@@ -248,7 +250,7 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
     from huggingface_hub import constants  # noqa: PLC0415 (not in the base install)
 
     # The client itself takes half a second to load, and most searches only ask whether a model is there at all.
-    if not (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+    if not os.path.isdir(Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"):  # noqa: PTH112 - as above
         return ""
     import_bars()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (as above)

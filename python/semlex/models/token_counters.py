@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -125,8 +126,9 @@ def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
         MissingExtraError: It is of a kind that needs a package which is not installed.
     """
     path = Path(given).expanduser()
-    folder = path if path.is_dir() else None
-    if folder is None and not path.exists() and leads_to(str(given)) is None:
+    folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
+    is_there = os.path.exists(path)  # noqa: PTH110 - as above
+    if folder is None and not is_there and leads_to(str(given)) is None:
         cached = find_cached(str(given))
         folder = None if cached is None else cached.path
     return open_tokenizer_file(path if folder is None else folder / TOKENIZER_FILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -127,7 +128,10 @@ def _are_tables(sources: list[Path]) -> bool:
         ConfigurationError: Only some are.
     """
     tables = [
-        not source.exists() and len(source.parts) == 1 and source.suffix.lower() not in FILES for source in sources
+        not os.path.exists(source)  # noqa: PTH110 - says False where Path would raise
+        and len(source.parts) == 1
+        and source.suffix.lower() not in FILES
+        for source in sources
     ]
     if any(tables) and not all(tables):
         name = str(sources[tables.index(True)])
