@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from uuid import UUID
 
 import orjson
@@ -60,6 +60,14 @@ REFUSALS = {
     503: "Too much is in progress, or the database or a model is not there; come again.",
     504: "It took too long.",
 }
+
+
+class Reported(Protocol):
+    """What has a form in JSON's types."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every attribute by its name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +216,15 @@ def answered(value: Any, status: int = 200) -> Response:
     return Response(written, status, media_type="application/json")
 
 
+async def answered_dict(asked: Asked, report: Reported) -> Response:
+    """What an object's `to_dict` gives, as JSON.
+
+    Raises:
+        Problem: The answer is too long.
+    """
+    return await _written(asked, lambda: as_json(report.to_dict()))
+
+
 async def answered_chunks(asked: Asked, chunks: Sequence[StoredChunk], fields: Sequence[str] | None) -> Response:
     """Chunks as JSON, with these fields alone.
 
@@ -248,6 +265,7 @@ async def _written(asked: Asked, write: Callable[..., bytes], *given: Any) -> Re
     """What a function writes; a long answer in a thread, so that other requests go on."""
     is_long = asked.found.size >= LONG_BYTES
     written = await asyncio.to_thread(write, *given) if is_long else write(*given)
+    check_answer(len(written))
     return Response(written, media_type="application/json")
 
 
@@ -265,7 +283,6 @@ def rows_as_json(name: str, rows: Sequence[Any], beside: dict[str, Any], fields:
     if fields is not None and beside.get("documents"):
         beside = beside | {"documents": [_with_fields(one, fields) for one in beside["documents"]]}
     rest = as_json(beside)[1:-1]
-    check_answer(size + len(rest))
     return b"".join((b'{"', name.encode(), b'":[', b",".join(parts), b"]", b"," if rest else b"", rest, b"}"))
 
 

@@ -288,12 +288,12 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
     documents = [Document(text, id=f"d{number}", metadata={"note": text}) for number in range(5)]
     await filled.collection(COLLECTION).add_documents(documents)
 
-    def writing(*given: Any) -> bytes:
+    def writing(value: Any) -> bytes:
         threads.add(threading.current_thread())
-        return written(*given)
+        return written(value)
 
-    written = asked.rows_as_json
-    monkeypatch.setattr(asked, "rows_as_json", writing)
+    written = asked.as_json
+    monkeypatch.setattr(asked, "as_json", writing)
     async with in_process(filled) as served:
 
         async def ask(method: str, path: str, given: dict[str, Any], fields: list[str] | None) -> httpx2.Response:
@@ -322,7 +322,13 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
             assert (unread.status_code, unread.json()["type"]) == (413, "urn:semlex:problem:answer-too-long"), path
             wrong = await ask(method, path, given, ["id", "no_such"])
             assert (wrong.status_code, "fields" in wrong.json()["errors"][0]["field"]) == (422, True)
-        assert (await served.post("/v1/search", {"query": "key", "top_k": 1})).status_code == 200
+        monkeypatch.setattr(asked, "LONG_BYTES", len(text))
+        for path, status in (("/v1/document?document=d0", 200), ("/v1/document?document=none", 404)):
+            threads = set()
+            assert (await served.http.get(path)).status_code == status
+            assert threading.main_thread() not in threads
+        monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", len(text))
+        assert (await served.http.get("/v1/document?document=d0")).status_code == 413
 
 
 @pytest.mark.slow

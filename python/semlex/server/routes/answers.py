@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response, StreamingResponse
 
 from semlex.errors import SemlexError
-from semlex.server.asked import Ask, answered, as_json, does
+from semlex.server.asked import Ask, answered, answered_dict, as_json, does
 from semlex.server.problems import problem_of
 from semlex.server.routes.schemas import AnswerBody, ContextBody
 from semlex.types.answers import Answer
@@ -29,7 +29,7 @@ async def context(asked: Ask, body: ContextBody) -> Response:
     collection = await asked.collection(body.collection)
     given = body.model_dump(exclude={"collection", "question", "tokens"})
     asked.count_search()
-    return answered((await collection.context(body.question, body.tokens, **given)).to_dict())
+    return await answered_dict(asked, await collection.context(body.question, body.tokens, **given))
 
 
 @does(

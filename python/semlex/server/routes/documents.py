@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
-from semlex.server.asked import Ask, answered, answered_chunks, does
+from semlex.server.asked import Ask, answered, answered_chunks, answered_dict, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import (
     ChunkFieldNames,
@@ -46,7 +46,7 @@ async def document(asked: Ask, document: DocumentName, collection: CollectionQue
     """The text of a document with its chunks."""
     opened = await asked.collection(collection)
     try:
-        return answered((await opened.get_document(document)).to_dict())
+        return await answered_dict(asked, await opened.get_document(document))
     except ConfigurationError:
         raise Problem(404, NO_DOCUMENT) from None
 
