@@ -205,7 +205,7 @@ def test_the_handshake_does_not_wait_for_the_database(start: Callable[..., Piped
         with taken:
             taken.recv(1)  # it is asked, and the call waits for it
     code, _, errors = piped.end(closing=False)  # the server is gone
-    assert code == 3
+    assert code == 3, errors
     assert f"port={port}" in " ".join(errors.split())
     assert "Traceback" not in errors
 

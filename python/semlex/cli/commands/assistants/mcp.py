@@ -170,7 +170,8 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
     opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else task.cancel())
     try:
         await serve_standard_streams(mcp_server(client, access, calibration=settings.calibration_of))
-    except asyncio.CancelledError:
+    except (Exception, asyncio.CancelledError):
+        # What is cancelled in the midst of a frame may end in another error.
         if opening.done() and not received:
             await opening  # its error is what has ended this
         raise
