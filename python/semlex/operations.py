@@ -240,7 +240,7 @@ OPERATIONS = (
     Operation(
         "delete", "Collection", "delete", "write", "DeleteReport",
         (
-            Argument("ids", "texts"), Argument("document", "text"), SOURCE, FILTERS,
+            Argument("ids", "texts", typed=("names",)), Argument("document", "text"), SOURCE, FILTERS,
             Argument("vanished", "yes or no", default=False), DRY_RUN,
         ),
         ("delete",),
