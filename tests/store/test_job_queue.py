@@ -42,6 +42,8 @@ class Known:
     due: int
     set_at: int
     max_attempts: int
+    order: int
+    documents: frozenset[str] = frozenset()
     state: str = "queued"
     fence: int = 0
     attempts: int = 0
@@ -52,6 +54,15 @@ class Known:
     @property
     def row(self) -> tuple[Any, ...]:
         return (self.state, self.fence, self.attempts, self.cancel_wanted, self.code, self.finished is not None)
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in ("queued", "running")
+
+    def waits_for(self, other: Known, now: int) -> bool:
+        """Whether it is not taken before the other has ended."""
+        is_earlier = other.is_open and other.order < self.order and (other.attempts > 0 or other.due <= now)
+        return is_earlier and bool(self.documents & other.documents)
 
     def end(self, state: str, now: int, code: str | None = None) -> None:
         self.state, self.finished = state, now
@@ -109,12 +120,17 @@ class QueueBesideModel(RuleBasedStateMachine):
         unique_key=st.none() | st.sampled_from("ab"),
         delay=st.integers(0, 2),
         max_attempts=st.integers(1, 3),
+        documents=st.frozensets(st.sampled_from("xyz")),
     )
-    def submit(self, priority: int, unique_key: str | None, delay: int, max_attempts: int) -> None:
+    def submit(
+        self, priority: int, unique_key: str | None, delay: int, max_attempts: int, documents: frozenset[str]
+    ) -> None:
         clock = self.run(self._connection.execute("SELECT clock_timestamp()"))
         (now,) = self.run(clock.fetchone())
         not_before = now + timedelta(seconds=delay * STEP) if delay else None
-        new = NewJob("optimize", "c", {}, priority, unique_key, not_before, max_attempts)
+        brought = {"documents": [{"id": name, "content": "text"} for name in documents]}
+        kind, arguments = ("add", brought) if documents else ("optimize", {})
+        new = NewJob(kind, "c", arguments, priority, unique_key, not_before, max_attempts)
         info = self.run(self.queue.submit(new))
         same = [job for job in self.jobs.values() if job.unique_key == unique_key and job.state == "queued"]
         known = {str(key): job for key, job in self.jobs.items()}.get(info.id)
@@ -124,7 +140,9 @@ class QueueBesideModel(RuleBasedStateMachine):
         assert known is None
         (key,) = self.run(self._keys()) - self.jobs.keys()
         stamp = self.stamp()
-        self.jobs[key] = Known(stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts)
+        self.jobs[key] = Known(
+            stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts, stamp, documents
+        )
 
     async def _keys(self) -> set[UUID]:
         cursor = await self._connection.execute("SELECT job_id FROM semlex.job")
@@ -154,6 +172,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert found is ConfigurationError
             return
         job.state, job.attempts, job.due, job.set_at = "queued", 0, self.now, self.stamp()
+        job.order = job.set_at
         job.cancel_wanted, job.code, job.finished = False, None, None
 
     # --- those who do it ----------------------------------------------------------------------------------------------
@@ -165,7 +184,9 @@ class QueueBesideModel(RuleBasedStateMachine):
             ready = [
                 (-job.priority, job.due, job.set_at, key)
                 for key, job in self.jobs.items()
-                if job.state in ("queued", "running") and job.due <= self.now
+                if job.is_open
+                and job.due <= self.now
+                and not any(job.waits_for(other, self.now) for other in self.jobs.values())
             ]
             if not ready:
                 assert claim is None

@@ -159,6 +159,26 @@ async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Pat
         assert any("Newer" in text for text in after.values())
 
 
+async def test_the_text_that_was_submitted_last_stays(database_url: str, blocking: Blocking) -> None:
+    """Whoever is slow or dead: the newer job of a document waits for the older one, and jobs of others do not."""
+    async with client(database_url, blocking) as slow, client(database_url) as other:
+        book = other.collection("book")
+        older = await book.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
+        working = asyncio.create_task(slow.work(limit=1))
+        await reached(blocking)
+        newer = await book.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
+        beside = await book.submit("add", {"documents": [Document("third", id="c")]})
+        assert await other.work(drain=True) == 1
+        assert (await beside.status()).state == "done"
+        assert (await newer.status()).state == "queued"
+        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day' WHERE state = 'running'")
+        assert await other.work(drain=True) == 2
+        blocking.may_go_on.set()
+        assert await working == 0
+        assert [(await job.status()).state for job in (older, newer)] == ["done", "done"]
+        assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
+
+
 async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url: str) -> None:
     async with client(database_url) as opened:
         job = await opened.collection("book").submit("optimize", max_attempts=2)

@@ -4,6 +4,10 @@ Whoever takes a job gets a lease by the server's clock, and a fencing number, wh
 is renewed while the job is done. When it is over, somebody else takes the job, and from then on all that its former
 holder writes is refused: every transaction of a job looks at the number right before its commit. That look locks the
 row FOR KEY SHARE, so that taking the job passes it by for that moment, while renewing the lease does not wait.
+
+A job that brings documents is taken only when no job that was submitted earlier brings one of them and has not ended.
+So the text that was submitted last stays, whichever worker dies and whichever job is tried again. Jobs of different
+documents are done side by side.
 """
 
 from __future__ import annotations
@@ -89,12 +93,8 @@ class JobLeases:
                 now = await server_time(connection)
                 row = await first_row(
                     connection,
-                    sql.SQL(
-                        "SELECT job_id, fence, state, cancel_wanted, attempts, max_attempts FROM {} "
-                        "WHERE state IN ('queued', 'running') AND due_at <= %s "
-                        "ORDER BY priority DESC, due_at, job_id LIMIT 1 FOR UPDATE SKIP LOCKED"
-                    ).format(self._table),
-                    [now],
+                    _NEXT.format(table=self._table),
+                    {"now": now},
                 )
                 if row is None:
                     return None
@@ -265,6 +265,19 @@ class JobLeases:
         return removed
 
 
+# A job that is put off until a later time (`not_before`) makes nobody wait until then.
+_NEXT = sql.SQL("""
+    SELECT job_id, fence, state, cancel_wanted, attempts, max_attempts FROM {table} AS j
+    WHERE state IN ('queued', 'running') AND due_at <= %(now)s
+    AND (kind <> 'add' OR NOT EXISTS (
+        SELECT 1 FROM {table} AS e
+        WHERE e.collection = j.collection AND e.submission_no < j.submission_no
+        AND e.kind = 'add' AND e.state IN ('queued', 'running') AND (e.attempts > 0 OR e.due_at <= %(now)s)
+        AND EXISTS (
+            SELECT jsonb_array_elements(e.document_ids) INTERSECT SELECT jsonb_array_elements(j.document_ids)
+        )
+    ))
+    ORDER BY priority DESC, due_at, job_id LIMIT 1 FOR UPDATE OF j SKIP LOCKED""")
 _BEGUN = sql.SQL(
     "state = 'running', attempts = attempts + 1, due_at = %(due_at)s, started_at = %(now)s, "
     "stage = NULL, done = NULL, total = NULL, unit = NULL"

@@ -188,8 +188,8 @@ class JobQueue:
             ConfigurationError: There is none, or it is in another state.
         """
         changes = sql.SQL(
-            "state = 'queued', attempts = 0, due_at = %(now)s, cancel_wanted = false, error_code = NULL, "
-            "error_message = NULL, stage = NULL, finished_at = NULL"
+            "state = 'queued', attempts = 0, due_at = %(now)s, submission_no = DEFAULT, cancel_wanted = false, "
+            "error_code = NULL, error_message = NULL, stage = NULL, finished_at = NULL"
         )
         return await self._change("tried again", job_id, changes, ("failed", "cancelled"))
 
