@@ -31,7 +31,7 @@
         ├── SchemaVersionError
         ├── IncompleteWriteError
         ├── LeaseLostError                    a job went on elsewhere; what its former worker writes is refused
-        ├── DamagedSegmentError               a row of the keyword index is not what was written
+        ├── DamagedSegmentError               a row of the keyword index is missing or damaged
         ├── AnalyzerVersionError              the keyword index was made by another version of the analyzer
         └── EmbeddedServerError
 
@@ -305,17 +305,17 @@ class LeaseLostError(StoreError):
 
 
 class DamagedSegmentError(StoreError):
-    """A row of the keyword index is not what was written.
+    """A row of the keyword index is missing, or is not what was written.
 
     Args:
-        segment_id: The segment, or the tombstone.
+        segment_id: The segment, or the tombstone; None: the damage is not in a single one.
         what: What is wrong with it.
     """
 
-    def __init__(self, segment_id: str, what: str) -> None:
+    def __init__(self, segment_id: str | None, what: str) -> None:
+        damaged = "the keyword index" if segment_id is None else f"segment {segment_id} of the keyword index"
         super().__init__(
-            f"segment {segment_id} of the keyword index is damaged ({what}); rebuild the index from the texts with: "
-            "semlex reindex --keyword"
+            f"{damaged} is damaged ({what}); rebuild the index from the texts with: semlex reindex --keyword"
         )
         self.segment_id = segment_id
 

@@ -19,7 +19,7 @@ def check_index(url: str, collection: str = "words") -> dict[str, int]:
 
     Every chunk stands in exactly one segment of the generation that answers, and in that of its language; what else
     stands there is named by a tombstone. A segment's bytes, without the dead, are those that a plain analysis of the
-    stored texts gives. No posting row is without its segment.
+    stored texts gives. No posting row is without its segment, and the manifest lists what there is.
     """
     names = Names("semlex", collection)
     with psycopg.connect(url) as connection:
@@ -34,6 +34,16 @@ def check_index(url: str, collection: str = "words") -> dict[str, int]:
         assert row is not None
         generation, language, stop_words, building = row
         figures = _check_generation(connection, names, generation, language, stop_words)
+        parts = connection.execute(
+            sql.SQL(
+                "SELECT (SELECT array_agg(part_id ORDER BY part_id) FROM {} WHERE generation = %(of)s) "
+                "IS NOT DISTINCT FROM (SELECT array_agg(id ORDER BY id) FROM ("
+                "SELECT segment_id AS id FROM {} WHERE generation = %(of)s "
+                "UNION ALL SELECT tombstone_id FROM {} WHERE generation = %(of)s) AS parts)"
+            ).format(names.manifest, names.segment, names.tombstone),
+            {"of": generation},
+        ).fetchone()
+        assert parts == (True,), "the manifest is another"
         orphans = connection.execute(
             sql.SQL("SELECT count(*) FROM {} WHERE segment_id NOT IN (SELECT segment_id FROM {})").format(
                 names.posting, names.segment

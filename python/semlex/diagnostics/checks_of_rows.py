@@ -143,7 +143,7 @@ async def check_dead_rows(subject: Subject) -> None:
     names = collection.names
     tables = [names.document, names.chunk, *(names.embedding(one.version) for one in collection.versions.standing)]
     if collection.keyword.index is not None:
-        tables += [names.segment, names.posting, names.tombstone]
+        tables += [names.segment, names.posting, names.tombstone, names.manifest]
     for found in await rows.dead_rows(connection, tables):
         if found.dead >= MIN_DEAD_ROWS and found.dead > MAX_DEAD_SHARE * (found.live + found.dead):
             subject.find(

@@ -19,6 +19,7 @@ from semlex.search import score_completion
 from semlex.search.retrieval import Retrieval
 from semlex.store.keyword.bm25 import search as bm25
 from semlex.testing import HashEmbedder
+from tests.support.keyword_index import check_index
 from tests.support.plain_bm25 import plain_bm25
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened
@@ -351,6 +352,63 @@ async def test_too_many_words_in_quotes_or_excluded_are_refused(database_url: st
         assert len(await retriever.search(" ".join(f"-{word}" for word in words), mode="vector")) == 2
 
 
+@pytest.mark.parametrize("searched_before", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM semlex.words_segment WHERE chunks = 1",
+        "UPDATE semlex.words_segment SET generation = 7 WHERE chunks = 1",
+        "DELETE FROM semlex.words_tombstone",
+    ],
+)
+async def test_a_lost_row_is_an_error_until_the_index_is_made_again(
+    database_url: str, damage: str, searched_before: bool
+) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1"), Document("a dog", id="2")])
+        await retriever.add_documents([Document("a cat and a bird", id="3")])
+        await retriever.delete(["2"])
+        before = await scores(retriever, "cat")
+        for _ in range(2 * searched_before):  # an index that was seen twice is expected to be what it was
+            await scores(retriever, "cat")
+        with psycopg.connect(database_url) as connection:
+            assert connection.execute(damage).rowcount
+        for _ in range(2):
+            with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
+                await scores(retriever, "cat")
+        assert "manifest" in ((await retriever.status()).index_problem or "")
+        with pytest.raises(DamagedSegmentError):
+            await retriever.optimize()
+        await retriever.reindex_keyword()
+        assert await scores(retriever, "cat") == before
+        assert (await retriever.status()).index_problem is None
+    check_index(database_url)
+
+
+async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(database_url: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document("a cat", id="1")])
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE semlex.words_segment SET language = 'klingon'")
+        for _ in range(2):
+            with pytest.raises(DamagedSegmentError, match=r"'klingon'.*semlex reindex --keyword"):
+                await scores(retriever, "cat")
+        await retriever.reindex_keyword()
+        assert set(await scores(retriever, "cat")) == {"1"}
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM {}", "UPDATE {} SET first_term = first_term || 'x'"])
+async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url: str, damage: str) -> None:
+    async with bm25_retriever(database_url) as retriever:
+        await retriever.add_documents([Document(f"common{n} text{n % 7}", id=str(n)) for n in range(700)])
+        where = " WHERE first_term = (SELECT max(first_term) FROM semlex.words_posting)"
+        with psycopg.connect(database_url) as connection:
+            assert connection.execute(damage.format("semlex.words_posting") + where).rowcount == 1
+        assert "posting rows of 1 segments" in ((await retriever.status()).index_problem or "")
+        await retriever.reindex_keyword()
+        assert (await retriever.status()).index_problem is None
+
+
 async def test_status_notices_segments_without_rows(database_url: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document("a cat", id="1")])
@@ -358,7 +416,7 @@ async def test_status_notices_segments_without_rows(database_url: str) -> None:
         with psycopg.connect(database_url) as connection:
             connection.execute("DELETE FROM semlex.words_posting")
         problem = (await retriever.status()).index_problem
-        assert "1 of 1 segments have lost their posting rows" in problem
+        assert "posting rows of 1 segments are missing" in problem
         assert "semlex reindex --keyword" in problem
         await retriever.reindex_keyword()
         assert (await retriever.status()).index_problem is None
@@ -378,6 +436,10 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
                 "INSERT INTO semlex.words_tombstone (tombstone_id, generation, data) "
                 "SELECT %s, generation, %s FROM semlex.words_segment LIMIT 1",
                 [tombstone_id, data],
+            )
+            connection.execute(
+                "INSERT INTO semlex.words_manifest SELECT %s, generation FROM semlex.words_segment LIMIT 1",
+                [tombstone_id],
             )
         assert (await retriever.status()).chunks_not_indexed == 0
         await retriever.add_documents([Document("a bird", id="2")])

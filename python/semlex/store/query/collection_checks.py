@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 MAX_SHOWN_NAME = 200  # characters of a model's name
-TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "query_log")
+TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "manifest", "query_log")
 # Of this engine alone.
-BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone")
+BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:

@@ -124,6 +124,11 @@ class Names:
         """Chunks that segments still hold and that are gone."""
         return self._table("tombstone")
 
+    @property
+    def manifest(self) -> sql.Identifier:
+        """Which segments and tombstones there are."""
+        return self._table("manifest")
+
     def embedding(self, version: int) -> sql.Identifier:
         """Vectors of one embedding version."""
         return self._table(f"embedding_{version}")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from semlex import _core
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, DamagedSegmentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,21 @@ class Analyzers:
             ConfigurationError: The language is not known.
         """
         return analyzer_of(self.language if language is None else language, self.stop_words)
+
+
+def refuse_unknown_languages(languages: Iterable[str]) -> None:
+    """Refuses an index with texts in a language that this version does not know.
+
+    Raises:
+        DamagedSegmentError: It has some.
+    """
+    for language in languages:
+        try:
+            _core.language_named(language)
+        except ValueError:
+            raise DamagedSegmentError(
+                None, f"it has texts in the language {language[:80]!a}, which this semlex does not know"
+            ) from None
 
 
 @lru_cache(maxsize=128)

@@ -20,6 +20,7 @@ from semlex.store.keyword.bm25.generations import merging_lock, read_state
 from semlex.store.keyword.bm25.segments import (
     SEGMENT_CHUNKS,
     NewSegment,
+    check_manifest,
     posting_rows,
     segment_headers,
     segment_sizes,
@@ -285,6 +286,7 @@ class _Merge:
     async def run(self) -> MergeStep:
         segments = await segment_sizes(self._connection, self._names, self._generation)
         tombstones = await tombstone_ids(self._connection, self._names, self._generation)
+        await check_manifest(self._connection, self._names, self._generation, len(segments) + len(tombstones))
         dead = _core.IdSet.union(list(tombstones.values()))
         # Which dead stand in which segment is known from the headers alone: all are read now and then.
         counted = self._thoroughly or len(tombstones) >= MAX_TOMBSTONES
@@ -338,6 +340,7 @@ class _Merge:
             sources.append((segment_id.bytes, headers[segment_id], rows))
         new = await asyncio.to_thread(NewSegment.merged, sources, dead, self._generation, language)
         await self._delete(self._names.segment, "segment_id", chosen, len(chosen))
+        await self._delete(self._names.manifest, "part_id", chosen, len(chosen))
         deleted = sum(len(rows) for *_, rows in sources)
         await self._delete(self._names.posting, "segment_id", chosen, deleted)
         await write_segments(self._connection, self._names, [new])
@@ -366,6 +369,7 @@ class _Merge:
         if not done:
             return
         await self._delete(self._names.tombstone, "tombstone_id", done, len(done))
+        await self._delete(self._names.manifest, "part_id", done, len(done))
         rest = _core.IdSet.union([left[tombstone_id] for tombstone_id in done])
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 

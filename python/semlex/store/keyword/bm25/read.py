@@ -41,7 +41,8 @@ def _index_statement(names: Names) -> bytes:
             "WITH live AS (SELECT keyword_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
             "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, header "
             "FROM {segment} JOIN live ON generation = keyword_generation) "
-            "SELECT {state}, NULL::bytea, analyzer_version::text, NULL::bytea, NULL::bytea FROM live "
+            "SELECT {state}, NULL::bytea, analyzer_version::text, "
+            "(SELECT int8send(count(*)) FROM {manifest} WHERE generation = keyword_generation), NULL::bytea FROM live "
             "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
             "CASE WHEN NOT known THEN header END, NULL FROM s "
             "UNION ALL SELECT {is_tombstone}, uuid_send(tombstone_id), NULL, "
@@ -61,6 +62,7 @@ def _index_statement(names: Names) -> bytes:
             segment=names.segment,
             tombstone=names.tombstone,
             posting=names.posting,
+            manifest=names.manifest,
             state=sql.Literal(STATE),
             is_segment=sql.Literal(SEGMENT),
             is_tombstone=sql.Literal(TOMBSTONE),
@@ -155,6 +157,7 @@ class IndexRows:
 
     Attributes:
         analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
+        parts: How many segments and tombstones the manifest lists.
         segments: Id, language, and header unless it was known.
         tombstones: Id, and data unless it was known.
         postings: Segment, term, first term and data of a row.
@@ -162,6 +165,7 @@ class IndexRows:
 
     def __init__(self, rows: Sequence[Any]) -> None:
         self.analyzer_version: int | None = None
+        self.parts = 0
         self.segments: list[tuple[bytes, str, bytes | None]] = []
         self.tombstones: list[tuple[bytes, bytes | None]] = []
         self.postings: list[PostingRow] = []
@@ -174,6 +178,7 @@ class IndexRows:
                 self.tombstones.append((identity, first))
             else:
                 self.analyzer_version = None if text is None else int(text)
+                self.parts = int.from_bytes(first)
 
     @property
     def state(self) -> IndexState:

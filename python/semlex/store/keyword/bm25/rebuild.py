@@ -225,13 +225,15 @@ class _Rebuild:
             # A rebuild that begins at this moment has a larger number.
             dead = sql.SQL("generation <> ALL(%(live)s) AND generation < %(newest)s")
             values = {"live": live, "newest": max(live)}
+            # Also those of a segment whose row is lost.
             await connection.execute(
-                sql.SQL("DELETE FROM {} WHERE segment_id IN (SELECT segment_id FROM {} WHERE {})").format(
-                    self._names.posting, self._names.segment, dead
-                ),
+                sql.SQL(
+                    "DELETE FROM {} AS p WHERE NOT EXISTS "
+                    "(SELECT FROM {} AS s WHERE s.segment_id = p.segment_id AND NOT ({}))"
+                ).format(self._names.posting, self._names.segment, dead),
                 values,
             )
-            for table in (self._names.segment, self._names.tombstone):
+            for table in (self._names.segment, self._names.tombstone, self._names.manifest):
                 await connection.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, dead), values)
 
         await self._database.write("remove the old keyword index", work)

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
+from semlex.store.keyword.bm25.analyzers import refuse_unknown_languages
 from semlex.store.keyword.bm25.query import AnalysedQuery
 from semlex.store.keyword.bm25.read import (
     IndexRows,
@@ -21,6 +22,7 @@ from semlex.store.keyword.bm25.read import (
     rows_statement,
     state_statement,
 )
+from semlex.store.keyword.bm25.segments import refuse_lost_parts
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays, key_order
 from semlex.store.query.run import fetch
@@ -191,7 +193,7 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
 
     Raises:
         AnalyzerVersionError: The index was made by another version of the analyzer.
-        DamagedSegmentError: A row is not what was written.
+        DamagedSegmentError: A row is missing, is not what was written, or is in an unknown language.
     """
     cache, collection = query.index, leg.names.collection
     if rows.analyzer_version != _core.ANALYZER_VERSION:
@@ -200,8 +202,11 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
             f"{rows.analyzer_version} of the analyzer, this is version {_core.ANALYZER_VERSION}; rebuild "
             f"it with: semlex reindex --keyword --collection {collection}"
         )
+    refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
+    postings = cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)
+    refuse_unknown_languages(postings.missing_languages)
     cache.saw(rows.state)
-    return cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)
+    return postings
 
 
 async def _result(

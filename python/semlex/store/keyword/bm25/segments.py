@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex import _core
+from semlex.errors import DamagedSegmentError
 from semlex.store.keyword.id_arrays import ids_of, joined
 from semlex.store.query.leg import Statement
 from semlex.store.write.copy import copy_rows
@@ -134,17 +136,21 @@ def _insertion(names: Names, *, only_with: bool = False) -> bytes:
     condition: sql.Composable = sql.SQL("")
     if only_with:
         condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
+    # Every segment and every tombstone is in the manifest, too.
     return (
         sql.SQL(
-            "WITH segments AS (INSERT INTO {} (segment_id, generation, language, chunks, postings, header) "
+            "WITH segments AS (INSERT INTO {} (segment_id, generation, language, chunks, postings, row_keys, header) "
             "SELECT * FROM unnest(%(segment_ids)s::uuid[], %(generations)s::int[], %(languages)s::text[], "
-            "%(chunks)s::int[], %(postings)s::bigint[], %(headers)s::bytea[]) {condition}), "
+            "%(chunks)s::int[], %(postings)s::bigint[], %(row_keys)s::bytea[], %(headers)s::bytea[]) {condition}), "
             "postings AS (INSERT INTO {} (segment_id, first_term, data) "
-            "SELECT * FROM unnest(%(owners)s::uuid[], %(terms)s::bytea[], %(data)s::bytea[]) {condition}) "
+            "SELECT * FROM unnest(%(owners)s::uuid[], %(terms)s::bytea[], %(data)s::bytea[]) {condition}), "
+            "manifest AS (INSERT INTO {} (part_id, generation) "
+            "SELECT * FROM unnest(%(segment_ids)s::uuid[] || %(tombstone_ids)s::uuid[], "
+            "%(generations)s::int[] || %(tombstone_generations)s::int[]) {condition}) "
             "INSERT INTO {} (tombstone_id, generation, data) "
             "SELECT * FROM unnest(%(tombstone_ids)s::uuid[], %(tombstone_generations)s::int[], %(dead)s::bytea[])"
         )
-        .format(names.segment, names.posting, names.tombstone, condition=condition)
+        .format(names.segment, names.posting, names.manifest, names.tombstone, condition=condition)
         .as_bytes()
     )
 
@@ -159,6 +165,7 @@ def _values(
         "languages": [segment.language for segment in segments],
         "chunks": [segment.encoded.chunks for segment in segments],
         "postings": [segment.encoded.postings for segment in segments],
+        "row_keys": [_keys_hash(segment.encoded.first_terms) for segment in segments],
         "headers": [segment.encoded.header for segment in segments],
         "owners": owners,
         "terms": terms,
@@ -167,6 +174,11 @@ def _values(
         "tombstone_generations": [generation for _, generation, _ in dead],
         "dead": [_core.encode_tombstone(tombstone_id.bytes, ids) for tombstone_id, _, ids in dead],
     }
+
+
+def _keys_hash(keys: Iterable[bytes]) -> bytes:
+    """What `segment.row_keys` holds."""
+    return hashlib.sha256(b"".join(keys)).digest()
 
 
 @lru_cache(maxsize=256)
@@ -233,12 +245,59 @@ async def tombstone_ids(connection: Connection, names: Names, generation: int) -
     }
 
 
+async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
+    """Compares the number of segments and tombstones that were read with the manifest's.
+
+    Raises:
+        DamagedSegmentError: They differ.
+    """
+    cursor = await connection.execute(
+        sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
+    )
+    row = await cursor.fetchone()
+    refuse_lost_parts(parts, 0 if row is None else row[0])
+
+
+def refuse_lost_parts(found: int, listed: int) -> None:
+    """Refuses an index that lacks segments or tombstones.
+
+    Raises:
+        DamagedSegmentError: It does.
+    """
+    if found != listed:
+        raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
+
+
+async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
+    """Compares the keys of all posting rows with those that were written.
+
+    Raises:
+        DamagedSegmentError: Some are missing, or are others.
+    """
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT count(*) FROM {segment} AS s WHERE generation = %s AND row_keys <> sha256((SELECT "
+            "coalesce(string_agg(p.first_term, ''::bytea ORDER BY p.first_term), ''::bytea) FROM {posting} AS p "
+            "WHERE p.segment_id = s.segment_id))"
+        ).format(segment=names.segment, posting=names.posting),
+        [generation],
+    )
+    row = await cursor.fetchone()
+    if row is not None and row[0]:
+        raise DamagedSegmentError(None, f"posting rows of {row[0]} segments are missing or have other keys")
+
+
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Ids that a generation's segments hold and no tombstone names."""
+    """Ids that a generation's segments hold and no tombstone names.
+
+    Raises:
+        DamagedSegmentError: A row is missing, or is not what was written.
+    """
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
     held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
     tombstones = await tombstone_ids(connection, names, generation)
+    await check_manifest(connection, names, generation, len(segments) + len(tombstones))
     return held - _core.IdSet.union(list(tombstones.values()))
 
 

@@ -19,6 +19,9 @@ def create_tables(names: Names) -> Sequence[sql.Composed]:
     cut into posting rows of which the key is the first term. A tombstone names chunks that segments still hold and
     that are gone. All of them belong to a generation; one answers, a second may be in the making.
 
+    The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
+    posting rows, so that a row that is lost or stands under another key is noticed.
+
     The bytes are packed already, so the server shall not try to compress them. Pages are filled to the brim, because no
     row is ever updated. Merging deletes whole segments: after a tenth of the rows the room is worth being given back,
     where the server's default waits for a fifth.
@@ -32,6 +35,7 @@ def create_tables(names: Names) -> Sequence[sql.Composed]:
                 language text NOT NULL,
                 chunks int NOT NULL,
                 postings bigint NOT NULL,
+                row_keys bytea NOT NULL,
                 header bytea NOT NULL
             ) {}""").format(names.segment, kept),
         sql.SQL("""
@@ -47,6 +51,7 @@ def create_tables(names: Names) -> Sequence[sql.Composed]:
                 generation int NOT NULL,
                 data bytea NOT NULL
             ) {}""").format(names.tombstone, kept),
+        sql.SQL("CREATE TABLE {} (part_id uuid PRIMARY KEY, generation int NOT NULL) {}").format(names.manifest, kept),
         sql.SQL("ALTER TABLE {} ALTER COLUMN header SET STORAGE EXTERNAL").format(names.segment),
         sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.posting),
         sql.SQL("ALTER TABLE {} ALTER COLUMN data SET STORAGE EXTERNAL").format(names.tombstone),
