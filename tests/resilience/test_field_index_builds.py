@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from semlex.errors import StoreError
-from semlex.store.indexes import field_indexes
 from semlex.store.indexes.building_lock import building_lock
+from semlex.store.indexes.options import NoIndex
 from semlex.store.query.collection_checks import find_problems
+from semlex.store.schema.locks import TABLE_SECONDS, TELL_SECONDS
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build
+from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from semlex.retriever.postgres import PostgreSQLRetriever
@@ -37,8 +41,9 @@ async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[s
     return next((field.indexed, field.unfinished) for field in await retriever.fields() if field.name == "year")
 
 
-async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
-    async with retriever_of(database_url) as retriever, asyncio.timeout(120):
+async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with retriever_of(database_url, clock=clock) as retriever, asyncio.timeout(120):
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as writer:
             await writer.execute(WRITE)
@@ -46,6 +51,8 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str) -> None:
             await held_build(database_url, "semlex.built_chunk")
             await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
             assert await retriever.count("year >= 2000") == 1
+            waits = f"waits for the transaction of process {writer.info.backend_pid} to end"
+            await clock.passes_until(lambda: waits in caplog.text)
             assert not task.done()
             await writer.commit()
             built = await task
@@ -98,13 +105,37 @@ async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> No
         assert await retriever.remove_field("year") == ("number",)
 
 
-async def test_dropping_does_not_hold_up_others_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(field_indexes, "LOCK_TIMEOUT", "100ms")  # expires
-    async with retriever_of(database_url) as retriever, asyncio.timeout(60):
+@pytest.mark.parametrize("doing", ["remove_field", "create_index", "drop"])
+async def test_searches_pass_by_whoever_waits_to_drop_something(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, doing: str
+) -> None:
+    """Beside a backup, which reads all tables in one long transaction."""
+    clock = ManualClock()
+    searching = make_conninfo(database_url, options="-c lock_timeout=3s")
+    async with (
+        opened(database_url, collection="built", keyword="none", clock=clock) as retriever,
+        opened(searching, collection="built", keyword="none") as reader,
+        await psycopg.AsyncConnection.connect(database_url) as backup,
+    ):
         await fill(retriever)
+        await retriever.create_index()
         await retriever.add_field("year", "number")
-        async with await psycopg.AsyncConnection.connect(database_url) as reader:
-            await reader.execute("SELECT count(*) FROM semlex.built_chunk")
-            with pytest.raises(StoreError, match="55P03"):
-                await retriever.remove_field("year")
-        assert await retriever.remove_field("year") == ("number",)
+        calls = {
+            "remove_field": partial(retriever.remove_field, "year"),
+            "create_index": partial(retriever.create_index, NoIndex()),
+            "drop": retriever.drop,
+        }
+        await reader.search("text")
+        await backup.execute("LOCK TABLE semlex.built_chunk, semlex.built_embedding_1 IN ACCESS SHARE MODE")
+        work = asyncio.create_task(calls[doing]())
+        pid = backup.info.backend_pid
+        for _ in range(2):
+            await eventually(lambda: clock.waits, "a pause between two tries")
+            assert len(await reader.search("text", 3)) == 3
+            clock.advance(TELL_SECONDS)
+        await clock.passes_until(work.done, TABLE_SECONDS)
+        with pytest.raises(StoreError, match=rf"gave up after .*process {pid}, idle in transaction"):
+            await work
+        assert f"waits for other transactions (process {pid}" in caplog.text
+        await backup.rollback()
+        assert await calls[doing]() is not False

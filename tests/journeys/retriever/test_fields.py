@@ -216,7 +216,7 @@ async def test_in_a_transaction_of_the_users(database_url: str) -> None:
 
 def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
     @asynccontextmanager
-    async def watched(_: object, __: object, name: str, tell: Any) -> AsyncIterator[None]:
+    async def watched(_: object, __: object, name: str, tell: Any, **_options: Any) -> AsyncIterator[None]:
         tell(name, 1, 2, "blocks")
         yield
 

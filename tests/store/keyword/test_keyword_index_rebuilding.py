@@ -269,7 +269,7 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
 
 @pytest.mark.slow
 async def test_the_switch_waits_for_a_writer_and_lets_others_through(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")  # expires
     clock = ManualClock()
@@ -287,6 +287,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(
                 clock.advance(2)
                 await retriever.add_documents(many(1, start=100 + number))
             assert not rebuild.done()
+        assert f"waits for other transactions (process {connection.info.backend_pid}" in caplog.text
         await clock.passes_until(rebuild.done)
         await rebuild
     assert check_index(database_url)["generation"] == 2

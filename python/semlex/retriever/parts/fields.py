@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
@@ -21,6 +22,7 @@ from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields.field_summaries import count_types, summarize_fields, take_field_sample
 from semlex.store.query.filters import parse_filters
+from semlex.store.schema.locks import between_searches
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
@@ -153,7 +155,8 @@ class CollectionFields(ABC):
         """
         field = field_named(name, "name")
         database = (await self._ready()).database
-        return await database.write("drop the index of a field", lambda c: drop_field_indexes(c, self.names, field))
+        work = partial(drop_field_indexes, names=self.names, field=field)
+        return await between_searches(database, "drop the index of a field", self.names, work)
 
     async def facets(
         self,

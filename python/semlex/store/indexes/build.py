@@ -21,6 +21,7 @@ from semlex.store.indexes.wanted import indexes_wanted, missing_others, wanted_v
 from semlex.store.postgres.direct import is_pooled
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import set_for_session, set_local
+from semlex.store.schema.locks import between_searches, lock_briefly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,6 +189,10 @@ class IndexBuilder:
         return self.built
 
     async def _run_plainly(self, plan: _Plan) -> None:
+        # First and alone: a build that dropped them would keep searches out until its end.
+        await between_searches(
+            self.database, "drop unfinished indexes", self.collection.names, partial(self._drop_unfinished, plan)
+        )
         for index in plan.others:
             make = partial(self._make_other, index, concurrently=False)
             await self._build_plainly(index.suffix, make, MIN_BUILD_MEMORY)
@@ -198,12 +203,14 @@ class IndexBuilder:
         if plan.settles and not self.built.busy:
 
             async def settle(connection: Connection) -> list[str]:
-                await set_local(connection, lock_timeout=LOCK_TIMEOUT)
+                await lock_briefly(connection)
                 if not await is_alone(connection, self.collection):
                     return []
                 return await self._settle(plan, connection, concurrently=False)
 
-            self.built.dropped += await self.database.write("replace an index", settle)
+            self.built.dropped += await between_searches(
+                self.database, "replace an index", self.collection.names, settle
+            )
 
     async def _build_plainly(self, suffix: str, make: Callable[[Connection], Any], memory: int) -> None:
         async def work(connection: Connection, *, with_workers: bool) -> str | None:
@@ -265,6 +272,16 @@ class IndexBuilder:
             await self._drop(connection, name, concurrently=concurrently)
         return await self._create(index, connection, concurrently=concurrently)
 
+    async def _drop_unfinished(self, plan: _Plan, connection: Connection) -> None:
+        await lock_briefly(connection)
+        built = await built_to_their_end(connection, self.collection.names, [index.suffix for index in plan.others])
+        names = [f"{self.collection.names.collection}_{suffix}" for suffix, is_built in built.items() if not is_built]
+        if plan.estimate is not None:
+            names += (await read_vector_indexes(connection, self.collection)).leftovers
+        if names and await is_alone(connection, self.collection):
+            for name in names:
+                await self._drop(connection, name, concurrently=False)
+
     async def _make_vector(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> str | None:
         found = await read_vector_indexes(connection, self.collection)
         vector, estimate = plan.vector, plan.estimate
@@ -285,7 +302,7 @@ class IndexBuilder:
         return made
 
     async def _create(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str:
-        async with watched(self.database, connection, index.suffix, self.tell):
+        async with watched(self.database, connection, index.suffix, self.tell, concurrently=concurrently):
             await connection.execute(index.create(self.collection.names, concurrently=concurrently))
         return index.suffix
 

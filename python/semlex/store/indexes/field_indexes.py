@@ -13,10 +13,9 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, nearest, refusal
-from semlex.store.indexes.build import LOCK_TIMEOUT
 from semlex.store.indexes.table_index import TableIndex
-from semlex.store.postgres.settings import set_local
 from semlex.store.query import field_values
+from semlex.store.schema.locks import lock_briefly
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
@@ -136,14 +135,14 @@ async def drop_field_indexes(connection: Connection, names: Names, field: Field)
     """Drops the indexes of a field; returns their types.
 
     Args:
-        connection: In a transaction that may write.
+        connection: In a transaction that may write; see `between_searches`.
         names: Of the collection.
         field: Whose they are.
 
     Raises:
         ConfigurationError: It has none.
     """
-    await set_local(connection, lock_timeout=LOCK_TIMEOUT)
+    await lock_briefly(connection)
     stored = await read_field_indexes(connection, names)
     dropped = [one for one in stored if one.field == field]
     if not dropped:

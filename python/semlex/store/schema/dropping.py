@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.collection_checks import TABLES
-from semlex.store.schema.locks import SETUP_LOCK
+from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.store.schema.origin import collection_origin
 from semlex.store.schema.registry import has_registry
@@ -32,7 +32,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
     """
 
     async def work(connection: Connection) -> bool:
-        await set_local(connection, lock_timeout="60s")
+        await set_local(connection, lock_timeout=LOCK_TIMEOUT)
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         if not await has_registry(connection, names.schema):
             return False
@@ -56,7 +56,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
         found = [name for (name,) in await cursor.fetchall()]
         every = collection_origin(*row) in ("newer", "unreleased") and names.schema != "public"
         tables = tables_of(names.collection, found, collections, every=every)
-        await set_local(connection, lock_timeout="5s")
+        await lock_briefly(connection)
         if tables:
             dropped = sql.SQL(", ").join(sql.Identifier(names.schema, table) for table in tables)
             await connection.execute(sql.SQL("DROP TABLE {}").format(dropped))
@@ -64,7 +64,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
             await _end_jobs(connection, names)
         return True
 
-    return await database.write("drop the collection", work)
+    return await between_searches(database, "drop the collection", names, work)
 
 
 async def _end_jobs(connection: Connection, names: Names) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.errors import StoreError
 from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import CollectionIdentity
+    from semlex.store.schema.names import CollectionIdentity, Names
+
+logger = logging.getLogger("semlex")
 
 T = TypeVar("T")
 
@@ -23,7 +26,13 @@ T = TypeVar("T")
 SETUP_LOCK = 0x73656D6C6578
 # Nobody writes while somebody waits for those who are at it: after so long it lets the others through first.
 LOCK_TIMEOUT = "2s"
-LOCK_ATTEMPTS = 100
+WRITERS_SECONDS = 300.0
+# Searches queue behind whoever waits to take their table for itself, so that one try is short.
+TABLE_LOCK_TIMEOUT = "100ms"
+TABLE_SECONDS = 60.0
+# After so long it is said who is waited for.
+TELL_SECONDS = 2.0
+SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
@@ -69,11 +78,69 @@ async def without_writers(
         await hold_collection(connection, collection, alone=True)
         return await work(connection)
 
-    for attempt in range(1, LOCK_ATTEMPTS + 1):
+    return await _until_free(database, doing, collection.names, locked, WRITERS_SECONDS)
+
+
+async def between_searches(
+    database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Runs a transaction that takes a table for itself; searches hardly wait for it.
+
+    Args:
+        database: An open database.
+        doing: What it is for, for error messages.
+        names: Of the collection whose tables are locked.
+        work: Gets the connection, and calls `lock_briefly` before it locks a table; it may be run again.
+
+    Raises:
+        StoreError: Others held a table all the time.
+    """
+    return await _until_free(database, doing, names, work, TABLE_SECONDS)
+
+
+async def lock_briefly(connection: Connection) -> None:
+    """Sets how long the transaction waits for a table that it takes for itself."""
+    await set_local(connection, lock_timeout=TABLE_LOCK_TIMEOUT)
+
+
+async def _until_free(
+    database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]], seconds: float
+) -> T:
+    begun, told = database.clock.monotonic(), ""
+    while True:
         try:
-            return await database.write(doing, locked)
+            return await database.write(doing, work)
         except StoreError as error:
-            if error.sqlstate != LOCK_NOT_AVAILABLE or attempt == LOCK_ATTEMPTS:
+            if error.sqlstate != LOCK_NOT_AVAILABLE:
                 raise
+        waited = database.clock.monotonic() - begun
+        if waited >= min(TELL_SECONDS, seconds):
+            holders = await _holders(database, names)
+            if waited >= seconds:
+                raise StoreError(
+                    f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that this needs"
+                    f"{holders and f' ({holders})'}; end them, then try again",
+                    sqlstate=LOCK_NOT_AVAILABLE,
+                )
+            if holders and not told:
+                logger.warning("%s: waits for other transactions (%s)", doing, holders)
+            told = told or holders
         await database.clock.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
-    raise AssertionError  # the loop returns or raises
+
+
+async def _holders(database: Database, names: Names) -> str:
+    """The sessions that have held locks on a collection's tables for longest, for messages."""
+
+    async def work(connection: Connection) -> list[Any]:
+        cursor = await connection.execute(
+            "SELECT a.pid, a.state, extract(epoch FROM clock_timestamp() - min(a.xact_start))::int "
+            "FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_stat_activity AS a USING (pid) "
+            "WHERE l.granted AND l.pid <> pg_backend_pid() AND c.relnamespace = to_regnamespace(%s) "
+            "AND starts_with(c.relname, %s) AND a.xact_start IS NOT NULL "
+            "GROUP BY a.pid, a.state ORDER BY min(a.xact_start) LIMIT %s",
+            [f'"{names.schema}"', f"{names.collection}_", SHOWN_HOLDERS],
+        )
+        return await cursor.fetchall()
+
+    found = await database.read("look who holds locks", work)
+    return ", ".join(f"process {pid}, {state or 'state unknown'}, began {age} s ago" for pid, state, age in found)

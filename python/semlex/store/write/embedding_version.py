@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from semlex.errors import ConfigurationError, StoreError
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
 from semlex.store.schema.collection import EmbeddingVersion
+from semlex.store.schema.locks import lock_briefly
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
         sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
         [names.collection, version],
     )
+    await lock_briefly(connection)
     await connection.execute(sql.SQL("DROP TABLE {}").format(names.embedding(version)))
     # A writer whose snapshot is older fails then, instead of going by what it sees.
     await connection.execute(
