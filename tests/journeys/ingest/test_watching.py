@@ -14,20 +14,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import watchfiles
 
-from semlex.errors import ConfigurationError
+from semlex import SyncReport
+from semlex.errors import ConfigurationError, ConnectionFailedError
+from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.sync import watch
+from semlex.ingest.sync.report import DocumentName, SyncPlan
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
-from tests.support.waiting import LIMIT
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from semlex import SyncReport
     from tests.support.shell import Shell
 
 pytestmark = pytest.mark.slow
+
+
+LOST = ConnectionFailedError("the server is gone")
+
+
+def report_of(*, added: int = 0, problems: Sequence[FileProblem] = ()) -> SyncReport:
+    return SyncReport(SyncPlan([DocumentName("docs", str(number)) for number in range(added)], problems=problems))
 
 
 @pytest.fixture
@@ -101,6 +110,54 @@ async def test_all_is_looked_at_from_time_to_time(
         for name in ("b", "c"):
             (docs / f"{name}.md").write_text(name, encoding="utf-8")
             assert (await clock.expire(watch.FULL_LOOK_SECONDS, following(reports))).done.added == 1
+
+
+async def test_watching_goes_on_when_the_server_was_away(docs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock, outcomes = ManualClock(), [report_of(), LOST, LOST, report_of(added=1)]
+    looked: list[Sequence[Path]] = []
+
+    async def look(paths: Sequence[Path], _: bool) -> SyncReport:
+        looked.append(paths)
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async with aclosing(watch.watch([docs], look, poll=False, clock=clock)) as reports:
+        await following(reports)
+        (docs / "b.md").write_text("b", encoding="utf-8")
+        task = asyncio.ensure_future(following(reports))
+        await clock.passes_until(task.done, watch.LAST_PAUSE_SECONDS)
+        assert len((await task).plan.added) == 1
+    assert looked == [[docs]] * 4
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "watching goes on, but the server is lost",
+        "the server is back",
+    ]
+
+
+async def test_a_problem_of_one_folder_is_told_once(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    bad = FileProblem("bad.md", "not_utf8", "no UTF-8")
+    looks: list[str] = []
+
+    async def look(paths: Sequence[Path], only_changes: bool) -> SyncReport:
+        looks.append("".join(path.name for path in paths))
+        return report_of(
+            added=looks[-1] == "b" and looks.count("b") == 3, problems=[bad] if folders[0] in paths else []
+        )
+
+    async with aclosing(watch.watch(folders, look, poll=False)) as reports:
+        assert (await following(reports)).plan.problems == [bad]
+        task = asyncio.ensure_future(following(reports))
+        for number, name in enumerate("ababb", start=2):
+            (tmp_path / name / f"{number}.md").write_text("text", encoding="utf-8")
+            await eventually(lambda number=number: len(looks) >= number)
+            assert task.done() == (number == 6)
+        assert len((await task).plan.added) == 1
+    assert looks == ["ab", *"ababb"]
 
 
 def test_paths(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from semlex.clock import SYSTEM, Clock
+from semlex.errors import ConnectionFailedError
 from semlex.ingest.files.ignore_files import NAMES
 from semlex.ingest.files.selection import SKIPPED_FOLDERS
 
@@ -17,12 +20,17 @@ if TYPE_CHECKING:
 
     from watchfiles import Change
 
+    from semlex.ingest.files.discovery import FileProblem
     from semlex.ingest.sync.report import SyncReport
+
+logger = logging.getLogger("semlex")
 
 GATHER_MS = 1_000  # changes that come close together are one synchronisation, at most so long after the first
 STEP_MS = 50
 FULL_LOOK_SECONDS = 300.0  # the system may have lost an event
 POLL_MS = 300
+# Between two tries to reach a server that is lost.
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.5, 30.0
 
 WatchedBy = Literal["events", "polling"]
 
@@ -129,16 +137,49 @@ async def watch(
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:
         await watched.start()
-        last = await look(paths, False)
-        yield replace(last, watched_by=watched.watched_by)
+        report = await look(paths, False)
+        yield replace(report, watched_by=watched.watched_by)
         looked = clock.monotonic()
+        # A look at some of the paths is compared with the last look at the same ones, or else at all.
+        of_all = report.plan.problems
+        before: dict[tuple[Path, ...], Sequence[FileProblem]] = {}
         while True:
             changed = await watched.changed()
             if not changed or clock.monotonic() - looked > FULL_LOOK_SECONDS:
                 changed, looked = list(paths), clock.monotonic()
-            report = await look(changed, True)
-            if not report.plan.is_empty or report.plan.problems != last.plan.problems:
-                last = report
+            report = await _look_again(look, changed, clock)
+            problems, key = report.plan.problems, tuple(changed)
+            is_whole = len(changed) == len(paths)
+            if is_whole:
+                is_new = problems != of_all
+            elif key in before:
+                is_new = problems != before[key]
+            else:
+                is_new = any(problem not in of_all for problem in problems)
+            if is_whole:
+                of_all, before = problems, {}
+            before[key] = problems
+            if is_new or not report.plan.is_empty:
                 yield replace(report, watched_by=watched.watched_by)
     finally:
         await watched.close()
+
+
+async def _look_again(
+    look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], paths: Sequence[Path], clock: Clock
+) -> SyncReport:
+    """Looks at some paths; while the server is lost, again and again, which is logged once."""
+    pause, is_lost = FIRST_PAUSE_SECONDS, False
+    while True:
+        try:
+            report = await look(paths, True)
+        except ConnectionFailedError as error:
+            if not is_lost:
+                logger.warning("watching goes on, but the server is lost; it is tried again and again: %s", error)
+            is_lost = True
+            await clock.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        else:
+            if is_lost:
+                logger.warning("the server is back")
+            return report
