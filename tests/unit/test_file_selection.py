@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.files.discovery import FoundFile, find_files
-from semlex.ingest.files.roots import Place
+from semlex.ingest.files.roots import Place, is_below
 from semlex.ingest.files.selection import Selection, Skipped
 from semlex.ingest.loaders.registry import loaders
 
@@ -29,6 +29,14 @@ def write(root: Path, *uris: str) -> None:
 def found(path: Path | Place, skipped: Skipped | None = None, include: list[str] | None = None) -> list[str]:
     selection = Selection(include, [], loaders().keys())
     return [entry.uri for entry in find_files([path], selection, skipped) if isinstance(entry, FoundFile)]
+
+
+parts = st.lists(st.sampled_from(["a", "b", "ab", "."]), min_size=1, max_size=4).map("/".join)
+
+
+@given(parts, st.frozensets(parts))
+def test_what_is_below_a_path(uri: str, below: frozenset[str]) -> None:
+    assert is_below(uri, below) == any(part in (".", uri) or uri.startswith(f"{part}/") for part in below)
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from semlex.ingest import prepare_file
 from semlex.ingest.chunking import Chunker
 from semlex.ingest.document_chunks import Reading
 from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document
-from semlex.ingest.files.roots import plan_places, vanished
+from semlex.ingest.files.roots import is_below, plan_places, vanished
 from semlex.ingest.files.selection import Selection, kind_of
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.registry import loaders
@@ -30,7 +30,7 @@ from semlex.types.chunk_settings import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from semlex.parameters import WantedOptions
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.write.sources import KnownDocument
 
 LOGGED_PROBLEMS = 1_000
 STATES_AT_ONCE = 10_000
@@ -217,10 +218,7 @@ class FileRun:
             source, known = sources[str(root)]
             if not known:
                 continue
-            there = {file.uri for file in found if file.root == root}
-            documents_below = (document.uri for document in known.values() if is_below(document.uri, parts))
-            uris = [uri for uri in documents_below if uri not in there]
-            if gone := await asyncio.to_thread(vanished, root, uris):
+            if gone := await asyncio.to_thread(_vanished_below, root, frozenset(parts), known.values(), found):
                 self.report.vanished[source.name] = len(gone)
 
     async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:
@@ -311,6 +309,9 @@ class FileRun:
             )
 
 
-def is_below(uri: str, parts: Sequence[str]) -> bool:
-    """Whether a path is one of these parts of a root, or lies below one; ``.`` is the root."""
-    return any(part in (".", uri) or uri.startswith(f"{part}/") for part in parts)
+def _vanished_below(
+    root: Path, parts: frozenset[str], known: Iterable[KnownDocument], found: Sequence[FoundFile]
+) -> list[str]:
+    there = {file.uri for file in found if file.root == root}
+    uris = [document.uri for document in known if document.uri not in there]
+    return vanished(root, [uri for uri in uris if is_below(uri, parts)])

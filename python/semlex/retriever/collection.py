@@ -397,7 +397,7 @@ class Collection(
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
         with bars as tell:
             run = FileRun(await self._ready(), wanted, tell, checked_extraction(extract_metadata))
-            found = checked_paths(paths)
+            found = await asyncio.to_thread(checked_paths, paths)
 
             async def fill() -> Sequence[UUID]:
                 await run.index(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex.errors import ConfigurationError, StoreError
 from semlex.ingest import prepare_file
-from semlex.ingest.files import reading
-from semlex.ingest.sync import apply, plan
+from semlex.ingest.files import discovery, reading, roots
+from semlex.ingest.sync import apply, missing, plan, watch
 from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncCounts
+from semlex.retriever import collection
+from semlex.retriever.parts import folders
 from tests.support.synchronised import age, contents, counts, opened, write
 
 if TYPE_CHECKING:
@@ -53,6 +56,48 @@ def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(prepare_file, "read_file", noting)
     monkeypatch.setattr(plan, "read_file", noting)
     return read
+
+
+# --- files that are named one by one ----------------------------------------------------------------------------------
+
+
+def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(
+    store: SyncRetriever, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / f"{number}.md" for number in range(30)]
+    for file in files:
+        write(file, "text")
+    store.index(*files)
+    looked_up: list[str] = []
+    original = roots.lineage
+
+    def noting(uri: str) -> Iterator[str]:
+        looked_up.append(uri)
+        return original(uri)
+
+    monkeypatch.setattr(roots, "lineage", noting)
+    monkeypatch.setattr(missing, "lineage", noting)
+    assert store.index(*files).unchanged == 30
+    assert store.sync(*files).done.unchanged == 30
+    assert 0 < len(looked_up) <= 6 * 30
+
+
+def test_files_are_looked_at_off_the_event_loop(
+    store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = discovery.checked_paths
+
+    def in_a_thread(*given: Any, **options: Any) -> Any:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return original(*given, **options)
+
+    for module in (collection, folders, watch):
+        monkeypatch.setattr(module, "checked_paths", in_a_thread)
+    store.index(handbook)
+    store.sync(handbook)
+    with closing(store.watch(handbook)) as reports:
+        next(reports)
 
 
 # --- what did not change is not read --------------------------------------------------------------------------------

@@ -160,11 +160,13 @@ async def test_a_problem_of_one_folder_is_told_once(tmp_path: Path) -> None:
     assert looks == ["ab", *"ababb"]
 
 
-def test_paths(tmp_path: Path) -> None:
+async def test_paths(tmp_path: Path) -> None:
     watched = watch.FolderWatch([tmp_path], poll=False)
+    await watched.start()
     wanted = {"a.md": True, ".gitignore": True, "sub/.semlexignore": True, ".git/HEAD": False, ".a.md.swp": False}
     wanted |= {"node_modules/a.md": False, "sub/a.md": True, "../a.md": False}
     assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
+    await watched.close()
 
 
 def test_without_an_event_loop(database_url: str, docs: Path) -> None:

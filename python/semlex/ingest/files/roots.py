@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.files.safe_open import is_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 MAX_NAME_CHARACTERS = 200
 
@@ -29,6 +29,21 @@ class Place:
     path: Path
     root: Path
     source: str
+
+
+def lineage(uri: str) -> Iterator[str]:
+    """A path below a root, the folders above it, and ``.``, which is the root."""
+    yield uri
+    end = uri.rfind("/")
+    while end > 0:
+        yield uri[:end]
+        end = uri.rfind("/", 0, end)
+    yield "."
+
+
+def is_below(uri: str, parts: set[str] | frozenset[str]) -> bool:
+    """Whether a path is one of these parts of a root, or lies below one; ``.`` is the root."""
+    return not parts.isdisjoint(lineage(uri))
 
 
 def plan_places(

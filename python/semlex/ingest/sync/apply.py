@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import StoreError
 from semlex.ingest import prepare_file
-from semlex.ingest.file_run import FileRun, is_below
+from semlex.ingest.file_run import FileRun
+from semlex.ingest.files.roots import is_below
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.open_sources import OpenSources, known_sources, open_sources
@@ -80,12 +81,13 @@ class SyncRun(FileRun):
         places, missing = await self._plan(paths, options.source)
         reading = self._reading(await self._chunker(), options.loading)
         known = await known_sources(self._database, self._indexer.collection)
-        gone = missing_places(missing, known)
+        gone = await asyncio.to_thread(missing_places, missing, known)
         selection = Selection(options.include, options.exclude, self._loaders.keys(), options.recursive)
         found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, places, selection)
         await self._refuse_moved(found)
         looked_at = [*places, *gone]
-        work = await self._compare(looked_at, _sides(looked_at, known, found, problems), reading, options)
+        sides = await asyncio.to_thread(_sides, looked_at, known, found, problems)
+        work = await self._compare(looked_at, sides, reading, options)
         work.plan = replace(work.plan, skipped=skipped.by_reason(), problems=[*problems, *work.plan.problems])
         self.report.skipped = skipped.by_reason()
         self._fail(work.plan.problems)
@@ -171,9 +173,9 @@ class SyncRun(FileRun):
 def _sides(
     places: Sequence[Place], known: OpenSources, found: Sequence[FoundFile], problems: Sequence[FileProblem]
 ) -> list[Side]:
-    parts: dict[tuple[str, str], list[str]] = {}
+    parts: dict[tuple[str, str], set[str]] = {}
     for place in places:
-        parts.setdefault((place.source, str(place.root)), []).append(place.path.relative_to(place.root).as_posix())
+        parts.setdefault((place.source, str(place.root)), set()).add(place.path.relative_to(place.root).as_posix())
     sides = []
     for (name, root), below in sorted(parts.items()):
         source, documents = known.get(root, (None, {}))

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.ingest.file_run import is_below
-from semlex.ingest.files.roots import Place, vanished
+from semlex.ingest.files.roots import Place, lineage, vanished
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Sequence
 
     from semlex.ingest.open_sources import OpenSources
     from semlex.ingest.sync.plan import Side
-    from semlex.store.write.sources import KnownDocument
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
@@ -26,18 +23,16 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
         ConfigurationError: One is nothing of which documents are stored.
     """
     places = []
+    stored: dict[str, set[str]] = {}
     for path in missing:
         real = Path(os.path.realpath(path))
         root = max((root for root in known if real.is_relative_to(root)), key=len, default=None)
-        if root is None or not _has_documents(known[root][1], real, Path(root)):
+        if root is not None and root not in stored:
+            stored[root] = {part for document in known[root][1].values() for part in lineage(document.uri)}
+        if root is None or real.relative_to(root).as_posix() not in stored[root]:
             raise ConfigurationError(f"no such file or folder: {str(path)!a}")
         places.append(Place(real, Path(root), known[root][0].name))
     return places
-
-
-def _has_documents(known: Mapping[UUID, KnownDocument], path: Path, root: Path) -> bool:
-    part = [path.relative_to(root).as_posix()]
-    return any(is_below(document.uri, part) for document in known.values())
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
@@ -48,12 +43,21 @@ def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted
     Raises:
         ConfigurationError: Says how to go on.
     """
+    parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
+    wanted: dict[Path, dict[str, list[str]]] = {}
+    for place, part in parts.items():
+        wanted.setdefault(place.root, {})[part] = []
+    filled: dict[Path, set[str]] = {}
     by_root = {side.root: side for side in sides}
-    for place in places:
-        side = by_root[place.root]
-        part = [place.path.relative_to(place.root).as_posix()]
-        stored = [known.uri for known in side.known.values() if is_below(known.uri, part)]
-        what = _what_is_wrong(place, side, part, stored)
+    for root, stored_below in wanted.items():
+        for known in by_root[root].known.values():
+            for part in lineage(known.uri):
+                if part in stored_below:
+                    stored_below[part].append(known.uri)
+        filled[root] = {part for file in by_root[root].found for part in lineage(file.uri)}
+    for place, part in parts.items():
+        stored = wanted[place.root][part]
+        what = _what_is_wrong(place, by_root[place.root], part, stored, is_filled=part in filled[place.root])
         if what is None or not stored or (keep_deleted and what == EMPTY):
             continue
         raise ConfigurationError(
@@ -66,14 +70,14 @@ def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted
 EMPTY = "holds no file that is read"
 
 
-def _what_is_wrong(place: Place, side: Side, part: Sequence[str], stored: Sequence[str]) -> str | None:
+def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *, is_filled: bool) -> str | None:
     if not os.path.lexists(place.path):
         return "is not there"
     if not place.path.is_dir():
         return None
-    if str(place.root) in side.problems or part[0] in side.problems:
+    if str(place.root) in side.problems or part in side.problems:
         return "cannot be read"
-    if any(is_below(file.uri, part) for file in side.found):
+    if is_filled:
         return None
     return EMPTY if vanished(place.root, stored) else None
 

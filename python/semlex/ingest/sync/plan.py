@@ -9,10 +9,9 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from semlex.ingest.file_run import is_below
 from semlex.ingest.files.discovery import FileProblem, FoundFile
 from semlex.ingest.files.reading import read_file
-from semlex.ingest.files.roots import vanished
+from semlex.ingest.files.roots import is_below, vanished
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_of
 from semlex.ingest.prepare_file import new_state
@@ -186,8 +185,7 @@ class _Comparison:
         found = {file.uri for file in side.found}
         missing = sorted(uri for uri in self._by_uri if uri not in found)
         gone = set(vanished(side.root, missing)) | self._spelt_otherwise(missing)
-        problems = sorted(side.problems)
-        left_out = [uri for uri in missing if uri not in gone and not is_below(uri, problems)]
+        left_out = [uri for uri in missing if uri not in gone and not is_below(uri, side.problems)]
         return [(self._by_uri[uri][0], uri) for uri in sorted(gone)], left_out
 
     def _spelt_otherwise(self, missing: Sequence[str]) -> set[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConnectionFailedError
+from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.files.ignore_files import NAMES
 from semlex.ingest.files.selection import SKIPPED_FOLDERS
 
@@ -45,7 +46,9 @@ class FolderWatch:
     """
 
     def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:
-        self._paths = {Path(os.path.realpath(path)): path for path in paths}
+        self._given = paths
+        self._paths: dict[Path, Path] = {}
+        self._folders: set[Path] = set()
         self._clock = clock
         self.watched_by: WatchedBy = "polling" if poll else "events"
         self._stream: AsyncGenerator[set[tuple[Change, str]], None] | None = None
@@ -57,6 +60,7 @@ class FolderWatch:
         Raises:
             OSError: A folder is gone or closed.
         """
+        self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
         # What is wrong shows at once: the folders are named to the system before anything is waited for.
@@ -72,10 +76,8 @@ class FolderWatch:
         if self._stream is None:
             from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
 
-            # A file is watched through its folder: editors put another file in its place.
-            folders = {path if path.is_dir() else path.parent for path in self._paths}
             self._stream = awatch(
-                *folders,
+                *self._folders,
                 watch_filter=lambda _, path: self._is_wanted(Path(path)),
                 debounce=GATHER_MS,
                 step=STEP_MS,
@@ -116,8 +118,15 @@ class FolderWatch:
         return False
 
 
+def _looked_up(paths: Sequence[Path]) -> tuple[dict[Path, Path], set[Path]]:
+    """The paths without links, and the folders to watch."""
+    real = {Path(os.path.realpath(path)): path for path in paths}
+    # A file is watched through its folder: editors put another file in its place.
+    return real, {path if path.is_dir() else path.parent for path in real}
+
+
 async def watch(
-    paths: Sequence[Path],
+    given: Sequence[str | Path],
     look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]],
     *,
     poll: bool,
@@ -126,7 +135,7 @@ async def watch(
     """Synchronises at the start, then whenever something changes, and every five minutes.
 
     Args:
-        paths: Files and folders.
+        given: Files and folders.
         look: Synchronises some of the paths; its second argument is whether a run without changes stays unlogged.
         poll: As for `FolderWatch`.
         clock: As for `FolderWatch`.
@@ -134,6 +143,7 @@ async def watch(
     Yields:
         The report of the first synchronisation, then of each that did something or found other problems.
     """
+    paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:
         await watched.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
@@ -99,7 +100,7 @@ class CollectionFolders(CollectionEnriching):
                 "what lines cost is known when files are stored: leave dry_run or enrichment out, and let "
                 "enrich(dry_run=True) count afterwards"
             )
-        found, reports = checked_paths(paths, must_exist=False), []
+        found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
             run = SyncRun(await self._ready(), wanted, tell, checked_extraction(extract_metadata))
 
@@ -165,14 +166,14 @@ class CollectionFolders(CollectionEnriching):
         check_parameters(kind_errors("poll", poll, bool))
         check_progress(progress)
         wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-        found, extraction = checked_paths(paths), checked_extraction(extract_metadata)
+        extraction = checked_extraction(extract_metadata)
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
             with shown(progress) as tell:
                 run = SyncRun(await self._ready(), wanted, tell, extraction)
                 return await run.sync(some, options, only_changes=only_changes)
 
-        return watch(found, look, poll=poll, clock=self._resources.clock)
+        return watch(paths, look, poll=poll, clock=self._resources.clock)
 
     async def documents(
         self, source: str | None = None, *, limit: int | None = None, after: str | None = None
