@@ -44,6 +44,8 @@ class Known:
     max_attempts: int
     order: int
     documents: frozenset[str] = frozenset()
+    is_due_at_once: bool = False
+    was_begun: bool = False
     state: str = "queued"
     fence: int = 0
     attempts: int = 0
@@ -61,8 +63,12 @@ class Known:
 
     def waits_for(self, other: Known, now: int) -> bool:
         """Whether it is not taken before the other has ended."""
-        is_earlier = other.is_open and other.order < self.order and (other.attempts > 0 or other.due <= now)
+        is_put_off = not (other.was_begun or other.due <= now or other.is_due_at_once)
+        is_earlier = other.is_open and other.order < self.order and not is_put_off
         return is_earlier and bool(self.documents & other.documents)
+
+    def is_due(self, now: int) -> bool:
+        return self.is_open and (self.due <= now or (self.state == "queued" and self.is_due_at_once))
 
     def end(self, state: str, now: int, code: str | None = None) -> None:
         self.state, self.finished = state, now
@@ -141,7 +147,8 @@ class QueueBesideModel(RuleBasedStateMachine):
         (key,) = self.run(self._keys()) - self.jobs.keys()
         stamp = self.stamp()
         self.jobs[key] = Known(
-            stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts, stamp, documents
+            *(stamp, unique_key, priority, self.now + delay * STEP, stamp, max_attempts, stamp, documents),
+            is_due_at_once=delay == 0,
         )
 
     async def _keys(self) -> set[UUID]:
@@ -172,7 +179,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             assert found is ConfigurationError
             return
         job.state, job.attempts, job.due, job.set_at = "queued", 0, self.now, self.stamp()
-        job.order = job.set_at
+        job.order, job.is_due_at_once = job.set_at, False
         job.cancel_wanted, job.code, job.finished = False, None, None
 
     # --- those who do it ----------------------------------------------------------------------------------------------
@@ -180,13 +187,15 @@ class QueueBesideModel(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         claim = self.run(self.leases.claim())
+        cut = self.stamp()
+        for job in self.jobs.values():
+            if job.state == "running" and job.due > self.now + LEASE:
+                job.due, job.set_at = self.now + LEASE, cut
         while True:
             ready = [
                 (-job.priority, job.due, job.set_at, key)
                 for key, job in self.jobs.items()
-                if job.is_open
-                and job.due <= self.now
-                and not any(job.waits_for(other, self.now) for other in self.jobs.values())
+                if job.is_due(self.now) and not any(job.waits_for(other, self.now) for other in self.jobs.values())
             ]
             if not ready:
                 assert claim is None
@@ -202,6 +211,7 @@ class QueueBesideModel(RuleBasedStateMachine):
             else:
                 job.state, job.attempts = "running", job.attempts + 1
                 job.due, job.set_at = self.now + LEASE, self.stamp()
+                job.was_begun, job.is_due_at_once = True, False
                 break
         assert claim is not None
         assert (claim.job_id, claim.fence, claim.attempts) == (key, job.fence, job.attempts)
@@ -252,6 +262,15 @@ class QueueBesideModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
+    def forgive(self, data: st.DataObject) -> None:
+        claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
+        self.run(self.leases.forgive(claim))
+        job = self.jobs.get(claim.job_id)
+        if job is not None and job.is_open and claim.fence < job.fence <= 4 * job.max_attempts:
+            job.attempts -= job.attempts > (job.state == "running")
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
     def write(self, data: st.DataObject) -> None:
         claim = self.claims[data.draw(st.integers(0, len(self.claims) - 1))]
         found = self.run(outcome(self._write(claim)))
@@ -284,6 +303,21 @@ class QueueBesideModel(RuleBasedStateMachine):
                 {"back": back},
             )
         )
+
+    @rule(steps=st.integers(1, 3))
+    def the_clock_steps_back(self, steps: int) -> None:
+        """All stored times seem to be later."""
+        ahead = timedelta(seconds=steps * STEP)
+        self.run(
+            self._connection.execute(
+                "UPDATE semlex.job SET due_at = due_at + %(ahead)s, finished_at = finished_at + %(ahead)s, "
+                "submitted_at = submitted_at + %(ahead)s",
+                {"ahead": ahead},
+            )
+        )
+        for job in self.jobs.values():
+            job.due += steps * STEP
+            job.finished = None if job.finished is None else job.finished + steps * STEP
 
     @rule()
     def remove(self) -> None:

@@ -97,13 +97,15 @@ class Attempt:
             work.cancel()
             await asyncio.wait({work})
         try:
-            return await self._note(work)
-        except LeaseLostError:
-            return "lost"
+            outcome = await self._note(work)
+            if outcome == "lost":
+                await self._leases.forgive(self.claim)
         except SemlexError as error:
             # Nothing is lost: when the lease is over, somebody does the rest.
             logger.warning("job %s: its outcome could not be stored: %s", self.claim.job_id, error)
             return "lost"
+        else:
+            return outcome
 
     def stop(self) -> None:
         """Lets it end after the batch that is being written, to be given back."""
@@ -167,11 +169,16 @@ class Attempt:
         """Notes the outcome.
 
         Raises:
-            LeaseLostError: The job went on elsewhere.
             StoreError: It could not be stored.
         """
-        claim, leases = self.claim, self._leases
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
+        try:
+            return await self._noted(work, error)
+        except LeaseLostError:
+            return "lost"
+
+    async def _noted(self, work: asyncio.Task[dict[str, int]], error: BaseException | None) -> Outcome:
+        claim, leases = self.claim, self._leases
         if error is None:
             await leases.complete(claim, work.result())
             return "done"

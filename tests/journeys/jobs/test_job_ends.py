@@ -153,7 +153,7 @@ async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Pat
         assert await working == 0
         assert "lost" in told[0]
         job = await job.status()
-        assert (job.state, job.attempts) == ("done", 2)
+        assert (job.state, job.attempts) == ("done", 2)  # a job that has ended keeps its number
         after = {hit.id: hit.content for hit in await other.collection("book").search("words", 10)}
         assert before == after
         assert any("Newer" in text for text in after.values())
@@ -177,6 +177,25 @@ async def test_the_text_that_was_submitted_last_stays(database_url: str, blockin
         assert await working == 0
         assert [(await job.status()).state for job in (older, newer)] == ["done", "done"]
         assert [row.content for row in await book.get(["a", "b"])] == ["new", "both"]
+
+
+async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count(
+    database_url: str, blocking: Blocking
+) -> None:
+    """As after a step of the server's clock, or when a machine was suspended."""
+    clock = ManualClock()
+    async with client(database_url, blocking, clock) as slow:
+        job = await slow.collection("book").submit("add", {"documents": [Document("text", id="a")]})
+        working = asyncio.create_task(slow.work(limit=1, lease=60))
+        await reached(blocking)
+        sql(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
+        await clock.passes_until(working.done)
+        assert await working == 0
+        assert (await job.status()).attempts == 1
+        sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
+        blocking.may_go_on.set()
+        assert await slow.work(drain=True) == 1
+        assert (await job.status()).state == "done"
 
 
 async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url: str) -> None:

@@ -8,6 +8,10 @@ row FOR KEY SHARE, so that taking the job passes it by for that moment, while re
 A job that brings documents is taken only when no job that was submitted earlier brings one of them and has not ended.
 So the text that was submitted last stays, whichever worker dies and whichever job is tried again. Jobs of different
 documents are done side by side.
+
+A server's clock may step. Where it has stepped back, a lease seems longer than any is: it is cut to its length, so that
+a job whose worker died waits no longer than one lease. Where it has stepped forward, a job is taken from a worker that
+lives: once that one notices, the attempt does not count.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from semlex.types.reports.jobs import JobProgress
 
 REMOVED_AT_ONCE = 1_000
+# A job whose workers live is taken from them at most so many times as often as it may be begun.
+TAKINGS_PER_ATTEMPT = 4
 # What the message of an error may take of the table.
 MAX_MESSAGE_CHARACTERS = 2_000
 
@@ -89,6 +95,13 @@ class JobLeases:
         """
 
         async def work(connection: Connection) -> Claim | None:
+            await connection.execute(
+                sql.SQL(
+                    "UPDATE {} SET due_at = %(now)s + lease "
+                    "WHERE state = 'running' AND due_at > %(now)s AND due_at > %(now)s + lease"
+                ).format(self._table),
+                {"now": await server_time(connection)},
+            )
             while True:
                 now = await server_time(connection)
                 row = await first_row(
@@ -105,7 +118,7 @@ class JobLeases:
                 elif state == "running" and attempts >= max_attempts:
                     await self._take(connection, _FAILED, given | _silent(attempts)._asdict())
                 else:
-                    return Claim(*await self._take(connection, _BEGUN, given))
+                    return Claim(*await self._take(connection, _BEGUN, given | {"lease": self._lease}))
 
         return await self._database.write("take a job", work)
 
@@ -170,6 +183,21 @@ class JobLeases:
         """
         changes = sql.SQL("state = 'queued', due_at = %(now)s, attempts = attempts - 1")
         await self._keep("give a job back", claim, changes, {})
+
+    async def forgive(self, claim: Claim) -> None:
+        """Takes an attempt back that ended because the job was taken from a worker that lives; not for ever."""
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(
+                sql.SQL(
+                    "UPDATE {} SET attempts = attempts - 1 WHERE job_id = %(job_id)s AND fence > %(fence)s "
+                    "AND fence <= {} * max_attempts AND state IN ('queued', 'running') "
+                    "AND attempts > (state = 'running')::int"
+                ).format(self._table, sql.Literal(TAKINGS_PER_ATTEMPT)),
+                claim.key,
+            )
+
+        await self._database.write("take an attempt back", work)
 
     async def cancelled(self, claim: Claim) -> None:
         """Notes that a job was ended because it was to be cancelled.
@@ -265,21 +293,23 @@ class JobLeases:
         return removed
 
 
-# A job that is put off until a later time (`not_before`) makes nobody wait until then.
+# What is due when it was submitted is due whatever the clock says now. A job that is put off until a later time
+# (`not_before`) makes nobody wait until then.
 _NEXT = sql.SQL("""
     SELECT job_id, fence, state, cancel_wanted, attempts, max_attempts FROM {table} AS j
-    WHERE state IN ('queued', 'running') AND due_at <= %(now)s
+    WHERE state IN ('queued', 'running') AND (due_at <= %(now)s OR (state = 'queued' AND due_at = submitted_at))
     AND (kind <> 'add' OR NOT EXISTS (
         SELECT 1 FROM {table} AS e
         WHERE e.collection = j.collection AND e.submission_no < j.submission_no
-        AND e.kind = 'add' AND e.state IN ('queued', 'running') AND (e.attempts > 0 OR e.due_at <= %(now)s)
+        AND e.kind = 'add' AND e.state IN ('queued', 'running')
+        AND (e.started_at IS NOT NULL OR e.due_at <= %(now)s OR e.due_at = e.submitted_at)
         AND EXISTS (
             SELECT jsonb_array_elements(e.document_ids) INTERSECT SELECT jsonb_array_elements(j.document_ids)
         )
     ))
     ORDER BY priority DESC, due_at, job_id LIMIT 1 FOR UPDATE OF j SKIP LOCKED""")
 _BEGUN = sql.SQL(
-    "state = 'running', attempts = attempts + 1, due_at = %(due_at)s, started_at = %(now)s, "
+    "state = 'running', attempts = attempts + 1, due_at = %(due_at)s, lease = %(lease)s, started_at = %(now)s, "
     "stage = NULL, done = NULL, total = NULL, unit = NULL"
 )
 _CANCELLED = sql.SQL("state = 'cancelled', cancel_wanted = false, finished_at = %(now)s")

@@ -112,8 +112,16 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
     row = next((one for one in await version_rows(connection, collection) if one.version.version == version), None)
     if row is None:
         raise lost(collection, version)
+    if row.seconds_left > RUN_SECONDS:
+        # The server's clock has stepped back. A run that lives says again that it goes on, long before that is over.
+        await connection.execute(
+            sql.SQL("UPDATE {} SET run_until = run_until - %s WHERE name = %s AND version = %s").format(
+                collection.names.embedding_version
+            ),
+            [timedelta(seconds=row.seconds_left - RUN_SECONDS), collection.names.collection, version],
+        )
     if row.seconds_left > 0:
-        return row.seconds_left
+        return min(row.seconds_left, RUN_SECONDS)
     run = VersionRun(version, row.run_number + 1)
     await connection.execute(
         sql.SQL("UPDATE {} SET run_number = %s WHERE name = %s AND version = %s").format(

@@ -98,7 +98,8 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
     `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the key:
     it waits for, and is seen by, whoever holds the row FOR KEY SHARE, which all other changes of a row ignore.
 
-    `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over.
+    `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over. `lease` is
+    how long that one is at most.
 
     `submission_no` is the order in which jobs were submitted, whatever a clock says. `document_ids` are of the
     documents that a job brings: among jobs that share one, the order is kept.
@@ -122,6 +123,7 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
                 attempts int NOT NULL,
                 max_attempts int NOT NULL,
                 due_at timestamptz NOT NULL,
+                lease interval,
                 stage text,
                 done bigint,
                 total bigint,
