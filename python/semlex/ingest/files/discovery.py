@@ -39,7 +39,8 @@ class FoundFile:
         uri: Name relative to the root, with ``/`` between its parts.
         size: Bytes.
         location: Where it really is, relative to the root: the same as ``uri`` except for a link.
-        mtime_ns: Nanoseconds since 1970.
+        mtime_ns: When its bytes were changed, as its writer says; nanoseconds since 1970.
+        ctime_ns: When anything about it was changed, as the file system says (on Windows: when it was made).
         inode: What the file system calls it, whatever its name is.
         seen_ns: When it was looked at, or before.
     """
@@ -49,13 +50,14 @@ class FoundFile:
     size: int
     location: str
     mtime_ns: int = field(default=0, compare=False)
+    ctime_ns: int = field(default=0, compare=False)
     inode: int = field(default=0, compare=False)
     seen_ns: int = field(default=0, compare=False)
 
     @property
     def state(self) -> str:
         """By what a file that did not change is known without reading it."""
-        return f"{self.size}:{self.mtime_ns}:{self.inode}"
+        return f"{self.size}:{self.mtime_ns}:{self.ctime_ns}:{self.inode}"
 
     @property
     def settled_state(self) -> str | None:
@@ -347,7 +349,7 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
 
 
 def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen_ns: int) -> FoundFile:
-    return FoundFile(root, uri, found.st_size, location, found.st_mtime_ns, found.st_ino, seen_ns)
+    return FoundFile(root, uri, found.st_size, location, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, seen_ns)
 
 
 def problem(uri: str, error: OSError) -> FileProblem:

@@ -62,7 +62,7 @@ class CollectionFolders(CollectionEnriching):
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
 
-        A file that has its size, time and inode of the last run is not read. One that was renamed keeps its chunks and
+        A file that has its size, times and inode of the last run is not read. One that was renamed keeps its chunks and
         vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
 
         Args:
@@ -180,7 +180,7 @@ class CollectionFolders(CollectionEnriching):
     ) -> Documents:
         """The documents that were read from files, with the states of these, and what the last run could not read.
 
-        A file with the size, time and inode of the last run is not read. Documents that were added are not among them.
+        A file with the size, times and inode of the last run is not read. Documents that were added are not among them.
 
         Args:
             source: Name of the only source to list.
