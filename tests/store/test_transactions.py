@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
+from semlex.errors import ConnectionFailedError
 from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
 from semlex.store.postgres.server_info import read_server_info
@@ -22,6 +23,7 @@ from semlex.store.write import documents as ingestion
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
+from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually, waiting
 
@@ -204,6 +206,29 @@ async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(
     async with Database(database_url, timeout=LIMIT) as database:
         assert (await database.read("look", read_server_info)).pgvector
     assert refused >= 25
+
+
+async def test_reads_are_tried_again_for_some_seconds_and_writes_a_few_times(database_url: str) -> None:
+    """As on a server whose sessions are ended again and again."""
+    clock, tries = ManualClock(), 0
+
+    async def ended(_: Any) -> None:
+        nonlocal tries
+        tries += 1
+        raise psycopg.errors.AdminShutdown
+
+    async with Database(database_url, timeout=10, clock=clock) as database:
+        for call in (database.read, database.write):
+            tries, begun = 0, clock.monotonic()
+            work = asyncio.create_task(call("look", ended))
+            await clock.passes_until(work.done, 0.5)
+            with pytest.raises(ConnectionFailedError, match="57P01"):
+                await work
+            if call == database.read:
+                assert tries > RETRY_ATTEMPTS
+                assert clock.monotonic() - begun >= 10
+            else:
+                assert tries == RETRY_ATTEMPTS
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ class Database:
     async def read_snapshot(
         self, doing: str, work: Callable[[Snapshot], Awaitable[T]], *, deadline: float | None = None
     ) -> T:
-        """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried where that is safe.
+        """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
 
@@ -366,7 +366,9 @@ class Database:
         with span(Work.DATABASE, doing, is_call=True) as told:
             # A connection is not asked whether it still lives before it is used: that would be a round trip for every
             # search, and work that meets a dead one is done again anyway.
-            for attempt in range(1, RETRY_ATTEMPTS + 1):
+            attempt, begun = 0, self.clock.monotonic()
+            while True:
+                attempt += 1
                 connection: Connection | None = None
                 try:
                     async with self.connection() as connection:
@@ -376,17 +378,18 @@ class Database:
                 except PrivilegeError as error:  # of a stage that asks further before it gives up
                     raise await self._explained(error) from None
                 except psycopg.Error as error:
-                    if self.joins_transaction or attempt == RETRY_ATTEMPTS or not is_retryable(error):
+                    # A read is tried again for as long as a server is waited for.
+                    is_over = attempt >= RETRY_ATTEMPTS and (writing or self.clock.monotonic() - begun >= self.timeout)
+                    if self.joins_transaction or is_over or not is_retryable(error):
                         told.note({SQLSTATE: error.sqlstate})
                         raise await self._explained(translate(error, doing, self.url, writing=writing)) from None
                     if self._pool is not None and connection is not None and connection.closed:
                         await self._pool.drain()  # the server may have gone, and every connection with it
                     # Full jitter: clients that failed together must not come back together.
-                    pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** (attempt - 1))  # noqa: S311 - not a secret
+                    pause = random.uniform(0, RETRY_BASE_SECONDS * 4 ** min(attempt - 1, 3))  # noqa: S311 - not a secret
                     told.tell(RETRY, {SQLSTATE: error.sqlstate})
                     logger.info("%s: retry %d after %s", doing, attempt, error.sqlstate or type(error).__name__)
                     await self.clock.sleep(pause)
-            raise AssertionError  # the loop returns or raises
 
     async def _explained(self, error: BaseException) -> BaseException:
         """The error; where a role was refused, with what has to be granted."""
