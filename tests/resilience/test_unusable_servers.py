@@ -26,7 +26,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.store.postgres.addresses import describe, without_password
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.errors import translate
+from semlex.store.postgres.errors import is_out_of_resources, translate
 from semlex.store.postgres.snapshot import Snapshot
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
@@ -249,6 +249,14 @@ def test_one_connection_in_two_tasks_is_called_that() -> None:
     said = translate(OutOfOrderTransactionNesting("transaction commit at the wrong nesting level"), "search")
     assert type(said) is StoreError
     assert str(said).startswith("search: two tasks use one connection at the same time; give each task a connection")
+
+
+def test_a_full_disk_is_no_lost_connection() -> None:
+    full = translate(psycopg.errors.DiskFull("could not extend file: No space left on device"), "add documents")
+    assert type(full) is StoreError
+    assert is_out_of_resources(full)
+    assert "make room on the server's disk" in str(full)
+    assert isinstance(translate(psycopg.errors.TooManyConnections("too many"), "search"), ConnectionFailedError)
 
 
 def test_a_cancelled_write_is_no_late_search() -> None:

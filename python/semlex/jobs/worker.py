@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, SemlexError
+from semlex.errors import ConfigurationError, ConnectionFailedError, SemlexError, StoreError
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.allowed_models import Allowed, models_by_name
 from semlex.jobs.attempt import Attempt
 from semlex.store.jobs.leases import JobLeases
+from semlex.store.postgres.errors import is_out_of_resources
 from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
 from semlex.validation import (
     callable_errors,
@@ -162,15 +163,17 @@ class Worker:
                 pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
 
     async def _claim(self, stopped: asyncio.Task[Any]) -> Claim | None:
-        """The next job, if there is one. While the server is lost, tries again, and says so once."""
+        """The next job, if there is one. While the server is lost or full, tries again, and says so once."""
         pause, is_lost = FIRST_PAUSE_SECONDS, False
         while True:
             try:
                 await self._remove_old()
                 claim = await self._leases.claim()
-            except ConnectionFailedError as error:
+            except StoreError as error:
+                if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
+                    raise
                 if not is_lost:
-                    self._tell(f"the server is lost, and looked for again and again: {error}")
+                    self._tell(f"no job can be taken; the server is tried again and again: {error}")
                 is_lost = True
                 await self._clock.wait_for_tasks({stopped}, random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
                 if self._stop.is_set():

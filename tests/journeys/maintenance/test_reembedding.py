@@ -31,7 +31,7 @@ from tests.support.two_models import (
     vectors_of,
     versions,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,6 +219,19 @@ async def test_what_was_begun_is_given_up(database_url: str) -> None:
         await holder.rollback_embeddings()
         await holder.drop_embeddings(3, force=True)
         assert (await holder.reembed(new_model())).version == 4
+
+
+async def test_a_search_whose_vectors_were_dropped_says_so(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", LIMIT)
+    async with opened(database_url) as old, opened(database_url) as other:
+        await old.add_documents(documents(20))
+        await other.reembed(new_model())
+        await other.drop_embeddings(1, force=True)
+        with pytest.raises(ModelMismatchError, match=r"these vectors were dropped.*open it again"):
+            await old.search("key", mode="vector")
+        hits = await old.search("key")
+        assert any("were dropped" in warning for warning in hits.warnings)
+        assert len(hits)
 
 
 async def test_the_same_model_is_refused(database_url: str) -> None:

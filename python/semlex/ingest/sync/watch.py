@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import ConnectionFailedError
+from semlex.errors import ConnectionFailedError, StoreError
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.files.ignore_files import NAMES
 from semlex.ingest.files.selection import SKIPPED_FOLDERS
+from semlex.store.postgres.errors import is_out_of_resources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -178,14 +179,16 @@ async def watch(
 async def _look_again(
     look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], paths: Sequence[Path], clock: Clock
 ) -> SyncReport:
-    """Looks at some paths; while the server is lost, again and again, which is logged once."""
+    """Looks at some paths; while the server is lost or full, again and again, which is logged once."""
     pause, is_lost = FIRST_PAUSE_SECONDS, False
     while True:
         try:
             report = await look(paths, True)
-        except ConnectionFailedError as error:
+        except StoreError as error:
+            if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
+                raise
             if not is_lost:
-                logger.warning("watching goes on, but the server is lost; it is tried again and again: %s", error)
+                logger.warning("watching goes on; the server is tried again and again: %s", error)
             is_lost = True
             await clock.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
             pause = min(pause * 2, LAST_PAUSE_SECONDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 from psycopg.transaction import OutOfOrderTransactionNesting
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
@@ -9,6 +11,7 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 from semlex.errors import (
     CollectionNotFoundError,
     ConnectionFailedError,
+    ModelMismatchError,
     PrivilegeError,
     ReadOnlyError,
     SearchTimeoutError,
@@ -19,12 +22,16 @@ from semlex.store.postgres.addresses import without_password
 
 # Serialization failure, deadlock, shutdown, crash shutdown, cannot connect now, too long idle in a transaction.
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "25P03"})
-# Connection, shutdown, resources, login, no such database.
-CONNECTION_CLASSES = ("08", "57P", "53", "28", "3D")
+# Connection, shutdown, too many connections, login, no such database.
+CONNECTION_CLASSES = ("08", "57P", "533", "28", "3D")
+# Disk or memory; it goes away when there is room again.
+RESOURCES_CLASS = "53"
+DISK_FULL = "53100"
 # Classes whose primary message quotes the offending value.
 QUOTING_CLASSES = frozenset({"22", "23"})
 # Undefined table, undefined schema.
 MISSING_TABLE = frozenset({"42P01", "3F000"})
+_VECTORS = re.compile(r"_embedding_[0-9]+\b")
 QUERY_CANCELLED = "57014"
 UNIQUE_VIOLATION = "23505"
 LOCK_NOT_AVAILABLE = "55P03"
@@ -41,6 +48,11 @@ def is_retryable(error: BaseException) -> bool:
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
     return state in RETRYABLE_SQLSTATES or state.startswith("08")
+
+
+def is_out_of_resources(error: StoreError) -> bool:
+    """Whether the server's disk or memory is full."""
+    return error.sqlstate is not None and error.sqlstate.startswith(RESOURCES_CLASS)
 
 
 def translate(error: BaseException, doing: str, url: str | None = None, *, writing: bool = False) -> BaseException:
@@ -72,18 +84,33 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
     if state == READ_ONLY:
         return ReadOnlyError(f"{text}; writes need the primary server and a role that may write", sqlstate=state)
     if state in MISSING_TABLE:
-        return CollectionNotFoundError(
-            f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor says what helps",
-            sqlstate=state,
-        )
-    if state == QUERY_CANCELLED:
-        text += "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once"
-    elif state == LOCK_NOT_AVAILABLE:
-        text += "; another transaction holds a lock that this needs: pg_stat_activity shows who, then try again"
+        return _of_a_missing_table(text, message, state)
+    text += _REMEDIES.get(state, "")
     kind = PrivilegeError if state == "42501" else StoreError
     if state.startswith(CONNECTION_CLASSES):
         kind = ConnectionFailedError
     return kind(text, sqlstate=state)
+
+
+_REMEDIES = {
+    QUERY_CANCELLED: "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once",
+    LOCK_NOT_AVAILABLE: (
+        "; another transaction holds a lock that this needs: pg_stat_activity shows who, then try again"
+    ),
+    DISK_FULL: "; nothing of it is stored: make room on the server's disk, then try again",
+}
+
+
+def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
+    if _VECTORS.search(message):
+        return ModelMismatchError(
+            f"{text}; these vectors were dropped since the collection was opened: open it again, with its present "
+            "model (semlex embeddings shows it)"
+        )
+    return CollectionNotFoundError(
+        f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor says what helps",
+        sqlstate=state,
+    )
 
 
 def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
