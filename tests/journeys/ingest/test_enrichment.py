@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex import Document, Enrichment, EnrichmentEstimate, SyncRetriever
-from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError
+from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError
 from semlex.ingest.enrichment.prompt import MAX_LINE_TOKENS
 from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
@@ -321,6 +321,24 @@ async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) ->
         # What was asked twice is what was on its way: a batch being written, and one being asked for.
         assert len(set(first.texts) & set(second.texts)) <= 2 * BATCH_CHUNKS
         assert len(await retriever.search(WORD, top_k=1000, mode="keyword")) == len(texts)
+
+
+async def test_when_one_request_is_abandoned_no_other_is_begun(database_url: str) -> None:
+    abandoned = threading.Event()
+
+    def before(number: int) -> None:
+        if number == 2:  # the first is semlex's own
+            abandoned.set()
+            raise WorkAbandonedError("nobody waits")
+        if number > 2:
+            assert abandoned.wait(LIMIT)
+
+    model = LineModel(before=before)
+    async with opened(database_url, "none") as retriever:
+        await retriever.add_texts([f"text {row}" for row in range(4 * BATCH_CHUNKS)])
+        with pytest.raises(WorkAbandonedError):
+            await retriever.enrich(model)
+        assert not [task for task in asyncio.all_tasks() if "_ask" in repr(task)]
 
 
 @pytest.mark.slow

@@ -197,7 +197,12 @@ class EnrichmentRun:
         size = min(ROUNDS_A_BATCH * self._options.concurrency, MAX_BATCH_CHUNKS)
         while not self._left and (page := await self._page(selection, after, size)):
             after = page[-1].document_id, page[-1].chunk_id
-            yield await asyncio.gather(*(self._ask(chunk, call) for chunk in page))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    asked = [group.create_task(self._ask(chunk, call)) for chunk in page]
+            except BaseExceptionGroup as ended:
+                raise ended.exceptions[0] from None  # the others were cancelled
+            yield [task.result() for task in asked]
 
     async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> _Answered:
         async with self._turns:
