@@ -7,6 +7,7 @@ from itertools import product
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError
@@ -187,6 +188,17 @@ async def test_a_job_needs_the_rights_of_what_it_does(filled: Client, kind: str,
             answer = await served.post("/v1/jobs", {"kind": kind, "arguments": arguments.get(kind, {})})
         may = ORDER.index(rights) >= ORDER.index(OF_JOBS[kind])
         assert answer.status_code == (202 if may else 403)
+
+
+async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(filled: Client, database_url: str) -> None:
+    job = await filled.collection(COLLECTION).submit("optimize")
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE semlex.job SET kind = 'of a newer semlex'")
+    for rights in ORDER:
+        async with in_process(filled, rights=rights) as served:
+            for action in ("cancel", "retry"):
+                answer = await served.post(f"/v1/jobs/{job.id}/{action}", {})
+                assert answer.status_code == (200 if rights == ORDER[-1] else 403)
 
 
 HOSTS = {

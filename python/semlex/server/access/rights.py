@@ -21,6 +21,11 @@ OF_JOBS: dict[str, Rights] = {
 }
 
 
+def needed_for(kind: str) -> Rights:
+    """What a stored job of a kind needs; all rights, where a newer semlex has stored one that is not known here."""
+    return OF_JOBS.get(kind, ORDER[-1])
+
+
 class Reaching:
     """What anybody with rights and collections may do and see."""
 

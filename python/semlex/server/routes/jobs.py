@@ -11,7 +11,7 @@ from starlette.responses import Response
 from semlex.errors import ConfigurationError
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.job import Job
-from semlex.server.access.rights import OF_JOBS
+from semlex.server.access.rights import OF_JOBS, needed_for
 from semlex.server.asked import Ask, Asked, answered, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import JOB_ID, CollectionQuery, IndexBody, JobBody
@@ -91,7 +91,7 @@ async def job(asked: Ask, job_id: JobId) -> Response:
 async def cancel(asked: Ask, job_id: JobId) -> Response:
     """Ends a job: at once if it is queued, soon if it is running."""
     found = await _job(asked, job_id)
-    asked.need(OF_JOBS[found.kind])
+    asked.need(needed_for(found.kind))
     return answered((await found.cancel()).to_dict())
 
 
@@ -99,7 +99,7 @@ async def cancel(asked: Ask, job_id: JobId) -> Response:
 async def retry(asked: Ask, job_id: JobId) -> Response:
     """Puts a job back into the queue after it has failed, or was cancelled."""
     found = await _job(asked, job_id)
-    asked.need(OF_JOBS[found.kind])
+    asked.need(needed_for(found.kind))
     return answered((await found.retry()).to_dict())
 
 
