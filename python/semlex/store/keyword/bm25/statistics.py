@@ -39,13 +39,15 @@ async def index_figures(
         sql.SQL(
             "SELECT count(*), coalesce(sum(postings), 0)::bigint, "
             "(SELECT count(*) FROM {tombstone} WHERE generation = %(generation)s), "
-            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name) "
-            "FROM {segment} WHERE generation = %(generation)s"
-        ).format(segment=names.segment, tombstone=names.tombstone),
+            "(SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%(tables)s::text[]) AS name), "
+            "count(*) FILTER (WHERE postings > 0 "
+            "AND NOT EXISTS (SELECT FROM {posting} AS p WHERE p.segment_id = s.segment_id)) "
+            "FROM {segment} AS s WHERE generation = %(generation)s"
+        ).format(segment=names.segment, tombstone=names.tombstone, posting=names.posting),
         {"generation": state.generation, "tables": [table.as_string(connection) for table in tables]},
     )
     row = await cursor.fetchone()
-    segments, postings, tombstones, size = row or (0, 0, 0, 0)
+    segments, postings, tombstones, size, empty = row or (0, 0, 0, 0, 0)
     problem, missing = None, None
     try:
         await check_manifest(connection, names, state.generation, segments + tombstones)
@@ -55,6 +57,8 @@ async def index_figures(
             missing = (_core.IdSet(await chunk_ids(connection, names)) - held).count
     except (AnalyzerVersionError, DamagedSegmentError) as error:
         problem = str(error)
+    if empty and problem is None:
+        problem = str(DamagedSegmentError(None, f"posting rows of {empty} segments are missing"))
     return {
         "index_generation": state.generation,
         "index_building": state.building,
