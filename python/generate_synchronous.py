@@ -83,6 +83,10 @@ class SyncCollection:
         """The asynchronous collection behind this one."""
         return self._collection
 
+    def using(self, connection: Any) -> SyncCollection:
+{using_docstring}
+        return SyncCollection(self._collection.using(connection), self._runner)
+
     def hits_into(
         self,
         connection: Connection[Any],
@@ -371,6 +375,9 @@ def generated() -> str:
     filling = next(
         node for node in sources["tables"].classes["CollectionTables"].body if getattr(node, "name", "") == "hits_into"
     )
+    using = next(
+        node for node in sources["collection"].classes["Collection"].body if getattr(node, "name", "") == "using"
+    )
     known: dict[str, str] = {"Generator": "from collections.abc import Generator"}
     for name, source in sources.items():
         for node in ast.walk(source.tree):
@@ -416,6 +423,7 @@ def generated() -> str:
             collection_signature=collection_signature,
             collection_call=collection_call,
             collection_docstring=docstring(sources["client"], make),
+            using_docstring=docstring(sources["collection"], using),
             hits_into_docstring=docstring(sources["tables"], filling),
         )
         .replace("\n\n\n\n", "\n\n\n")

@@ -34,6 +34,7 @@ from semlex.retriever.parts.queries import CollectionQueries
 from semlex.retriever.parts.submission import CollectionJobs
 from semlex.retriever.parts.tables import CollectionTables
 from semlex.retriever.parts.upkeep import CollectionUpkeep
+from semlex.store.postgres.connection import callers_connection
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.roles import checked_role
 from semlex.store.query.chunk_keys import chunk_keys
@@ -90,7 +91,7 @@ class Collection(
         bulk: How documents are written: rows of a transaction, size of a COPY block.
         schema: Schema of its tables; None: the client's.
         role: Role of the database whose rights every transaction has; None: the login's.
-        connection: An open connection that stays yours; what is read and written joins its transaction.
+        connection: An open connection that stays yours; what is read and written joins its transaction, as by `using`.
         parent: The collection that this one is inside a transaction; what it has in memory is shared.
         calibration: File of a curve of confidence, in place of the one that is stored; read when it is opened.
     """
@@ -128,13 +129,21 @@ class Collection(
         self._opened_in = 0  # generation of the resources
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
-    def using(self, connection: Connection) -> Collection:
-        """The same collection through a connection of yours: what is read and written joins its transaction.
+    def using(self, connection: Any) -> Collection:
+        """Return the same collection through your connection: what is read and written joins your transaction.
+
+        If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back.
+        In autocommit, outside a transaction, every call has transactions of its own.
 
         Args:
-            connection: Open; it stays yours, and must not be used by others during a call.
+            connection: Of psycopg, with or without ``await``; Django's ``django.db.connection``; or a session or
+                connection of SQLAlchemy on psycopg (of an `AsyncSession`: ``await session.connection()``). It is open,
+                stays yours, and must not be used by others during a call.
+
+        Raises:
+            ConfigurationError: It is something else.
         """
-        return Collection(
+        made = Collection(
             self._resources,
             self.names.collection,
             self._wanted,
@@ -143,10 +152,12 @@ class Collection(
             bulk=self._bulk,
             schema=self.names.schema,
             role=self._role,
-            connection=connection,
+            connection=callers_connection(connection),
             parent=self,
             calibration=self._calibration,
         )
+        made._search_defaults, made._fallback = self._search_defaults, self._fallback
+        return made
 
     async def open(self) -> Self:
         """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be.

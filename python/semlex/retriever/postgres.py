@@ -81,7 +81,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             existing collection has another value; a default is not, and `unused_defaults` tells. The model ``none`` is
             for all collections.
         pool: An open pool that stays yours.
-        connection: An open connection that stays yours; what is added joins its transaction.
+        connection: An open connection that stays yours; what is read and written joins its transaction, as by `using`.
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
@@ -176,12 +176,6 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             calibration=calibration,
         )
         self._search_defaults, self._fallback = search_defaults, fallback
-
-    def using(self, connection: Connection) -> Collection:
-        """The same collection through a connection of yours, as `Collection.using`."""
-        made = super().using(connection)
-        made._search_defaults, made._fallback = self._search_defaults, self._fallback  # noqa: SLF001 - of one kind
-        return made
 
     async def initialize(self) -> None:
         """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.

@@ -192,6 +192,22 @@ class SyncCollection:
         """The asynchronous collection behind this one."""
         return self._collection
 
+    def using(self, connection: Any) -> SyncCollection:
+        """Return the same collection through your connection: what is read and written joins your transaction.
+
+        If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back.
+        In autocommit, outside a transaction, every call has transactions of its own.
+
+        Args:
+            connection: Of psycopg, with or without ``await``; Django's ``django.db.connection``; or a session or
+                connection of SQLAlchemy on psycopg (of an `AsyncSession`: ``await session.connection()``). It is open,
+                stays yours, and must not be used by others during a call.
+
+        Raises:
+            ConfigurationError: It is something else.
+        """
+        return SyncCollection(self._collection.using(connection), self._runner)
+
     def hits_into(
         self,
         connection: Connection[Any],

@@ -23,7 +23,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import check_usable, plain_cursors
+from semlex.store.postgres.connection import check_usable, join, plain_cursors
 from semlex.store.postgres.direct import own_connection, pooled_options
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection, configure, figures_of, reconnect
@@ -98,7 +98,8 @@ class Database:
     Args:
         url: libpq connection string; needed unless `pool` or `connection` is given.
         pool: An open pool that the caller keeps and closes.
-        connection: An open connection that the caller keeps; writes join its transaction when it is in one.
+        connection: An open connection that the caller keeps; all work joins its transaction, and begins it if need be.
+            In autocommit and outside a transaction, work has transactions of its own.
         max_size: Most connections of semlex's pool.
         timeout: Seconds to wait for the server or for a free connection.
         clock: Measures deadlines and the pauses between attempts.
@@ -206,7 +207,8 @@ class Database:
         """A connection for a short piece of work.
 
         Raises:
-            ConfigurationError: The user's connection is closed, or its transaction has failed.
+            ConfigurationError: The transaction of the user's connection has failed.
+            ConnectionFailedError: The user's connection is closed.
             UnsupportedServerError: The database's encoding cannot hold every text.
         """
         if self._connection is not None:
@@ -214,6 +216,7 @@ class Database:
                 check_usable(self._connection)
                 check_encoding(self._connection)
                 with plain_cursors(self._connection):
+                    await join(self._connection)
                     yield self._connection
         elif self._pool is not None:
             async with self._pool.connection() as connection:
@@ -326,7 +329,9 @@ class Database:
         async def transaction(connection: Connection) -> T:
             joined = self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE
             if joined and one_snapshot:
-                raise ConfigurationError(f"{doing}: this needs a transaction of its own; end yours first")
+                raise ConfigurationError(
+                    f"{doing}: this needs a transaction of its own; end yours first, or use a connection in autocommit"
+                )
             async with connection.transaction():
                 if one_snapshot:
                     await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

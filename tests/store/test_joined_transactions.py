@@ -1,0 +1,340 @@
+"""`using`: what semlex does through a caller's connection is part of the caller's transaction, whoever began it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+
+from semlex import Client, PostgreSQLRetriever, SyncClient
+from semlex.errors import ConfigurationError
+from semlex.retriever.configured.search_defaults import SearchDefaults
+from semlex.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+OPERATIONS = ("add", "delete", "submit", "search, then add", "refused")
+UPSERT = "INSERT INTO own VALUES (%(name)s, %(text)s) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+OWN = {
+    "add": UPSERT,
+    "search, then add": UPSERT,
+    "delete": "DELETE FROM own WHERE id = %(name)s",
+    "submit": "INSERT INTO own_job VALUES (%(priority)s)",
+}
+ENDS = ("commit", "rollback", "exception")
+COLLECTION = "joined"
+
+
+class GivenUpError(Exception):
+    """Ends a history in the middle."""
+
+
+def give_up() -> None:
+    raise GivenUpError
+
+
+def options() -> dict[str, Any]:
+    return {"embedding_model": HashEmbedder(4), "use_reranking": False, "max_connections": 2}
+
+
+@contextmanager
+def clients(url: str) -> Iterator[SyncClient]:
+    """A client whose collection and tables are made, with a table of the user's beside them."""
+    with SyncClient(url, **options()) as client, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE own (id text PRIMARY KEY, body text)")
+        connection.execute("CREATE TABLE own_job (priority int)")
+        collection = client.collection(COLLECTION)
+        collection.add_texts(["first words"], ids=["first"])
+        collection.submit("optimize")
+        connection.execute("INSERT INTO own VALUES ('first', 'first words'); INSERT INTO own_job VALUES (0)")
+        yield client
+
+
+async def done(value: Any) -> Any:
+    """What a call gives, with or without ``await``."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def rows(connection: Any, query: str) -> list[tuple[Any, ...]]:
+    cursor = await done(connection.execute(query))
+    return sorted(await done(cursor.fetchall()))
+
+
+async def compare(connection: Any) -> None:
+    """The collection holds what the user's own tables hold, as a transaction sees them."""
+    stored = await rows(connection, f"SELECT chunk_id, chunk_text FROM semlex.{COLLECTION}_chunk")  # noqa: S608
+    assert stored == await rows(connection, "SELECT id, body FROM own")
+    assert await rows(connection, "SELECT priority FROM semlex.job") == await rows(connection, "SELECT * FROM own_job")
+
+
+async def step(chance: random.Random, collection: Any, connection: Any, operation: str) -> None:
+    """One call of semlex, and the same change of the user's own tables before or behind it."""
+    name, text = f"d{chance.randrange(6)}", f"word{chance.randrange(5)} of text {chance.randrange(1000)}"
+
+    async def own() -> None:
+        if operation in OWN:
+            await done(connection.execute(OWN[operation], {"name": name, "text": text, "priority": int(text[4])}))
+
+    behind = chance.random() < 0.7
+    if not behind:
+        await own()
+    if operation == "delete":
+        await done(collection.delete([name]))
+    elif operation == "submit":
+        await done(collection.submit("optimize", priority=int(text[4])))
+    elif operation == "refused":
+        with pytest.raises(ValueError, match="dimensions"):
+            await done(collection.add_texts([text], ids=[name], embeddings=[[1.0, 2.0]]))
+    else:
+        if operation.startswith("search"):
+            hits = await done(collection.search(text, 3))
+            assert {hit.id for hit in hits} <= {found for (found,) in await rows(connection, "SELECT id FROM own")}
+        await done(collection.add_texts([text], ids=[name]))
+    if behind:
+        await own()
+
+
+async def history(seed: int, collection: Any, connection: Any) -> None:
+    """A transaction of the caller's with some calls of semlex; `compare` holds inside it and at its end."""
+    chance = random.Random(seed)
+    mine, end = collection.using(connection), chance.choice(ENDS)
+    try:
+        if chance.random() < 0.5:
+            await done(connection.execute("SELECT 1"))
+        for _ in range(chance.randint(1, 3)):
+            await step(chance, mine, connection, chance.choice(OPERATIONS))
+            assert connection.info.transaction_status == TransactionStatus.INTRANS
+        await compare(connection)
+        if end == "exception":
+            give_up()
+        await done(connection.commit() if end == "commit" else connection.rollback())
+    except GivenUpError:
+        await done(connection.rollback())
+
+
+def seeds(full: bool) -> range:
+    return range(1000 if full else 6)
+
+
+def test_histories_without_await(database_url: str, full: bool) -> None:
+    async def all_of_them(client: SyncClient) -> None:
+        collection = client.collection(COLLECTION)
+        with psycopg.connect(database_url) as connection, psycopg.connect(database_url, autocommit=True) as other:
+            for seed in seeds(full):
+                await history(seed, collection, connection)
+                await compare(other)
+
+    with clients(database_url) as client:
+        asyncio.run(all_of_them(client))
+
+
+async def test_histories_with_await(database_url: str, full: bool) -> None:
+    with clients(database_url):
+        async with (
+            Client(database_url, **options()) as client,
+            await psycopg.AsyncConnection.connect(database_url) as connection,
+            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
+        ):
+            collection = client.collection(COLLECTION)
+            for seed in seeds(full):
+                await history(seed, collection, connection)
+                await compare(other)
+
+
+async def test_a_retriever_on_a_connection_begins_its_transaction(database_url: str) -> None:
+    async with (
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+        PostgreSQLRetriever(connection=connection, collection=COLLECTION, **options()) as retriever,
+    ):
+        assert connection.info.transaction_status == TransactionStatus.INTRANS
+        await connection.commit()  # the collection is made
+        await retriever.search("word")
+        assert connection.info.transaction_status == TransactionStatus.INTRANS
+        await retriever.add_texts(["given up"], ids=["a"])
+        await connection.rollback()
+        assert await retriever.get(["a"]) == []
+        await retriever.add_texts(["kept"], ids=["b"])
+        await connection.commit()
+        with psycopg.connect(database_url) as other:
+            stored = other.execute(f"SELECT chunk_id FROM semlex.{COLLECTION}_chunk").fetchall()  # noqa: S608
+        assert stored == [("b",)]
+
+
+def test_in_autocommit_every_call_is_committed(database_url: str) -> None:
+    with clients(database_url) as client, psycopg.connect(database_url, autocommit=True) as connection:
+        mine = client.collection(COLLECTION).using(connection)
+        mine.add_texts(["kept"], ids=["a"])
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+        with suppress(GivenUpError), connection.transaction():
+            mine.add_texts(["given up"], ids=["b"])
+            raise GivenUpError
+        assert [chunk.id for chunk in client.collection(COLLECTION).get(["a", "b"])] == ["a"]
+
+
+def test_the_callers_connection_stays_as_it_is(database_url: str) -> None:
+    noticed: list[str | None] = []
+    with clients(database_url) as client, psycopg.connect(database_url, row_factory=dict_row) as connection:
+        connection.add_notice_handler(lambda notice: noticed.append(notice.message_primary))
+        connection.prepare_threshold = 0
+        connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        mine = client.collection(COLLECTION).using(connection)
+        mine.add_texts(["a text"], ids=["a"])
+        assert connection.execute("SHOW transaction_isolation").fetchone() == {"transaction_isolation": "serializable"}
+        for _ in range(2):
+            assert connection.execute("SELECT 1 AS one").fetchone() == {"one": 1}
+            assert [hit.id for hit in mine.search("a text", 1)] == ["a"]
+        connection.execute("DO $$ BEGIN RAISE NOTICE 'told'; END $$")
+        connection.commit()
+        with connection.pipeline(), pytest.raises(ConfigurationError, match="pipeline"):
+            mine.count()
+    assert noticed == ["told"]
+    with pytest.raises(ConfigurationError, match="one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3; got str"):
+        client.collection(COLLECTION).using("a text")
+
+
+def test_threads_have_connections_of_their_own(database_url: str) -> None:
+    def write(number: int) -> None:
+        with psycopg.connect(database_url) as connection:
+            client.collection(COLLECTION).using(connection).add_texts(["text"], ids=[f"t{number}"])
+            if number % 2:
+                connection.rollback()
+
+    with clients(database_url) as client:
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert {chunk.id for chunk in client.collection(COLLECTION).list()} == {"first", "t0", "t2"}
+
+
+def test_what_a_collection_was_made_with_travels_along(database_url: str) -> None:
+    with (
+        SyncClient(database_url, **options(), search_defaults=SearchDefaults(top_k=2)) as client,
+        psycopg.connect(database_url) as connection,
+    ):
+        collection = client.collection(COLLECTION)
+        collection.add_texts(["alpha one", "alpha two", "alpha three"])
+        assert (len(collection.search("alpha")), len(collection.using(connection).search("alpha"))) == (2, 2)
+
+
+# --- the connections of frameworks, as far as their attributes go -----------------------------------------------------
+
+
+class DjangoConnection:
+    """`django.db.connection` with what `atomic` does to it."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self.connection = url, None
+
+    def ensure_connection(self) -> None:
+        if self.connection is None:
+            self.connection = psycopg.connect(self._url, autocommit=True)
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        self.ensure_connection()
+        self.connection.autocommit = False
+        try:
+            yield
+        except BaseException:
+            self.connection.rollback()
+            raise
+        else:
+            self.connection.commit()
+        finally:
+            self.connection.autocommit = True
+
+
+class SqlalchemyConnection:
+    """`sqlalchemy.Connection`: it ends only a transaction that it has begun."""
+
+    def __init__(self, driver_connection: Any) -> None:
+        self.connection, self.driver_connection = self, driver_connection
+        self._begun = False
+
+    def in_transaction(self) -> bool:
+        return self._begun
+
+    def begin(self) -> None:
+        assert not self._begun
+        self._begun = True
+
+    async def commit(self) -> None:
+        if self._begun:
+            await done(self.driver_connection.commit())
+        self._begun = False
+
+    async def close(self) -> None:
+        await done(self.driver_connection.rollback())
+
+
+class SqlalchemySession:
+    def __init__(self, connection: SqlalchemyConnection) -> None:
+        self._connection = connection
+
+    def connection(self) -> SqlalchemyConnection:
+        if not self._connection.in_transaction():
+            self._connection.begin()
+        return self._connection
+
+
+class SqlalchemyAsyncConnection:
+    def __init__(self, connection: SqlalchemyConnection) -> None:
+        self.sync_connection = connection
+
+
+class SqlalchemyAsyncSession:
+    sync_session = None
+
+
+def test_djangos_connection(database_url: str) -> None:
+    connection = DjangoConnection(database_url)
+    with clients(database_url) as client:
+        mine = client.collection(COLLECTION).using(connection)
+        with suppress(GivenUpError), connection.atomic():
+            mine.add_texts(["given up"], ids=["a"])
+            raise GivenUpError
+        with connection.atomic():
+            mine.add_texts(["kept"], ids=["b"])
+        mine.add_texts(["kept, too"], ids=["c"])
+        assert {chunk.id for chunk in client.collection(COLLECTION).list()} == {"first", "b", "c"}
+        connection.connection.close()
+
+
+@asynccontextmanager
+async def driver_connections(url: str) -> AsyncIterator[tuple[Any, Any]]:
+    with psycopg.connect(url) as own:
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            yield own, other
+
+
+async def test_sqlalchemys_connections_and_sessions(database_url: str) -> None:
+    with clients(database_url):
+        async with (
+            Client(database_url, **options()) as client,
+            driver_connections(database_url) as (own, other),
+        ):
+            collection, expected = client.collection(COLLECTION), {"first"}
+            for number, driver in enumerate((own, own, other)):
+                connection = SqlalchemyConnection(driver)
+                given = [connection, SqlalchemySession(connection), SqlalchemyAsyncConnection(connection)][number]
+                for commits in (True, False):
+                    name = f"{number}{commits}"
+                    await collection.using(given).add_texts(["text"], ids=[name])
+                    if commits:
+                        await connection.commit()
+                        expected.add(name)
+                    await connection.close()
+            assert {chunk.id for chunk in await collection.list()} == expected
+            with pytest.raises(ConfigurationError, match=r"await session\.connection\(\)"):
+                collection.using(SqlalchemyAsyncSession())
