@@ -83,7 +83,7 @@ class SyncCollection:
         """The asynchronous collection behind this one."""
         return self._collection
 
-    def using(self, connection: Any) -> SyncCollection:
+    def using(self, connection: CallersConnection) -> SyncCollection:
 {using_docstring}
         return SyncCollection(self._collection.using(connection), self._runner)
 
@@ -399,6 +399,7 @@ def generated() -> str:
     for_types = {known[name] for name in used[0] - typing if name in known} - at_run_time
     for_types |= {
         "from semlex.retriever.collection import Collection",
+        "from semlex.store.postgres.connection import CallersConnection",
         "from collections.abc import Callable",
         "from collections.abc import Coroutine",
     }

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from semlex.json_values import AnyId
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate
 
@@ -129,7 +129,7 @@ class Collection(
         self._opened_in = 0  # generation of the resources
         self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
 
-    def using(self, connection: Any) -> Collection:
+    def using(self, connection: CallersConnection) -> Collection:
         """Return the same collection through your connection: what is read and written joins your transaction.
 
         If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back.

@@ -45,11 +45,13 @@ class _Entry:
         chunk: The entry as a hit.
         counts: How often each term occurs in its texts and titles.
         length: Number of terms.
+        text: Its texts and titles.
     """
 
     chunk: StoredChunk
     counts: Counter[str]
     length: int
+    text: str
 
 
 class JSONKBRetriever(DocumentRetriever):
@@ -143,8 +145,13 @@ class JSONKBRetriever(DocumentRetriever):
         raise ReadOnlyError("a JSONKBRetriever only reads: add the object to one of its files")
 
     def _hits(self, entries: list[_Entry], query: str, top_k: int, tree: FilterTree | None) -> list[SearchResult]:
-        passing = [tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)) for one in entries]
-        wanted = {term for _, term in self._analyzer.query(query, MAX_TERMS).wanted}
+        asked = self._analyzer.query(query, MAX_TERMS)
+        kept = self._analyzer.matches([one.text for one in entries], [], asked.excluded).tolist()
+        passing = [
+            without and (tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)))
+            for without, one in zip(kept, entries, strict=True)
+        ]
+        wanted = {term for _, term in asked.wanted}
         average = sum(one.length for one in entries) / len(entries) if entries else 0.0
         k1, b = DEFAULT_BM25.k1, DEFAULT_BM25.b
         scores = [0.0] * len(entries)
@@ -201,8 +208,9 @@ class JSONKBRetriever(DocumentRetriever):
             source_document=uri,
             heading_path=(*names, title) if title else names,
         )
-        counts = Counter(self._analyzer.terms("\n".join([*names, *texts.values()])))
-        return _Entry(chunk, counts, sum(counts.values()))
+        text = "\n".join([*names, *texts.values()])
+        counts = Counter(self._analyzer.terms(text))
+        return _Entry(chunk, counts, sum(counts.values()), text)
 
 
 def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document]) -> SearchResults:

@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
+    from semlex.store.postgres.connection import CallersConnection
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.collection import ListedCollection
     from semlex.store.schema.migrating import Step
@@ -192,7 +193,7 @@ class SyncCollection:
         """The asynchronous collection behind this one."""
         return self._collection
 
-    def using(self, connection: Any) -> SyncCollection:
+    def using(self, connection: CallersConnection) -> SyncCollection:
         """Return the same collection through your connection: what is read and written joins your transaction.
 
         If no transaction has begun, the first call begins it, as any statement would; you commit it or roll it back.

@@ -161,7 +161,7 @@ def plan_legs(
     request, collection, vector = state.request, state.collection, state.vector
     stored = collection.embedding
     plans: list[LegPlan] = []
-    if "vector" in state.legs and vector is not None and stored is not None:
+    if "vector" in state.legs and "vector" not in state.failed and vector is not None and stored is not None:
         if vector.shape != (stored.dimensions,):
             raise ModelMismatchError(
                 f"the query vector has {vector.shape[0]} dimensions, the collection's {stored.dimensions}"
@@ -178,7 +178,7 @@ def plan_legs(
                 probes=request.probes,
             )
         )
-    if "keyword" in state.legs and request.text is not None:
+    if "keyword" in state.legs and "keyword" not in state.failed and request.text is not None:
         # Engines without an index of semlex take the filter as it is written.
         condition = request.condition if collection.keyword.index is None else selection
         leg = collection.keyword.leg(collection.names, request.text, depth, condition, with_phrases=state.with_phrases)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from semlex.errors import ModelError, SemlexError
+from semlex.errors import ModelError, SearchTimeoutError, SemlexError
 from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
     LEGS,
@@ -67,6 +67,7 @@ DEEPER = 4  # times the candidates, when those that were found are not enough
 LEGS_SHARE = 0.8
 # Share of the rest that completing the scores may take.
 COMPLETION_SHARE = 0.5
+FEWER = "the time was over before enough chunks without the excluded words were found"
 # Seconds that looking for the fields of a filter may take, when nothing passed it.
 LOOK_SECONDS = 1.0
 
@@ -99,10 +100,17 @@ class Retrieval:
         while found.has_exclusions and len(found.keys) < request.most and depth < MAX_CANDIDATES:
             # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
             # holds a phrase has its words, too, and was found by them.
-            if len(found.results["vector"].keys) < depth or found.results["keyword"].has_phrases:
+            keyword = found.results.get("keyword")
+            if len(found.results["vector"].keys) < depth or (keyword is not None and keyword.has_phrases):
                 break
+            # A leg that failed is not asked again: it has taken its share of the time.
+            state.failed |= {name: result for name, result in found.results.items() if result.error is not None}
             depth = min(depth * DEEPER, MAX_CANDIDATES)
-            found = await self.find(state, depth)
+            try:
+                found = await self.find(state, depth)
+            except SearchTimeoutError:
+                state.warnings.append(FEWER)
+                break
         while depth < MAX_CANDIDATES and lacks_documents(found, request, depth):
             depth = min(depth * DEEPER, MAX_CANDIDATES)
             found = await self.find(state, depth)
@@ -119,7 +127,7 @@ class Retrieval:
         request = state.request
         remaining = request.remaining()
         # The server measures each statement by itself.
-        seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs))
+        seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:
             register_vector_parameter(snapshot.connection)
@@ -212,7 +220,10 @@ class Retrieval:
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
-        candidates = await without_excluded(snapshot, good)
+        exclusions, text = None, state.request.text
+        if "keyword" not in good and text is not None and (exclusions := state.collection.keyword.exclusions(text)):
+            await limit(snapshot.connection, state.request.remaining())
+        candidates = await without_excluded(snapshot, good, state.collection.names, exclusions)
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
         if state.request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)

@@ -6,21 +6,25 @@ column does not suffice, the missing scores are read afterwards, those of both l
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semlex.store.keyword.exclusions import texts_of
 from semlex.store.query.leg import in_key_order
-from semlex.store.query.run import ask
+from semlex.store.query.run import ask, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from semlex.store.keyword.exclusions import Exclusions
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
+    from semlex.store.schema.names import Names
 
 # Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
 Scores = dict[str, "NDArray[np.float64]"]
@@ -66,18 +70,32 @@ def union_of(results: Mapping[str, LegResult]) -> Union:
     return Union(keys, indices)
 
 
-async def without_excluded(snapshot: Snapshot, results: dict[str, LegResult]) -> Candidates:
+async def without_excluded(
+    snapshot: Snapshot, results: dict[str, LegResult], names: Names, exclusions: Exclusions | None
+) -> Candidates:
     """The union, without those of the nearest chunks that the query's own words leave out.
 
+    The keyword leg knows which these are. If it has not answered, what the query excludes is looked for in the texts.
+
     Args:
-        snapshot: Of the results.
+        snapshot: Of the results, or a later one.
         results: By the leg's name; none failed.
+        names: The collection's tables.
+        exclusions: Of the query.
     """
-    union = union_of(results)
-    if len(results) == 1 or not results["keyword"].has_exclusions:
+    union, scores = union_of(results), None
+    if "vector" not in results:
         return Candidates(results, union)
-    scores = await completed_scores(snapshot, results, union)
-    excluded = np.isnan(scores["keyword"][union.indices["vector"]])
+    if "keyword" not in results:
+        if exclusions is None:
+            return Candidates(results, union)
+        rows = await fetch(snapshot, texts_of(names, union.keys))
+        excluded = (await asyncio.to_thread(exclusions.held, rows))[union.indices["vector"]]
+    elif not results["keyword"].has_exclusions:
+        return Candidates(results, union)
+    else:
+        scores = await completed_scores(snapshot, results, union)
+        excluded = np.isnan(scores["keyword"][union.indices["vector"]])
     if not excluded.any():
         return Candidates(results, union, scores)
     vector, kept = results["vector"], np.flatnonzero(~excluded).tolist()
@@ -85,7 +103,8 @@ async def without_excluded(snapshot: Snapshot, results: dict[str, LegResult]) ->
     stays = np.full(len(union.keys), fill_value=True)
     stays[union.indices["vector"][excluded]] = False
     left = results | {"vector": replace(nearest, side_values=None)}
-    return Candidates(left, union_of(left), {name: own[stays] for name, own in scores.items()}, has_exclusions=True)
+    scores = None if scores is None else {name: own[stays] for name, own in scores.items()}
+    return Candidates(left, union_of(left), scores, has_exclusions=True)
 
 
 async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult], union: Union) -> Scores:

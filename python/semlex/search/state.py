@@ -29,7 +29,7 @@ class SearchState:
         legs: Those that are wanted, ``vector`` before ``keyword``.
         vector: The query's, float32, shape (d,); None without a vector leg, or where embedding failed.
         query_cached: Whether the vector was in memory.
-        failed: Legs that failed before the database was asked.
+        failed: Legs that failed, and are not asked (again).
         with_phrases: Whether chunks without the query's phrases are left out.
         timings: Stage -> milliseconds.
         warnings: What the user should know.

@@ -79,9 +79,10 @@ async def test_words_that_the_question_excludes_or_demands(database_url: str) ->
                     ["excluded"],
                     f"the question's own words leave it out: {text}",
                 )
-        # A phrase that is nowhere is words; a search by vectors alone knows no exclusion.
+        # A phrase that is nowhere is words; a search by vectors alone knows exclusions, and no phrases.
         assert (await retriever.why("a", '"cat ship"')).found
-        assert (await retriever.why("a", "cat -dog", mode="vector")).found
+        assert (await retriever.why("a", '"cat chases" dogs', mode="vector")).found
+        assert codes(await retriever.why("a", "cat -dog", mode="vector")) == ["excluded"]
 
 
 async def test_a_chunk_without_a_vector(database_url: str) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 from semlex.filters.evaluate import failing
 from semlex.search.explain.ranking import Ranking, Reach
 from semlex.search.request import MAX_CANDIDATES
+from semlex.store.keyword.exclusions import texts_of
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 from semlex.store.query.explain.chunk_facts import read_facts, read_fields, vector_rank
 from semlex.store.query.explain.named_documents import Records, find_named, read_records
-from semlex.store.query.run import ask, run_legs
+from semlex.store.query.run import ask, fetch, run_legs
 from semlex.store.query.vector import register_vector_parameter
 
 if TYPE_CHECKING:
@@ -125,10 +126,8 @@ async def _standing(
         vector = await vector_rank(snapshot, collection, state.vector, condition, passing)
     keyword = await _keyword_rank(snapshot, state, found, passing) if passing else None
     broken: list[str] = []
-    if keyword is not None and keyword.score is None and found.results["keyword"].has_exclusions:
-        told = await collection.keyword.broken_conditions(
-            snapshot, collection.names, state.request.text or "", passing, with_phrases=state.with_phrases
-        )
+    if passing and (keyword is None or (keyword.score is None and found.results["keyword"].has_exclusions)):
+        told = await _broken(snapshot, state, passing, by_words=keyword is not None)
         broken = list(dict.fromkeys(one for own in told for one in own)) if all(told) else []
     ranking = await Ranking.read(snapshot, opened, state, found, passing, reranks=reranks)
     chunks = ranking.farthest or [one.key for one in (keyword, vector) if one is not None and one.key is not None]
@@ -141,6 +140,26 @@ async def _standing(
         ranks = [one.rank for one in (vector, keyword) if one is not None and one.rank is not None]
         reach = await ranking.reach(snapshot, opened, state, ranks)
     return Standing(state, found, named, facts, left_out, vector, keyword, broken, ranking, chunks, terms, reach)
+
+
+async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by_words: bool) -> list[list[str]]:
+    """What of the query's quotes and exclusions each of some chunks breaks; without a keyword leg, of its exclusions.
+
+    Args:
+        snapshot: Of the search.
+        state: The search.
+        keys: Of the chunks.
+        by_words: Whether the keyword leg has answered.
+    """
+    collection, text = state.collection, state.request.text or ""
+    if by_words:
+        return await collection.keyword.broken_conditions(
+            snapshot, collection.names, text, keys, with_phrases=state.with_phrases
+        )
+    exclusions = collection.keyword.exclusions(text)
+    if exclusions is None:
+        return []
+    return [exclusions.broken(row) for row in await fetch(snapshot, texts_of(collection.names, keys))]
 
 
 def _answered(found: Found) -> list[str]:

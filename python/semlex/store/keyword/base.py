@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg import sql
 
+from semlex.store.keyword.exclusions import Exclusions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from semlex import _core
     from semlex.parameters import Bm25Options
     from semlex.store.indexes.table_index import TableIndex
+    from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
@@ -223,6 +226,9 @@ class KeywordIndex(Protocol):
 class KeywordEngine:
     """Finds chunks by their words. This one finds nothing; an engine replaces what it can do.
 
+    Args:
+        analyzers: Of the collection; None for an engine that knows no exclusions.
+
     Attributes:
         name: As it is chosen.
         score_name: What its score is.
@@ -232,6 +238,10 @@ class KeywordEngine:
     name: str = "none"
     score_name: str = "none"
     index: KeywordIndex | None = None
+    _analyzers: Analyzers | None = None
+
+    def __init__(self, analyzers: Analyzers | None = None) -> None:
+        self._analyzers = analyzers
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
         """Statements that add the engine to a new, empty collection."""
@@ -281,6 +291,10 @@ class KeywordEngine:
         """The scores of chunks, and of some with other texts; None where the engine does not tell."""
         del snapshot, names, query, keys, changed
         return None
+
+    def exclusions(self, query: str) -> Exclusions | None:
+        """What a query excludes, to be looked for in texts; None if nothing, or by an engine without exclusions."""
+        return None if self._analyzers is None else Exclusions.of(self._analyzers, query)
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import KeywordEngine
+from semlex.store.keyword.bm25.analyzers import Analyzers
 from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
@@ -26,7 +28,8 @@ def keyword_engine(
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
     if name == KeywordEngine.name:
-        return KeywordEngine()
+        known = language if language in _core.ANALYZER_LANGUAGES else "simple"
+        return KeywordEngine(Analyzers(known, stop_words))
     if name in RANK_FUNCTIONS:
         return TsvectorEngine(language, name)
     if name == PgTextsearchEngine.name:

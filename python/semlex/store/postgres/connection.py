@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -20,6 +20,24 @@ Connection = psycopg.AsyncConnection[Any]
 OUTSIDE = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3"
 
 
+class DjangoConnection(Protocol):
+    """Django's wrapper of a connection."""
+
+    def ensure_connection(self) -> None:
+        """Connect if need be."""
+
+
+class SqlalchemyConnection(Protocol):
+    """A session or a connection of SQLAlchemy."""
+
+    def in_transaction(self) -> bool:
+        """Whether it has begun a transaction."""
+        ...
+
+
+CallersConnection: TypeAlias = (
+    "psycopg.AsyncConnection[Any] | psycopg.Connection[Any] | DjangoConnection | SqlalchemyConnection"
+)
 # So often a lock that another thread holds is asked for again.
 LOCK_SECONDS = 0.001
 

@@ -12,6 +12,7 @@ from psycopg import sql
 from semlex.store.keyword.base import TermScores
 from semlex.store.keyword.bm25.query import AnalysedQuery
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
+from semlex.store.keyword.exclusions import Exclusions, texts_of
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 
@@ -148,22 +149,19 @@ async def broken_conditions(
     snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
 ) -> list[list[str]]:
     """What of a query's quotes and exclusions each of some chunks breaks, in words; of one that is gone nothing."""
-    columns = sql.SQL("c.language, c.context, c.chunk_text")
-    statement = Statement(_KEYS.format(columns=columns, chunk=names.chunk), key_arrays(keys))
+    exclusions = Exclusions.of(query.index.analyzers, query.text)
     broken: list[list[str]] = []
-    for language, context, text in await fetch(snapshot, statement):
+    for row in await fetch(snapshot, texts_of(names, keys)):
         broken.append([])
-        if text is None:
-            continue
+        language, context, text = row
         analyzer = query.index.analyzers.of(language)
         own = query.by_language.get(analyzer.language)
-        if own is None:
-            continue
-        whole = [f"{context}\n{text}"]
-        for phrase in query.phrases_of(own):
-            if not analyzer.matches(whole, [phrase])[0]:
-                broken[-1].append(f'it lacks the phrase "{" ".join(phrase)}"')
-        for group in own.excluded:
-            if not analyzer.matches(whole, [], [group])[0]:
-                broken[-1].append(f'it holds "{" ".join(group)}", which the question excludes')
+        if text is not None and own is not None:
+            broken[-1] += [
+                f'it lacks the phrase "{" ".join(phrase)}"'
+                for phrase in query.phrases_of(own)
+                if not analyzer.matches([f"{context}\n{text}"], [phrase])[0]
+            ]
+        if exclusions is not None:
+            broken[-1] += exclusions.broken(row)
     return broken
