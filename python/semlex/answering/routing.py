@@ -15,7 +15,10 @@ from semlex.search.request import MAX_CANDIDATES
 from semlex.types.routes import Route, RouteBy, RouteKind
 
 if TYPE_CHECKING:
+    import asyncio
+
     from semlex.chat.base import ChatModel, Message
+    from semlex.clock import Clock
     from semlex.models.executor import ModelExecutor
 
 # Words and phrases that decide, by language; of several kinds the first counts. Words of a phrase follow each other.
@@ -104,6 +107,8 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 MAX_REASON = 200
+# Share of what a deadline leaves that the model's choice may take.
+CHAT_SHARE = 0.5
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 
 
@@ -141,26 +146,33 @@ def route_by_rules(question: str) -> Route:
     return Route("factual", "rules", "nothing speaks for another kind")
 
 
-async def route_by_chat(question: str, model: ChatModel, executor: ModelExecutor) -> Route:
+async def route_by_chat(
+    question: str, model: ChatModel, executor: ModelExecutor, clock: Clock, seconds: float | None
+) -> Route:
     """The kind of a question as a language model sees it, which is sent the question; by rules where it fails.
 
     Args:
         question: What is asked.
         model: The language model.
         executor: Runs its blocking calls.
+        clock: Measures the time.
+        seconds: Left for the whole search; the model gets a share of it. None: as long as its own time limits allow.
     """
     messages: list[Message] = [
         {"role": "system", "content": INSTRUCTIONS},
         {"role": "user", "content": json.dumps(question, ensure_ascii=False)},
     ]
+    deadline: asyncio.Timeout | None = None
     try:
-        said = await executor.query(model.complete, messages, SCHEMA, model=model)
+        async with clock.timeout(None if seconds is None else seconds * CHAT_SHARE) as deadline:
+            said = await executor.query(model.complete, messages, SCHEMA, model=model)
         return _read(said.text)
     except WorkAbandonedError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises, the rules can decide
         # Another error than semlex's own may quote what was sent.
         what = str(error) if isinstance(error, (SemlexError, _UnusableRouteError)) else type(error).__name__
+        what = "it was late for the deadline" if deadline is not None and deadline.expired() else what
         found = route_by_rules(question)
         return Route(found.kind, found.by, found.reason, f"the language model chose no route, rules did: {what}")
 

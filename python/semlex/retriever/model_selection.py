@@ -158,9 +158,11 @@ async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenR
         ConfigurationError: As `semlex.reranking.registry.choose_reranker`.
         ModelError: As `semlex.reranking.registry.choose_reranker`.
     """
-    choice = await executor.query(
-        lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
-    )
+    # In a thread of its own: queries are embedded meanwhile.
+    with executor.several(1) as run:
+        choice: ModelChoice[Reranker] = await run(
+            lambda: choose_reranker(options.reranker_model, options.use_reranking, device=options.device)
+        )
     return OpenReranker(choice.model, choice.reason, owned=choice.model is not options.reranker_model)
 
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, overload
 
 from semlex.clock import SYSTEM, Clock
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
@@ -105,6 +105,7 @@ class Resources:
         self._database: Database | None = None
         self._open_models: dict[ModelKey, OpenModels] = {}
         self._reranker: OpenReranker | None = None
+        self._reranker_opening: asyncio.Task[OpenReranker] | None = None
         self._chat_model: ModelChoice[ChatModel] | None = None
         self._is_open = False
         self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
@@ -164,6 +165,9 @@ class Resources:
         await self._close()
 
     async def _close(self) -> None:
+        if self._reranker_opening is not None:
+            self._reranker_opening.cancel()
+            self._reranker_opening = None
         models, reranker, self._reranker = list(self._open_models.values()), self._reranker, None
         chosen, self._chat_model = self._chat_model, None
         database, embedded, executor = self._database, self._embedded, self._executor
@@ -286,12 +290,28 @@ class Resources:
         for one in indexes:
             one.configure(replace(one.options, cache_bytes=self._keyword_cache_bytes // len(indexes)))
 
-    async def reranker(self) -> OpenReranker:
-        """The reranker; chosen at the first call."""
+    @overload
+    async def reranker(self) -> OpenReranker: ...
+    @overload
+    async def reranker(self, seconds: float | None) -> OpenReranker | None: ...
+    async def reranker(self, seconds: float | None = None) -> OpenReranker | None:
+        """The reranker; chosen at the first call.
+
+        Args:
+            seconds: How long to wait for it. If it is not open then, the answer is None, and it goes on opening.
+        """
         if self._reranker is None:
-            async with self._choosing:
-                if self._reranker is None:
-                    self._reranker = await open_reranker(self.executor, self.models)
+            if self._reranker_opening is None or self._reranker_opening.done():
+                self._reranker_opening = asyncio.create_task(self._open_reranker())
+                self._reranker_opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+            opening = self._reranker_opening
+            await self.clock.wait_for_tasks({opening}, seconds)
+            return opening.result() if opening.done() else None
+        return self._reranker
+
+    async def _open_reranker(self) -> OpenReranker:
+        async with self._choosing:
+            self._reranker = await open_reranker(self.executor, self.models)
         return self._reranker
 
     async def chat_model(self) -> ModelChoice[ChatModel]:
@@ -320,6 +340,7 @@ class Resources:
         used = [reranker, *(models.embedder for models in self._open_models.values())]
         self._ran_on_torch |= any(map(runs_on_torch, used))
         self._is_open, self._open_models, self._reranker, self._chat_model = False, {}, None, None
+        self._reranker_opening = None
         self._database = self._embedded = self._executor = None
         self.generation += 1
         self._make_locks()

@@ -451,7 +451,7 @@ class SyncCollection:
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
             probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
-            deadline: Seconds; what has answered by then is the answer.
+            deadline: Seconds from the beginning of the call; what has answered by then is the answer.
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.

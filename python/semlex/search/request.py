@@ -241,9 +241,12 @@ class Request:
 
     def remaining(self) -> float | None:
         """Seconds until the deadline (at least a millisecond), or None without one."""
-        if self.deadline is None:
-            return None
-        return max(0.001, self.deadline - (self.clock.monotonic() - self.started))
+        return seconds_left(self.deadline, self.started, self.clock)
+
+
+def seconds_left(deadline: float | None, started: float, clock: Clock) -> float | None:
+    """Seconds until a deadline (at least a millisecond) of what began at a time on a clock; None without one."""
+    return None if deadline is None else max(0.001, deadline - (clock.monotonic() - started))
 
 
 def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Request]:

@@ -14,7 +14,10 @@ import pytest
 import pytest_asyncio
 from psycopg import sql
 
+from semlex.answering.routing import CHAT_SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
+from semlex.retriever import model_selection
+from semlex.retriever.parts.reads import OPENING_SHARE
 from semlex.search import retrieval
 from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.query.leg import PlainKeywordLeg, Statement
@@ -249,6 +252,65 @@ async def test_a_reranker_that_is_late(
         results = await clock.expire(DEADLINE, retriever.search("text number 7", 5, deadline=DEADLINE))
     assert ([one.id for one in results], results.reranker_model) == (fused, None)
     assert "late for the deadline" in results.warnings[0]
+
+
+class SlowChat:
+    """Answers when it is let free, with nothing that is a kind of question."""
+
+    identity = "slow chat"
+    calls_at_once = 2
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+
+    def complete(self, messages: Any, schema: Any = None) -> Any:
+        assert self.free.wait(FOREVER)
+        raise RuntimeError(SECRET)
+
+    stream = complete
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+async def test_a_route_that_is_late(database_url: str) -> None:
+    chat, clock = SlowChat(), ManualClock()
+    async with opened(database_url, clock=clock, chat_model=chat) as retriever:
+        await retriever.add_documents([Document("why text", id="d")])
+        for call in (retriever.search, retriever.context):
+            asking = call("why text?", route="chat", deadline=DEADLINE)
+            results = await clock.expire(DEADLINE * CHAT_SHARE, asking)
+            results = getattr(results, "results", results)
+            assert (results.mode, len(results), results.route.kind) == ("hybrid", 1, "analytical")
+            assert results.warnings == ["the language model chose no route, rules did: it was late for the deadline"]
+            assert results.timings["total"] <= DEADLINE * CHAT_SHARE * 1000
+        with pytest.raises(ConfigurationError, match="deadline"):
+            await retriever.search("why text?", route="chat", deadline=-1)
+        chat.free.set()
+
+
+async def test_a_reranker_that_opens_late(
+    database_url: str, reranker: FakeReranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, free, choose, opening = ManualClock(), threading.Event(), model_selection.choose_reranker, []
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        opening.append(1)
+        assert free.wait(FOREVER)
+        return choose(*arguments, **options)
+
+    monkeypatch.setattr(model_selection, "choose_reranker", slow)
+    async with opened(database_url, 8, reranker, clock=clock) as retriever:
+        await retriever.add_documents([Document(f"text number {n}", id=f"d{n}") for n in range(4)])
+        for options, seconds in (({}, DEADLINE * OPENING_SHARE), ({"rerank": True}, DEADLINE * OPENING_SHARE)):
+            results = await clock.expire(seconds, retriever.search("text", 3, deadline=DEADLINE, **options))
+            assert (results.mode, len(results), results.reranker_model) == ("hybrid", 3, None)
+            assert results.warnings == ["the reranker was not open in time; the order is that of the fusion"]
+        with pytest.raises(SearchTimeoutError, match="min_rerank needs it"):
+            await clock.expire(DEADLINE * OPENING_SHARE, retriever.search("text", min_rerank=0.1, deadline=DEADLINE))
+        free.set()
+        assert (await retriever.search("text", 3, deadline=DEADLINE)).reranker_model == reranker.identity
+        assert opening == [1]
 
 
 async def test_reranking_without_a_reranker(database_url: str) -> None:

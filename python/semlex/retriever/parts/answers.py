@@ -19,6 +19,7 @@ from semlex.models.token_counters import TokenEstimate
 from semlex.retriever.parts.reads import CollectionReads
 from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.surroundings import Around, read_around
+from semlex.search.request import check_deadline, seconds_left
 from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.types.results import SearchResult, with_route
 from semlex.validation import check_parameters, kind_errors, number_errors, text_errors
@@ -111,7 +112,10 @@ class CollectionAnswers(CollectionReads):
             ValidationError: The question or a filter is refused.
             ConfigurationError: Another argument is, or `count` gave no number.
         """
-        routed = await self._route(question, self._search_defaults.routing(question, route))
+        clock = self._resources.clock
+        started = clock.monotonic()
+        check_deadline(deadline)
+        routed = await self._route(question, self._search_defaults.routing(question, route), deadline)
         if routed is not None:
             way = SEARCHES[routed.kind]
             candidates, rerank = way.depth(candidates, top_k, way.group_size), way.reranks(rerank, min_rerank)
@@ -138,7 +142,7 @@ class CollectionAnswers(CollectionReads):
             fusion=fusion,
             weights=weights,
             candidates=candidates,
-            deadline=deadline,
+            deadline=seconds_left(deadline, started, clock),
             boost=boost,
             min_similarity=min_similarity,
             min_rerank=min_rerank,
@@ -172,7 +176,7 @@ class CollectionAnswers(CollectionReads):
         _, vectors = await read_around(opened, hits, Around(), with_vectors=True)
         return diversified(hits, vectors, diversity)
 
-    async def _route(self, question: str | None, by: RouteBy | None) -> Route | None:
+    async def _route(self, question: str | None, by: RouteBy | None, seconds: float | None) -> Route | None:
         check_route(by)
         if by is None:
             return None
@@ -186,7 +190,7 @@ class CollectionAnswers(CollectionReads):
         model = (await resources.chat_model()).model
         if model is None:
             raise ConfigurationError("route='chat' needs a language model: name one with chat_model= or --chat-model")
-        return await route_by_chat(question, model, resources.executor)
+        return await route_by_chat(question, model, resources.executor, resources.clock, seconds)
 
 
 def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:

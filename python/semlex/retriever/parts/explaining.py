@@ -29,13 +29,14 @@ from semlex.types.whole_documents import Outline, WholeDocument
 from semlex.validation import check_range, check_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
     from semlex.filters.forms import Boosts, Filters
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
+    from semlex.retriever.resources import Resources
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.explain.named_documents import KnownSource, NamedDocument
@@ -62,6 +63,7 @@ class CollectionExplaining(ABC):
     """Documents by name, and explanations of searches; `Collection` is one."""
 
     names: Names
+    _resources: Resources
 
     @abstractmethod
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
@@ -69,13 +71,15 @@ class CollectionExplaining(ABC):
 
     @abstractmethod
     async def _asked(
-        self, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
+        self, started: float, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
     ) -> tuple[Request, bool | None, Route | None, list[str]]:
         """What a call means: the request, whether it is reranked, the kind of the question, what is told of it."""
 
     @abstractmethod
-    async def _reranker(self, wanted: bool | None) -> Reranker | None:
-        """What reranks a search that wants it so."""
+    async def _reranker(
+        self, wanted: bool | None, request: Request | None = None
+    ) -> tuple[Reranker | None, Sequence[str]]:
+        """What reranks a search that wants it so, and a warning if it is not open in time."""
 
     async def why(
         self,
@@ -141,8 +145,10 @@ class CollectionExplaining(ABC):
             EmbeddingsMissingError: As for `search`.
         """
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
+        started = self._resources.clock.monotonic()
         opened = await self._searched(has_vector=vector is not None)
         request, rerank, routed, notes = await self._asked(
+            started,
             route,
             {
                 "query": question,
@@ -169,10 +175,11 @@ class CollectionExplaining(ABC):
             },
         )
         sources, places = await self._places(opened, document)
-        found = await explain(opened, await self._reranker(rerank), request, document, places)
+        reranker, late = await self._reranker(rerank, request)
+        found = await explain(opened, reranker, request, document, places)
         await opened.note_use()
         if not isinstance(found, Records):
-            told = notes if routed is None else [f"the question was taken as {routed}", *notes]
+            told = [*([] if routed is None else [f"the question was taken as {routed}"]), *notes, *late]
             return replace(found, notes=(*found.notes, *told))
         return Explanation(document, None, (await self._absent(document, sources, places, found),))
 

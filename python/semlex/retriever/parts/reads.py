@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.answering.routing import SEARCHES
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SearchTimeoutError
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.json_fallback import fallen_back
@@ -15,7 +16,7 @@ from semlex.search.explain.answer import explained_search
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
-from semlex.search.request import Request, check_ids, requests_of
+from semlex.search.request import Request, check_deadline, check_ids, requests_of, seconds_left
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.types.queries import SearchQuery
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_LISTED = 10_000
+# Share of what a deadline leaves that opening the reranker may take.
+OPENING_SHARE = 0.5
+LATE_RERANKER = "the reranker was not open in time"
 
 
 class CollectionReads(ABC):
@@ -66,8 +70,8 @@ class CollectionReads(ABC):
         """The open collection."""
 
     @abstractmethod
-    async def _route(self, question: str | None, by: RouteBy | None) -> Route | None:
-        """The kind of a question; None where it is not asked for."""
+    async def _route(self, question: str | None, by: RouteBy | None, seconds: float | None) -> Route | None:
+        """The kind of a question, found in a part of so many seconds; None where it is not asked for."""
 
     async def search(
         self,
@@ -118,7 +122,7 @@ class CollectionReads(ABC):
             candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
             ef_search: Size of the HNSW index's candidate list, at most 1,000.
             probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
-            deadline: Seconds; what has answered by then is the answer.
+            deadline: Seconds from the beginning of the call; what has answered by then is the answer.
             exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
             index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
                 default 0.08. Of a narrower one the answer is exact.
@@ -152,8 +156,10 @@ class CollectionReads(ABC):
         check_parameters(
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
+        started = self._resources.clock.monotonic()
         opened = await self._searched(has_vector=vector is not None)
         request, rerank, routed, notes = await self._asked(
+            started,
             route,
             {
                 "query": query,
@@ -179,7 +185,7 @@ class CollectionReads(ABC):
                 "min_rerank": min_rerank,
             },
         )
-        reranker = await self._reranker(rerank)
+        reranker, late = await self._reranker(rerank, request)
         if explain:
             found = await explained_search(opened, reranker, request)
         else:
@@ -187,25 +193,29 @@ class CollectionReads(ABC):
         self._log(opened, [request], [found])
         await opened.note_use()
         found = with_route(found, routed)
-        found.warnings += notes
+        found.warnings += [*notes, *late]
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
         return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
 
     async def _asked(
-        self, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
+        self, started: float, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
     ) -> tuple[Request, bool | None, Route | None, list[str]]:
         """What a call means: the request, whether it is reranked, the kind of the question, what is told of it.
 
         Args:
+            started: When the call began.
             route: As for `search`.
             given: All other arguments that say what is searched, and how.
         """
         options, defaults = dict(given), self._search_defaults
         query = options["query"]
         text = query.query_text if isinstance(query, SearchQuery) else query
-        routed = await self._route(text, defaults.routing(text, route))
+        clock = self._resources.clock
+        check_deadline(options["deadline"])
+        seconds = seconds_left(options["deadline"], started, clock)
+        routed = await self._route(text, defaults.routing(text, route), seconds)
         if routed is not None:
             way = SEARCHES[routed.kind]
             most = options["max_results"] or defaults.most(query, options["top_k"])
@@ -215,8 +225,8 @@ class CollectionReads(ABC):
             options["candidates"] = way.depth(options["candidates"], most, options["group_size"])
             options["rerank"] = way.reranks(options["rerank"], options["min_rerank"])
         options, notes = defaults.filled(query, options)
-        request = Request.checked(names=self.names, clock=self._resources.clock, **options)
-        return request, options["rerank"], routed, notes
+        request = Request.checked(names=self.names, clock=clock, **options)
+        return replace(request, started=started), options["rerank"], routed, notes
 
     async def search_page(
         self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
@@ -240,10 +250,13 @@ class CollectionReads(ABC):
                 lacks one of the conditions.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
+        started = self._resources.clock.monotonic()
         opened = await self._searched()
-        request = read_cursor(cursor, opened.info, filters, deadline, opened.clock)
+        request = replace(read_cursor(cursor, opened.info, filters, deadline, opened.clock), started=started)
         is_reranked = request.page is not None and request.page.scores is not None
-        found = await SearchPipeline(opened, await self._reranker(None if is_reranked else False)).run(request)
+        reranker, late = await self._reranker(None if is_reranked else False, request)
+        found = await SearchPipeline(opened, reranker).run(request)
+        found.warnings += late
         await opened.note_use()
         return found
 
@@ -324,7 +337,7 @@ class CollectionReads(ABC):
             **options,
         )
         opened = await self._searched(has_vector=any(request.vector is not None for request in requests))
-        reranker = await self._reranker(rerank)
+        reranker, _ = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
         found = await SearchPipeline(opened, reranker).run_many(requests)
         for results in found:
@@ -340,16 +353,33 @@ class CollectionReads(ABC):
         database = database if role is None else database.acting_as(role)
         self._resources.query_log.note(database, opened.info, requests, found)
 
-    async def _reranker(self, wanted: bool | None) -> Reranker | None:
-        """What reranks a search that wants it so.
+    async def _reranker(
+        self, wanted: bool | None, request: Request | None = None
+    ) -> tuple[Reranker | None, Sequence[str]]:
+        """What reranks a search that wants it so, and a warning if it is not open in time.
+
+        Args:
+            wanted: As for `search`.
+            request: Has the deadline; None without one.
 
         Raises:
             ConfigurationError: It must, and there is none.
+            SearchTimeoutError: It is not open in time, and the request has a minimum for its score.
         """
-        reranker = None if wanted is False else (await self._resources.reranker()).reranker
+        if wanted is False:
+            return None, ()
+        remaining = None if request is None else request.remaining()
+        chosen = await self._resources.reranker(None if remaining is None else remaining * OPENING_SHARE)
+        if chosen is None:
+            if request is not None and request.min_rerank is not None:
+                raise SearchTimeoutError(
+                    f"{LATE_RERANKER}, and min_rerank needs it; search again, or raise the deadline"
+                )
+            return None, (f"{LATE_RERANKER}; the order is that of the fusion",)
+        reranker = chosen.reranker
         if wanted is True and reranker is None:
             raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
-        return reranker
+        return reranker, ()
 
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
