@@ -161,8 +161,8 @@ class SyncRetriever(SyncCollection):
 class SyncKnowledgeBase:
     """`KnowledgeBase` behind plain functions, callable from any thread; it owns one event loop in one thread.
 
-    It is put together step by step, and every step gives a new one; then it is used with ``with``. Inside a running
-    event loop use `KnowledgeBase` itself: waiting here would block that loop.
+    It is put together step by step, and every step gives a new one. Close it with `close`, or use it with ``with``.
+    Inside a running event loop use `KnowledgeBase` itself: waiting here would block that loop.
     """
 
     def __init__(self) -> None:

@@ -374,7 +374,7 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
     retriever.create_index()
     assert retriever.drop_collection()
     assert relations(database_url) == before
-    with pytest.raises(ConfigurationError, match="not open"):
+    with pytest.raises(ConfigurationError, match="was closed"):
         retriever.count()
     with pytest.raises(CollectionNotFoundError, match="collections: stays"):
         opened(database_url, "goes", create=False).initialize()

@@ -77,5 +77,5 @@ async def test_a_call_ends_when_another_thread_closes(runner: LoopRunner, opened
     await asyncio.to_thread(runner.close)
     with pytest.raises(WorkAbandonedError, match="closed"):
         await waiting
-    with pytest.raises(ConfigurationError, match="not open"):
+    with pytest.raises(ConfigurationError, match="was closed"):
         await runner.awaited(opened.double, 1)

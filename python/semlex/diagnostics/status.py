@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import SemlexError
+from semlex.errors import ConnectionFailedError, SemlexError
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
@@ -16,6 +16,7 @@ from semlex.store.write.documents import LogEntry, last_run
 from semlex.store.write.embedding_version import version_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from semlex.embedding.query_cache import CacheFigures, QueryEmbeddingCache
@@ -241,22 +242,18 @@ async def collection_status(
     )
 
 
-async def server_health(
-    database: Database,
-    *,
-    deadline: float | None = None,
-    embedding_model: str | None = None,
-    reranker_model: str | None = None,
-) -> ServerHealth:
+async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: float | None = None) -> ServerHealth:
     """Whether the database answers; never raises for one that does not.
 
     Args:
-        database: An open database.
+        reach: Gives the database, opened if need be.
         deadline: Seconds to wait for its answer; by default its own timeout.
-        embedding_model: Model that queries are embedded with, or None.
-        reranker_model: Model that reranks, or None.
     """
     started = time.perf_counter()
+    try:
+        database = await reach()
+    except ConnectionFailedError as error:
+        return ServerHealth(ok=False, milliseconds=(time.perf_counter() - started) * 1000, error=str(error))
     try:
         server = await database.read("look at the server", read_server_info, deadline=deadline or database.timeout)
     except SemlexError as error:
@@ -267,6 +264,4 @@ async def server_health(
         postgres=server.postgres,
         pgvector=".".join(map(str, server.pgvector or ())),
         read_only=server.read_only,
-        embedding_model=embedding_model,
-        reranker_model=reranker_model,
     )

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.types.documents import Document
 
+CLOSED = "this client was closed; make another, or open it again with initialize()"
+NOT_OPEN = "not open yet: call initialize() (of a collection, open()), or any method that asks the server"
+
 
 class DocumentRetriever(ABC):
     """What an application needs of a retriever."""

@@ -72,7 +72,9 @@ MAX_LISTED_JOBS = 10_000
 
 
 class Client:
-    """A server with its collections. Use it as an async context manager, or call `initialize` and `close`.
+    """A server with its collections; the first call opens it.
+
+    Close it with `close`, or use it as an async context manager, which opens it at once.
 
     Its collections share one pool, one set of models with their threads, one cache of query vectors, and one budget of
     memory for keyword indexes. `semlex.SyncClient` is the same for programs without an event loop.
@@ -413,10 +415,15 @@ class Client:
         """Return whether the database answers; never raises for a database that does not.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the client's ``timeout``.
+            deadline: Seconds to wait for its answer; by default the client's ``timeout``. Opening, which the first call
+                does, takes as long as it takes.
         """
         check_deadline(deadline)
-        return await server_health((await self._resources.ready()).database, deadline=deadline)
+
+        async def reach() -> Database:
+            return (await self._resources.ready()).database
+
+        return await server_health(reach, deadline=deadline)
 
 
 connect = Client

@@ -22,6 +22,7 @@ from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
 from semlex.progress.shown import ProgressOption, shown
+from semlex.retriever.base import NOT_OPEN
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking
 from semlex.retriever.parts.checking import CollectionChecking
@@ -235,7 +236,7 @@ class Collection(
     def _opened(self) -> OpenCollection:
         indexer = self._current()
         if indexer is None:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            raise ConfigurationError(NOT_OPEN)
         return indexer.opened
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.errors import CollectionFailedError, ConfigurationError, SemlexError, ValidationError
 from semlex.parameters import CollectionOptions
+from semlex.retriever.base import CLOSED
 from semlex.retriever.client import ANY_OPTIONS, Client
 from semlex.retriever.parts.knowledge_plan import Arguments, KnowledgePlan
 from semlex.search.postprocess.merge import merged
@@ -43,7 +44,8 @@ WITH_STEPS = 3
 class KnowledgeBase:
     """Several collections that are asked at once, and answer as one.
 
-    It is put together step by step, and every step gives a new one; then it is used as an async context manager.
+    It is put together step by step, and every step gives a new one. Close it with `close`, or use it as an async
+    context manager.
     What `with_model` and `with_database` say holds for the collections that are added after them. Collections of the
     same server and models share a pool and the models.
 
@@ -56,6 +58,7 @@ class KnowledgeBase:
         self._clients: dict[tuple[Arguments, Arguments], Client] = {}
         self._collections: dict[str, Collection] = {}
         self._reached: set[Client] = set()
+        self._is_closed = False
 
     def _with(self, plan: KnowledgePlan) -> KnowledgeBase:
         one = KnowledgeBase()
@@ -191,10 +194,13 @@ class KnowledgeBase:
         Raises:
             ConfigurationError: There is no collection, or an argument cannot be used.
         """
+        if not self._collections:
+            self._open()
+        self._is_closed = False
+
+    def _open(self) -> None:
         if not self._plan.entries:
             raise ConfigurationError("a knowledge base needs a collection: add(name)")
-        if self._collections:
-            return
         clients: dict[tuple[Arguments, Arguments], Client] = {}
         collections = {}
         for entry in self._plan.entries:
@@ -214,6 +220,7 @@ class KnowledgeBase:
     async def close(self) -> None:
         """Closes what was opened: pools, models that were loaded by name, the embedded server's handle."""
         clients, self._clients, self._collections, self._reached = self._clients, {}, {}, set()
+        self._is_closed = True
         async with AsyncExitStack() as closing:
             for client in clients.values():
                 closing.push_async_callback(client.close)
@@ -232,10 +239,10 @@ class KnowledgeBase:
             label: Its name in the knowledge base.
 
         Raises:
-            ConfigurationError: There is none of that name, or the knowledge base is not open.
+            ConfigurationError: There is none of that name, or the knowledge base was closed.
             ConnectionFailedError: Its server cannot be reached.
         """
-        self._check_open()
+        self._open_if_new()
         entry = next((entry for entry in self._plan.entries if entry.label == label), None)
         if entry is None:
             check_parameters(text_errors("label", label))
@@ -302,7 +309,7 @@ class KnowledgeBase:
             [] if on_error in ("raise", "skip") else refuse("on_error", "unknown_type", "'raise' and 'skip'"),
         )
         check_steps(steps)
-        self._check_open()
+        self._open_if_new()
         wanted = per_collection or min(MAX_TOP_K, top_k * (WITH_STEPS if steps else 1))
 
         async def search(label: str) -> SearchResults:
@@ -337,9 +344,11 @@ class KnowledgeBase:
             skipped={label: str(error) for label, error in failures.items()},
         )
 
-    def _check_open(self) -> None:
+    def _open_if_new(self) -> None:
+        if self._is_closed:
+            raise ConfigurationError(CLOSED)
         if not self._collections:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            self._open()
 
     def _check_distinct(self, labels: Iterable[str]) -> None:
         """Refuses a collection that was reached in two ways, which would have every hit twice."""

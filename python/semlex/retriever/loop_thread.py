@@ -8,8 +8,9 @@ import concurrent.futures
 import threading
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
-from semlex.errors import ConfigurationError, WorkAbandonedError
+from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
+from semlex.retriever.base import CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -138,25 +139,32 @@ class LoopRunner:
     def __init__(self, inner: Opened) -> None:
         self._inner = inner
         self._loop: LoopThread | None = None
-        self._is_open = False
-        self._was_open = False  # in the process that this one was forked from
+        self._is_open = self._is_closed = False
+        self._failure: BaseException | None = None  # of the last attempt to open
         self._changing = threading.Lock()  # held while it is opened or closed
         renew_after_fork(self)
 
     def initialize(self) -> None:
-        """Opens the loop and what runs on it; does nothing when that has been done."""
+        """Opens the loop and what runs on it; does nothing when that has been done. After `close` it opens again.
+
+        Who waits for another thread's attempt has its failure, too: many that ask a server which is away wait once.
+        """
         self._refuse_own_thread()
+        known = self._failure
         with self._changing:
             if self._is_open:
                 return
+            if self._failure is not None and self._failure is not known:
+                raise self._failure
             self._loop = loop = LoopThread()
             try:
                 loop.run(self._inner.initialize)
-            except BaseException:
+            except BaseException as error:
+                self._failure = error if isinstance(error, SemlexError) else None
                 self._loop = None
                 loop.close()
                 raise
-            self._is_open, self._was_open = True, False
+            self._is_open, self._is_closed, self._failure = True, False, None
             _open.add(self)
 
     def close(self) -> None:
@@ -168,16 +176,16 @@ class LoopRunner:
                 loop.close(self._inner.close)
         finally:
             with self._changing:
-                self._is_open = self._was_open = False
+                self._is_open, self._is_closed, self._failure = False, True, None
                 if self._loop is loop:
                     self._loop = None
                 _open.discard(self)
 
     def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it.
+        """Calls an asynchronous method and waits for it; the first call opens it.
 
         Raises:
-            ConfigurationError: It is not open, or the call comes from the loop's own thread.
+            ConfigurationError: It was closed, or the call comes from the loop's own thread.
             WorkAbandonedError: `close` was called meanwhile.
         """
         return self._running().run(method, *arguments, **options)
@@ -188,11 +196,11 @@ class LoopRunner:
 
     def _running(self) -> LoopThread:
         self._refuse_own_thread()
-        if self._was_open:
+        if not self._is_open and not self._is_closed:
             self.initialize()
         loop = self._loop
         if loop is None or not self._is_open:
-            raise ConfigurationError("not open: use 'with', or call initialize() first")
+            raise ConfigurationError(CLOSED)
         return loop
 
     def iterate(
@@ -201,7 +209,7 @@ class LoopRunner:
         """What an asynchronous iteration gives, one after another; ending this one ends that one.
 
         Raises:
-            ConfigurationError: It is not open, or the call comes from the loop's own thread.
+            ConfigurationError: It was closed, or the call comes from the loop's own thread.
             WorkAbandonedError: `close` was called meanwhile.
         """
         stream = method(*arguments, **options)
@@ -232,8 +240,7 @@ class LoopRunner:
 
     def _after_fork(self) -> None:
         drop(self._loop)
-        self._was_open |= self._is_open
-        self._loop, self._is_open = None, False
+        self._loop, self._is_open, self._failure = None, False, None
         self._changing = threading.Lock()
         _open.discard(self)
 

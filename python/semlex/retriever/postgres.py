@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.parameters import DistanceName, StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.reports.query_log import QueryLogMode, QueryLogOptions
 
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
 class PostgreSQLRetriever(Collection, DocumentRetriever):
     """Hybrid search over one collection in Postgres.
 
-    Use it as an async context manager, or call `initialize` and `close`. One instance serves any number of concurrent
-    searches. `semlex.SyncRetriever` is the same for programs without an event loop.
+    The first call opens it. Close it with `close`, or use it as an async context manager, which opens it at once. One
+    instance serves any number of concurrent searches. `semlex.SyncRetriever` is the same for programs without an event
+    loop.
 
     Args:
         db_url: libpq connection string; None (and no `pool` or `connection`) starts the embedded Postgres.
@@ -191,7 +194,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         try:
             await self._ready()
         except BaseException:
-            await self.close()
+            await self._resources.release()
             raise
 
     async def close(self) -> None:
@@ -240,13 +243,20 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         """Return whether the database answers; never raises for a database that does not.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``.
+            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. Opening, which the first
+                call does, takes as long as it takes.
         """
         check_deadline(deadline)
-        opened = (await self._ready()).opened
-        return await server_health(
-            opened.database,
-            deadline=deadline,
-            embedding_model=opened.models.version.model if opened.models.version else None,
+
+        async def reach() -> Database:
+            return (await self._ready()).opened.database
+
+        health = await server_health(reach, deadline=deadline)
+        if health.error is not None:
+            return health
+        version = self._opened.models.version
+        return replace(
+            health,
+            embedding_model=version.model if version else None,
             reranker_model=self.reranker.identity if self.reranker else None,
         )

@@ -18,6 +18,7 @@ from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names
 from semlex.models.local.forked import torch_process
 from semlex.parameters import MAX_CACHE_BYTES
+from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
 from semlex.store.postgres.database import Database, check_access
@@ -107,7 +108,7 @@ class Resources:
         self._reranker: OpenReranker | None = None
         self._reranker_opening: asyncio.Task[OpenReranker] | None = None
         self._chat_model: ModelChoice[ChatModel] | None = None
-        self._is_open = False
+        self._is_open = self._is_closed = False
         self._was_open = self._ran_on_torch = False  # in the process that this one was forked from
         self._failure: SemlexError | None = None  # of the last attempt to open
         self._make_locks()
@@ -119,13 +120,17 @@ class Resources:
         return None if self._embedded is None else self._embedded.folder
 
     async def initialize(self) -> None:
-        """Starts or reaches the server; does nothing when that has been done.
+        """Starts or reaches the server; does nothing when that has been done. After `close` it opens again.
 
         Who waits for another's attempt has its failure, too: many that ask a server which is away wait once.
 
         Raises:
             ConnectionFailedError: The server cannot be reached.
         """
+        self._is_closed = False
+        await self._open()
+
+    async def _open(self) -> None:
         known = self._failure
         async with self._opening:
             if self._is_open:
@@ -135,6 +140,8 @@ class Resources:
             self._executor = ModelExecutor()
             try:
                 await self._open_database()
+                if self._is_closed:  # meanwhile
+                    raise ConfigurationError(CLOSED)  # noqa: TRY301 - closes as every other failure does
             except BaseException as error:
                 await self._close()
                 self._failure = error if isinstance(error, SemlexError) else None
@@ -161,6 +168,11 @@ class Resources:
 
     async def close(self) -> None:
         """Closes what was opened here: the pool, models that were loaded by name, the embedded server's handle."""
+        self._is_closed = True
+        await self.release()
+
+    async def release(self) -> None:
+        """As `close`; the next use opens it again."""
         self._make_locks()  # the next event loop may be another one
         await self._close()
 
@@ -190,10 +202,11 @@ class Resources:
                 closing.callback(executor.close)
 
     async def ready(self) -> Self:
-        """The open resources; a forked child opens them for itself.
+        """The open resources: the first use opens them, in a forked child again.
 
         Raises:
-            ConfigurationError: They are not open, or cannot be opened in this child.
+            ConfigurationError: They were closed, or cannot be opened in this child.
+            ConnectionFailedError: The server cannot be reached.
         """
         if self._was_open:
             if self.server.pool is not None or self.server.connection is not None:
@@ -203,23 +216,24 @@ class Resources:
                 )
             if self._ran_on_torch:
                 torch_process.check()
-            await self.initialize()
+        if self._is_closed:
+            raise ConfigurationError(CLOSED)
         if not self._is_open:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            await self._open()
         return self
 
     @property
     def database(self) -> Database:
         """The open database."""
         if self._database is None:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            raise ConfigurationError(NOT_OPEN)
         return self._database
 
     @property
     def executor(self) -> ModelExecutor:
         """Runs blocking calls of models."""
         if self._executor is None:
-            raise ConfigurationError("not open: use 'async with', or call initialize() first")
+            raise ConfigurationError(NOT_OPEN)
         return self._executor
 
     async def models_of(self, stored: EmbeddingVersion | None) -> OpenModels:

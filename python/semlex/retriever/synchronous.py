@@ -1905,7 +1905,8 @@ class SyncClient:
         """Return whether the database answers; never raises for a database that does not.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the client's ``timeout``.
+            deadline: Seconds to wait for its answer; by default the client's ``timeout``. Opening, which the first call
+                does, takes as long as it takes.
         """
         return self._runner.run(self._client.health_check, deadline=deadline)
 
@@ -2070,7 +2071,8 @@ class SyncRetriever(SyncCollection):
         """Return whether the database answers; never raises for a database that does not.
 
         Args:
-            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``.
+            deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. Opening, which the first
+                call does, takes as long as it takes.
         """
         return self._runner.run(self._retriever.health_check, deadline=deadline)
 
@@ -2096,8 +2098,8 @@ class SyncRetriever(SyncCollection):
 class SyncKnowledgeBase:
     """`KnowledgeBase` behind plain functions, callable from any thread; it owns one event loop in one thread.
 
-    It is put together step by step, and every step gives a new one; then it is used with ``with``. Inside a running
-    event loop use `KnowledgeBase` itself: waiting here would block that loop.
+    It is put together step by step, and every step gives a new one. Close it with `close`, or use it with ``with``.
+    Inside a running event loop use `KnowledgeBase` itself: waiting here would block that loop.
     """
 
     def __init__(self) -> None:
@@ -2120,7 +2122,7 @@ class SyncKnowledgeBase:
             label: Its name in the knowledge base.
 
         Raises:
-            ConfigurationError: There is none of that name, or the knowledge base is not open.
+            ConfigurationError: There is none of that name, or the knowledge base was closed.
             ConnectionFailedError: Its server cannot be reached.
         """
         return SyncCollection(self._runner.run(self._knowledge_base.collection, label), self._runner)

@@ -86,15 +86,17 @@ async def test_a_collection_is_made_by_its_first_call(database_url: str) -> None
         assert (await opened.health_check()).ok
 
 
-async def test_a_collection_is_of_no_use_without_its_client(database_url: str) -> None:
+async def test_the_first_call_of_a_collection_opens_its_client(database_url: str) -> None:
     opened = client(database_url)
     one = opened.collection("one")
-    with pytest.raises(ConfigurationError, match="not open"):
-        await one.count()
-    async with opened:
-        await one.add_texts(TEXTS)
-    with pytest.raises(ConfigurationError, match="not open"):
-        await one.search("lion")
+    with pytest.raises(ConfigurationError, match="not open yet"):
+        _ = one.info
+    assert await asyncio.gather(*(one.count() for _ in range(4))) == [0] * 4
+    await one.add_texts(TEXTS)
+    await opened.close()
+    for call in (one.count, opened.collections, lambda: one.search("lion")):
+        with pytest.raises(ConfigurationError, match="was closed; make another"):
+            await call()
     async with opened:  # opened again, so is the collection
         assert len(await one.search("lion")) == 3
 

@@ -151,7 +151,7 @@ def test_without_the_database_the_files_answer(settled: Path, knowledge: Path, m
         assert retriever.problems == []
         with pytest.raises(ReadOnlyError):
             retriever.add_documents([])
-    with pytest.raises(ConfigurationError, match="not open"):
+    with pytest.raises(ConfigurationError, match="was closed"):
         made.search("whales")
 
 

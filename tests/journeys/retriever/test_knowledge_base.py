@@ -142,8 +142,11 @@ async def test_without_await(filled: str) -> None:
             assert places(opened.retrieve("key", 4, mode="keyword")) == expected
             assert opened.collection("german").count() == 3
             assert opened.labels == ["german", "english"]
-        with pytest.raises(ConfigurationError, match="not open"):
+        with pytest.raises(ConfigurationError, match="was closed"):
             knowledge.retrieve("key")
+        opened = SyncKnowledgeBase().with_database(filled).with_model("none").add("german")
+        assert opened.collection("german").count() == 3  # the first call opens it
+        opened.close()
 
     await asyncio.to_thread(ask)
 
@@ -206,8 +209,8 @@ def test_what_cannot_be_added(wrong: dict[str, Any], error: type[Exception]) -> 
 async def test_wrong_calls(filled: str) -> None:
     with pytest.raises(ConfigurationError, match="needs a collection"):
         await KnowledgeBase().initialize()
-    with pytest.raises(ConfigurationError, match="not open"):
-        await both(filled).retrieve("key")
+    with pytest.raises(ConfigurationError, match="needs a collection"):
+        await KnowledgeBase().retrieve("key")
     with pytest.raises(ConfigurationError, match="pool must be"):
         await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]
     async with both(filled) as knowledge:
@@ -279,8 +282,11 @@ async def test_it_can_be_opened_again(filled: str) -> None:
     for _ in range(2):
         async with knowledge:
             assert len(await knowledge.retrieve("key")) == 9
-        with pytest.raises(ConfigurationError, match="not open"):
+        with pytest.raises(ConfigurationError, match="was closed"):
             await knowledge.retrieve("key")
+    unopened = both(filled)
+    assert len(await unopened.retrieve("key")) == 9
+    await unopened.close()
 
 
 # --- tenants ---------------------------------------------------------------------------------------------------------

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from semlex.errors import ConfigurationError, ConnectionFailedError
+from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
 from tests.support.retrievers import opened
@@ -32,7 +34,7 @@ async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch:
 
     monkeypatch.setattr(Database, "open", counted)
     retriever = opened(database_url, "none")
-    await asyncio.gather(*(retriever.initialize() for _ in range(5)))
+    await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list())
     assert len(attempts) == 1
     await retriever.close()
     await retriever.initialize()
@@ -56,6 +58,51 @@ async def test_tasks_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: 
     with pytest.raises(ConnectionFailedError, match="away"):  # whoever comes later tries again
         await retriever.initialize()
     assert len(attempts) == 2
+    await retriever.close()
+
+
+async def test_the_first_call_opens_and_a_call_after_the_end_does_not(database_url: str) -> None:
+    retriever = opened(database_url, "none")
+    assert (await asyncio.gather(retriever.count(), retriever.count()), retriever.info.names.collection) == (
+        [0, 0],
+        "default_collection",
+    )
+    await retriever.close()
+    with pytest.raises(ConfigurationError, match="was closed; make another"):
+        await retriever.count()
+    missing = opened(database_url, "none", collection="missing", create=False)
+    for _ in range(2):  # a failed opening is no end
+        with pytest.raises(CollectionNotFoundError):
+            await missing.initialize()
+        with pytest.raises(CollectionNotFoundError):
+            await missing.count()
+    await missing.close()
+
+
+async def test_closing_ends_an_opening_that_a_first_call_has_begun(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, is_opening, goes_on = Database.open, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Database) -> None:
+        is_opening.set()
+        await goes_on.wait()
+        await real(self)
+
+    monkeypatch.setattr(Database, "open", slow)
+    retriever = opened(database_url, "none")
+    counting = asyncio.create_task(retriever.count())
+    await is_opening.wait()
+    await retriever.close()
+    goes_on.set()
+    with pytest.raises(ConfigurationError, match="was closed"):
+        await counting
+
+
+async def test_health_of_a_server_that_is_away_is_an_answer() -> None:
+    retriever = opened(GONE, "none", timeout=1)  # expires
+    health = await retriever.health_check()
+    assert (health.ok, "connect" in (health.error or "")) == (False, True)
     await retriever.close()
 
 
@@ -91,6 +138,24 @@ def test_one_retriever_in_several_event_loops(database_url: str) -> None:
 
     for _ in range(2):
         asyncio.run(use())
+
+
+@pytest.mark.slow
+def test_leaving_an_event_loop_without_closing_says_nothing(database_url: str) -> None:
+    text = f"""
+import asyncio
+from semlex import Client
+
+async def main():
+    one = Client({database_url!r}, "none", use_reranking=False).collection("one")
+    await one.add_texts(["hello"])
+    print(len(await one.search("hello")))
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 @pytest.mark.slow

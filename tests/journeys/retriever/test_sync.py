@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
+from semlex.store.postgres.database import Database
 from tests.support.retrievers import sync_opened
-from tests.support.waiting import LIMIT, held, until_waiting
+from tests.support.waiting import LIMIT, held, until, until_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +32,20 @@ def retriever(database_url: str) -> Iterator[SyncRetriever]:
         yield retriever
 
 
+class CountedLock:
+    """A lock that knows how many have asked for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.takers = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        self.takers += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 def loop_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
 
@@ -41,7 +58,7 @@ def test_close_ends_the_calls_of_other_threads(retriever: SyncRetriever, databas
         for call in calls:
             with pytest.raises(WorkAbandonedError, match="another thread closed the retriever"):
                 call.result(LIMIT)
-    with pytest.raises(ConfigurationError, match="not open"):
+    with pytest.raises(ConfigurationError, match="was closed"):
         retriever.search("hello")
     assert loop_threads() == []
 
@@ -69,6 +86,53 @@ def test_threads_that_open_and_close_at_once(database_url: str) -> None:
         for call in [threads.submit(change, retriever.close) for _ in range(4)]:
             call.result(LIMIT)
     assert loop_threads() == []
+
+
+def test_threads_whose_first_calls_come_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[Database] = []
+    real = Database.open
+
+    async def counted(self: Database) -> None:
+        attempts.append(self)
+        await real(self)
+
+    monkeypatch.setattr(Database, "open", counted)
+    client = SyncClient(database_url, "none", use_reranking=False)
+    one = client.collection("one")
+    with ThreadPoolExecutor(8) as threads:
+        assert [call.result(LIMIT) for call in [threads.submit(one.count) for _ in range(8)]] == [0] * 8
+    assert (len(attempts), len(loop_threads())) == (1, 1)
+    client.close()
+    with pytest.raises(ConfigurationError, match="was closed; make another"):
+        one.count()
+    assert loop_threads() == []
+
+
+def test_threads_that_wait_for_a_server_that_is_away_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[Database] = []
+    retriever, turn, goes_on = sync_opened("host=127.0.0.1 port=1", "none"), CountedLock(), threading.Event()
+
+    async def failing(self: Database) -> None:
+        attempts.append(self)
+        await asyncio.to_thread(goes_on.wait, LIMIT)
+        raise ConnectionFailedError("away")
+
+    def count() -> str:
+        with pytest.raises(ConnectionFailedError) as caught:
+            retriever.count()
+        return str(caught.value)
+
+    monkeypatch.setattr(Database, "open", failing)
+    monkeypatch.setattr(retriever._runner, "_changing", turn)
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(count) for _ in range(4)]
+        until(lambda: turn.takers == 4)
+        goes_on.set()
+        assert [call.result(LIMIT) for call in calls] == ["away"] * 4
+    assert len(attempts) == 1
+    with pytest.raises(ConnectionFailedError, match="away"):  # whoever comes later tries again
+        retriever.count()
+    assert len(attempts) == 2
 
 
 @pytest.mark.slow
@@ -116,7 +180,6 @@ def program(url: str, *lines: str) -> subprocess.Popen[str]:
 def test_leaving_without_closing_says_nothing(database_url: str, way: str) -> None:
     with program(
         database_url,
-        "retriever.initialize()",
         "retriever.add_texts(['hello'] * 3, ids=['1', '2', '3'])",
         "print(len(retriever.search('hello')))",
         way,

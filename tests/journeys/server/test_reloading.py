@@ -49,7 +49,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: s
             assert (old.users, asking.done()) == (1, False)
         assert await asking == ["old"]
         await eventually(lambda: not any("retire" in str(task) for task in served.state._tasks))
-        with pytest.raises(ConfigurationError, match="not open"):
+        with pytest.raises(ConfigurationError, match="was closed"):
             await old.client.collections()
         assert served.state.metrics.reloads == {"ok": 1}
 
