@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,6 +164,19 @@ async def test_many_searches_share_one_connection(database_url: str) -> None:
         await retriever.add_documents(many(50))
         results = await asyncio.gather(*(retriever.search(f"text {number}", 1) for number in range(16)))
         assert [result[0].id for result in results] == [f"d{number}" for number in range(16)]
+
+
+async def test_more_calls_than_connections_wait_and_are_all_answered(database_url: str) -> None:
+    async with Database(database_url, max_size=1) as database:
+
+        async def answer(connection: Any, number: int) -> int:
+            cursor = await connection.execute("SELECT %s", [number])
+            [row] = await cursor.fetchall()
+            return int(row[0])
+
+        calls = [database.read("ask", partial(answer, number=number)) for number in range(100)]
+        assert await asyncio.gather(*calls) == list(range(100))
+        assert database.pool_figures == {"size": 1, "idle": 1, "waiting": 0}
 
 
 @pytest.mark.slow

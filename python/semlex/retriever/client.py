@@ -94,8 +94,9 @@ class Client:
         pool: An open pool that stays yours.
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
-        max_connections: Size of the pool.
-        timeout: Seconds to wait for the server or for a free connection.
+        max_connections: Size of the pool: so many searches run at a time, the others wait in order.
+        timeout: Seconds to wait for the server. A call that waits for a connection is refused if none becomes free for
+            so long.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         query_log: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.

@@ -88,8 +88,9 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         data_folder: Folder of the embedded Postgres: a path, or its text.
         keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
         bulk: How documents are written: rows of a transaction, size of a COPY block.
-        max_connections: Size of the pool.
-        timeout: Seconds to wait for the server or for a free connection.
+        max_connections: Size of the pool: so many searches run at a time, the others wait in order.
+        timeout: Seconds to wait for the server. A call that waits for a connection is refused if none becomes free for
+            so long.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
             stored; refused where it was learned with another model.

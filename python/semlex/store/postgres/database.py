@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import threading
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -26,7 +26,14 @@ from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import check_usable, join, plain_cursors
 from semlex.store.postgres.direct import own_connection, pooled_options
 from semlex.store.postgres.errors import is_retryable, translate
-from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection, configure, figures_of, reconnect
+from semlex.store.postgres.pool import (
+    RECONNECT_SECONDS,
+    ConnectionQueue,
+    PooledConnection,
+    configure,
+    figures_of,
+    reconnect,
+)
 from semlex.store.postgres.roles import checked_role, explain, is_refusal
 from semlex.store.postgres.settings import (
     READ_SETTINGS,
@@ -127,6 +134,8 @@ class Database:
         self._max_size = max_size
         self._pool = pool
         self._owns_pool = pool is None and connection is None
+        # For the connections of semlex's own pool.
+        self._queue: ConnectionQueue | None = None
         self._connection = connection
         # Whose rights transactions have; None: the login's.
         self.role: str | None = None
@@ -146,7 +155,7 @@ class Database:
     @property
     def pool_figures(self) -> dict[str, int]:
         """Connections of the pool: ``size``, ``idle``, and how many callers are ``waiting``; empty without a pool."""
-        return {} if self._pool is None else figures_of(self._pool)
+        return {} if self._pool is None else figures_of(self._pool, self._queue)
 
     def acting_as(self, role: str) -> Database:
         """The same connections, with transactions that have the rights of a role; open as long as this one is.
@@ -179,7 +188,6 @@ class Database:
             min_size=1,
             max_size=self._max_size,
             timeout=self.timeout,
-            max_waiting=self._max_size * 32,
             kwargs=pooled_options(self.url, self.timeout),
             configure=configure,
             reconnect_timeout=RECONNECT_SECONDS,
@@ -187,7 +195,7 @@ class Database:
             open=False,
         )
         await pool.open()
-        self._pool = pool
+        self._pool, self._queue = pool, ConnectionQueue(self._max_size, self.timeout, self.clock)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -219,7 +227,10 @@ class Database:
                     await join(self._connection)
                     yield self._connection
         elif self._pool is not None:
-            async with self._pool.connection() as connection:
+            async with (
+                nullcontext() if self._queue is None else self._queue.place(),
+                self._pool.connection() as connection,
+            ):
                 check_encoding(connection)
                 with plain_cursors(connection):
                     yield connection
@@ -295,7 +306,8 @@ class Database:
             for connection in held:
                 connection.pgconn.finish()
         await self._abandon(task, held)
-        raise SearchTimeoutError(f"{doing}: the server did not answer within {deadline:g} s")
+        late = "the server did not answer" if held else "no connection became free"
+        raise SearchTimeoutError(f"{doing}: {late} within {deadline:g} s")
 
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
         """Ends a task, and waits until it has let go of its connection.

@@ -115,7 +115,11 @@ def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
 
 def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexError:
     """An error that no server sent."""
-    if isinstance(error, (PoolTimeout, TooManyRequests)):
+    if isinstance(error, TooManyRequests):
+        return ConnectionFailedError(
+            f"{doing}: too many calls at once: {message}; bound the callers, or raise its limits"
+        )
+    if isinstance(error, PoolTimeout):
         remedy = "the server is gone, or all connections are in use: semlex doctor says which, then try again"
         return ConnectionFailedError(f"{doing}: no connection became free in time: {message}; {remedy}")
     if isinstance(error, PoolClosed):

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+from collections import deque
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from semlex.errors import ConnectionFailedError
 from semlex.store.postgres.settings import read_times_as_utc
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from psycopg_pool import AsyncConnectionPool
 
+    from semlex.clock import Clock
     from semlex.store.postgres.connection import Connection
 
 # The system may allow less.
@@ -21,6 +28,74 @@ SEND_BUFFER_BYTES = 1024 * 1024
 CANCEL_SECONDS = 1.0
 # The pool's pauses between two attempts to connect double until this time is over, from one second on.
 RECONNECT_SECONDS = 2.0
+
+
+class ConnectionQueue:
+    """As many callers at a time as there are connections; the others wait in the order in which they came.
+
+    They wait as long as places go on becoming free, however many wait.
+
+    Args:
+        count: Of connections.
+        seconds: A caller is refused when no place has become free for so long.
+        clock: Measures that.
+    """
+
+    def __init__(self, count: int, seconds: float, clock: Clock) -> None:
+        self._count, self._seconds, self._clock = count, seconds, clock
+        self._free = count
+        self._given = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait."""
+        return sum(not one.done() for one in self._waiting)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """One of the places.
+
+        Raises:
+            ConnectionFailedError: None has become free for too long.
+        """
+        if self._free:
+            self._free -= 1
+            self._given += 1
+        else:
+            await self._wait()
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self) -> None:
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            while not mine.done():
+                given = self._given
+                with suppress(TimeoutError):
+                    async with self._clock.timeout(self._seconds):
+                        await asyncio.wait([mine])
+                if not mine.done() and given == self._given:
+                    raise ConnectionFailedError(  # noqa: TRY301 - leaves the queue as every other end does
+                        f"too many calls at once: {self.waiting} wait for {self._count} connections, and none became "
+                        f"free for {self._seconds:g} s; raise max_connections=, or bound the callers"
+                    )
+        except BaseException:
+            if not mine.cancel():  # it came in the same moment
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            next_one = self._waiting.popleft()
+            if not next_one.done():
+                self._given += 1
+                next_one.set_result(None)
+                return
+        self._free += 1
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
@@ -57,8 +132,9 @@ def _widen_send_buffer(connection: Connection) -> None:
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
-def figures_of(pool: AsyncConnectionPool[Any]) -> dict[str, int]:
+def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = None) -> dict[str, int]:
     """Connections of a pool: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
     found = pool.get_stats()
     names = {"size": "pool_size", "idle": "pool_available", "waiting": "requests_waiting"}
-    return {name: int(found.get(own, 0)) for name, own in names.items()}
+    figures = {name: int(found.get(own, 0)) for name, own in names.items()}
+    return figures if queue is None else figures | {"waiting": figures["waiting"] + queue.waiting}
