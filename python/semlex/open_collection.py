@@ -187,11 +187,23 @@ class OpenCollection:
         *,
         clock: Clock,
         curve: ConfidenceCurve | None,
+        may_be_undone: bool,
     ) -> Self:
-        """Return a collection of which nothing is remembered yet."""
+        """Return a collection of which nothing is remembered yet, and which a rollback of the caller's may undo."""
         remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock))
         seen = SeenVersions(clock.monotonic())
-        return cls(database, info, models, executor, query_cache, clock, *remembered, seen, curve=curve)
+        return cls(
+            database,
+            info,
+            models,
+            executor,
+            query_cache,
+            clock,
+            *remembered,
+            seen,
+            curve=curve,
+            _may_be_undone=may_be_undone,
+        )
 
     async def refresh(self) -> None:
         """Reads again what there is: another process may have changed it.
@@ -201,10 +213,19 @@ class OpenCollection:
         """
         self._take(await open_collection(self.database, self.info.names, None, create=False))
 
-    async def renew(self) -> None:
-        """Reads again what there is where the caller's rollback may have undone what his transaction made."""
-        if self._may_be_undone and (found := await find_collection(self.database, self.info.names)):
-            self._take(found)
+    async def renew(self) -> bool:
+        """Reads again what there is if the caller's rollback may have undone what the transaction made.
+
+        Returns:
+            Whether the collection is still there.
+        """
+        if not self._may_be_undone:
+            return True
+        found = await find_collection(self.database, self.info.names)
+        if found is None or found.collection_id != self.info.collection_id:
+            return False
+        self._take(found)
+        return True
 
     def _take(self, found: CollectionInfo) -> None:
         self.seen.at, self.seen.versions = self.clock.monotonic(), found.versions

@@ -156,7 +156,12 @@ async def test_a_retriever_on_a_connection_begins_its_transaction(database_url: 
         PostgreSQLRetriever(connection=connection, collection=COLLECTION, **options()) as retriever,
     ):
         assert connection.info.transaction_status == TransactionStatus.INTRANS
-        await connection.commit()  # the collection is made
+        await connection.rollback()
+        assert await retriever.count() == 0  # the collection is made again
+        await retriever.add_texts(["given up"], ids=["a"])
+        await connection.rollback()
+        assert list(await retriever.search("given up")) == []
+        await connection.commit()
         await retriever.search("word")
         assert connection.info.transaction_status == TransactionStatus.INTRANS
         await retriever.add_texts(["given up"], ids=["a"])

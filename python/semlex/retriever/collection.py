@@ -186,7 +186,9 @@ class Collection(
                     opened = await self._open(await self._database())
                     indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
                     self._indexer, self._opened_in = indexer, resources.generation
-        await indexer.opened.renew()
+        if not await indexer.opened.renew():
+            self._indexer = None  # made in a transaction that was rolled back
+            return await self._ready()
         return indexer
 
     async def _database(self) -> Database:
@@ -221,7 +223,14 @@ class Collection(
             resources.configure_keyword_index(info.keyword.index, self._bm25)
         curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)
         opened = OpenCollection.new(
-            database, info, models, resources.executor, resources.query_cache, clock=resources.clock, curve=curve
+            database,
+            info,
+            models,
+            resources.executor,
+            resources.query_cache,
+            clock=resources.clock,
+            curve=curve,
+            may_be_undone=stored is None and database.joins_transaction,
         )
         await opened.note_use()
         return opened
