@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SearchTimeoutError, SemlexError
@@ -28,7 +28,7 @@ from semlex.search.planner import (
     vector_plan,
 )
 from semlex.search.request import MAX_CANDIDATES
-from semlex.search.score_completion import completed_scores, without_excluded
+from semlex.search.score_completion import completed_scores, hold_excluded, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.postgres.settings import set_local
@@ -100,8 +100,8 @@ class Retrieval:
         while found.has_exclusions and len(found.keys) < request.most and depth < MAX_CANDIDATES:
             # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
             # holds a phrase has its words, too, and was found by them.
-            keyword = found.results.get("keyword")
-            if len(found.results["vector"].keys) < depth or (keyword is not None and keyword.has_phrases):
+            vector, keyword = found.results.get("vector"), found.results.get("keyword")
+            if vector is None or len(vector.keys) < depth or (keyword is not None and keyword.has_phrases):
                 break
             # A leg that failed is not asked again: it has taken its share of the time.
             state.failed |= {name: result for name, result in found.results.items() if result.error is not None}
@@ -220,10 +220,11 @@ class Retrieval:
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
-        exclusions, text = None, state.request.text
-        if "keyword" not in good and text is not None and (exclusions := state.collection.keyword.exclusions(text)):
+        collection, text = state.collection, state.request.text
+        exclusions = None if text is None else collection.keyword.exclusions(text)
+        if "keyword" not in good and exclusions is not None:
             await limit(snapshot.connection, state.request.remaining())
-        candidates = await without_excluded(snapshot, good, state.collection.names, exclusions)
+        candidates = await without_excluded(snapshot, good, collection.names, exclusions)
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
         if state.request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)
@@ -242,22 +243,31 @@ class Retrieval:
             fused, wanted = iter(best), len(best)
             documents = {candidate.key: documents[candidate.key] for candidate in best}
         hits: list[tuple[Candidate, SearchResult]] = []
+        held: set[Key] = set()
         dropped = 0
-        # Rows that are gone are replaced by the next candidates.
+        # The next candidates replace rows that are gone, and chunks of which a damaged index does not know that they
+        # hold what is excluded.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
             loaded = await load_results(snapshot.connection, state.collection, keys, state.request.text, postings)
-            hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
             dropped += len(batch) - len(loaded)
+            if "keyword" in good and exclusions is not None:
+                excluded = await hold_excluded(snapshot, collection.names, keys, exclusions)
+                held |= set(compress(keys, excluded))
+            hits += [
+                (candidate, loaded[candidate.key])
+                for candidate in batch
+                if candidate.key in loaded and candidate.key not in held
+            ]
         is_short = dropped > 0 and len(hits) < wanted
         return Found(
             results,
             fusion,
             hits,
-            keys=candidates.union.keys,
+            keys=[key for key in candidates.union.keys if key not in held],
             is_short=is_short,
-            has_exclusions=candidates.has_exclusions,
-            documents=documents,
+            has_exclusions=candidates.has_exclusions or bool(held),
+            documents=None if documents is None else {key: one for key, one in documents.items() if key not in held},
             left_out=left_out,
         )
 

@@ -89,8 +89,7 @@ async def without_excluded(
     if "keyword" not in results:
         if exclusions is None:
             return Candidates(results, union)
-        rows = await fetch(snapshot, texts_of(names, union.keys))
-        excluded = (await asyncio.to_thread(exclusions.held, rows))[union.indices["vector"]]
+        excluded = (await hold_excluded(snapshot, names, union.keys, exclusions))[union.indices["vector"]]
     elif not results["keyword"].has_exclusions:
         return Candidates(results, union)
     else:
@@ -105,6 +104,12 @@ async def without_excluded(
     left = results | {"vector": replace(nearest, side_values=None)}
     scores = None if scores is None else {name: own[stays] for name, own in scores.items()}
     return Candidates(left, union_of(left), scores, has_exclusions=True)
+
+
+async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclusions: Exclusions) -> NDArray[np.bool_]:
+    """Whether the text of each of n chunks holds something that is excluded: bool, shape (n,)."""
+    rows = await fetch(snapshot, texts_of(names, keys))
+    return await asyncio.to_thread(exclusions.held, rows)
 
 
 async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult], union: Union) -> Scores:
