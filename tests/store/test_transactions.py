@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.base import AttemptWithBackoff
 
-from semlex.errors import ConnectionFailedError
+from semlex.errors import ConnectionFailedError, SearchTimeoutError
 from semlex.store.postgres.database import RETRY_ATTEMPTS, Database
 from semlex.store.postgres.pool import RECONNECT_SECONDS, PooledConnection
 from semlex.store.postgres.server_info import read_server_info
@@ -177,6 +177,10 @@ async def test_more_calls_than_connections_wait_and_are_all_answered(database_ur
         calls = [database.read("ask", partial(answer, number=number)) for number in range(100)]
         assert await asyncio.gather(*calls) == list(range(100))
         assert database.pool_figures == {"size": 1, "idle": 1, "waiting": 0}
+        async with database.connection():
+            with pytest.raises(SearchTimeoutError, match=r"no connection became free within 0\.01 s"):
+                await database.read("ask", partial(answer, number=1), deadline=0.01)  # expires
+            assert database.pool_figures["waiting"] == 0
 
 
 @pytest.mark.slow

@@ -300,13 +300,14 @@ class Database:
             raise
         if task.done():
             return task.result()
+        is_queued = not held and self._queue is not None and self._queue.waiting > 0
         if self._connection is None:
             # Without this, cancelling would wait for the server's answer to the cancellation. The pool replaces the
             # connection. One that is the user's is left to them.
             for connection in held:
                 connection.pgconn.finish()
         await self._abandon(task, held)
-        late = "the server did not answer" if held else "no connection became free"
+        late = "no connection became free" if is_queued else "the server did not answer"
         raise SearchTimeoutError(f"{doing}: {late} within {deadline:g} s")
 
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
