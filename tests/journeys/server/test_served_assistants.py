@@ -26,7 +26,7 @@ from semlex.server.options import ServeOptions
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve
-from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
+from tests.support.http_server import COLLECTION, FixedSettings, on_a_port, settings_for
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import LIMIT, eventually, held, waiting
 
@@ -205,14 +205,14 @@ async def test_hosts_and_origins_are_those_of_the_server(tenants: Client) -> Non
 async def test_without_sessions_any_process_answers(tenants: Client) -> None:
     begin = request(0, "initialize", initialize("2025-11-25"), revision="2025-11-25")
     call = request(1, "tools/call", {"name": "search", "arguments": {"query": "key"}}, revision="2025-11-25")
-    async with in_process(tenants, stateless=True) as served:
+    async with on_a_port(tenants, stateless=True) as served:
         posted = Posted(served.http, "/mcp", "2025-11-25")
         assert "mcp-session-id" not in (await posted.post(begin)).headers
         (hit,) = posted.frame(await posted.post(call), 1)["result"]["structuredContent"]["hits"]
         assert hit["chunk_id"] == f"{COLLECTION}-id"
         stream = await served.http.get("/mcp", headers=posted.headers)
         assert (stream.status_code, stream.headers["allow"]) == (405, "POST")
-    async with in_process(tenants) as served:
+    async with on_a_port(tenants) as served:
         assert (await Posted(served.http, "/mcp", "2025-11-25").post(call)).status_code == 400
 
 
