@@ -118,7 +118,7 @@ async def configure(connection: Connection) -> None:
 
 async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
     """Begin the attempts to connect again, from short pauses on, while somebody waits for a connection."""
-    if figures_of(pool)["waiting"]:
+    if pool.get_stats().get("requests_waiting"):
         await pool.check()  # without a connection, all that it does is to make one
 
 
