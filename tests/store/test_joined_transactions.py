@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from semlex import Client, PostgreSQLRetriever, SyncClient
 from semlex.errors import ConfigurationError
 from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.testing import HashEmbedder
+from tests.support.waiting import LIMIT, held, until_waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -220,6 +222,28 @@ def test_threads_have_connections_of_their_own(database_url: str) -> None:
         for thread in threads:
             thread.join(60)
         assert {chunk.id for chunk in client.collection(COLLECTION).list()} == {"first", "t0", "t2"}
+
+
+def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url: str) -> None:
+    begins = threading.Event()
+
+    def ask(connection: psycopg.Connection[Any]) -> Any:
+        begins.set()
+        return connection.execute("SELECT 1").fetchone()
+
+    with (
+        clients(database_url) as client,
+        psycopg.connect(database_url) as connection,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        mine = client.collection(COLLECTION).using(connection)
+        mine.count()
+        with held(database_url, f"semlex.{COLLECTION}_chunk") as lock:
+            adding = threads.submit(mine.add_texts, ["text"], ids=["a"])
+            until_waiting(lock)
+            asking = threads.submit(ask, connection)
+            assert begins.wait(LIMIT)
+        assert (asking.result(LIMIT), adding.result(LIMIT)) == ((1,), ["a"])
 
 
 def test_what_a_collection_was_made_with_travels_along(database_url: str) -> None:
