@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Connection = psycopg.AsyncConnection[Any]
-OUTSIDE = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3"
+EXPECTED = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3"
 
 
 class DjangoConnection(Protocol):
@@ -112,7 +112,7 @@ def _of_psycopg(given: object) -> Connection:
     if isinstance(given, (psycopg.AsyncConnection, psycopg.Connection)):
         return callers_connection(given)
     kind = type(given)
-    raise ConfigurationError(f"{OUTSIDE}; got {kind.__module__}.{kind.__name__}".replace("builtins.", ""))
+    raise ConfigurationError(f"{EXPECTED}; got {kind.__module__}.{kind.__name__}".replace("builtins.", ""))
 
 
 async def join(connection: Connection) -> None:
