@@ -196,8 +196,9 @@ class DumpError(SemlexError, ValueError):
 class MissingExtraError(SemlexError, ImportError):
     """An optional package is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'semlex[{extra}]'")
+    def __init__(self, package: str, extra: str, purpose: str, otherwise: str = "") -> None:
+        instead = f"; or {otherwise}" if otherwise else ""
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'semlex[{extra}]'{instead}")
 
 
 class ModelError(SemlexError, RuntimeError):

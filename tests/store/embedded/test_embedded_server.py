@@ -347,7 +347,7 @@ def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
 
 def test_the_wheel_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"semlex\[local\]"):
+    with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
 
 

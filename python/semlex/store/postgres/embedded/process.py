@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
+from semlex.store.postgres.embedded.binaries import OWN_SERVER
 
 if TYPE_CHECKING:
     from semlex.store.postgres.embedded.binaries import Account
@@ -266,5 +267,5 @@ def _psutil() -> Any:
     try:
         import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise MissingExtraError("psutil", "local", "the embedded Postgres") from error
+        raise MissingExtraError("psutil", "local", "the embedded Postgres", OWN_SERVER) from error
     return psutil
