@@ -78,6 +78,7 @@ Files in:
 Options:
     CollectionOptions: What is decided when a collection is made.
     Bm25Options: Constants of the keyword engine.
+    FileLimits: The largest files that are read.
     HnswIndex, IvfflatIndex, NoIndex: Which vector index there is.
     BulkIngestConfig: How documents are written.
     QueryLogOptions: What is kept of questions.
@@ -142,6 +143,7 @@ _MODULES = {
     "FieldSummaries": "semlex.types.reports.field_summaries",
     "FieldSummary": "semlex.types.reports.field_summaries",
     "FileBytes": "semlex.ingest.loaders.base",
+    "FileLimits": "semlex.parameters",
     "FilterTree": "semlex.filters.tree",
     "Finding": "semlex.types.reports.findings",
     "from_settings": "semlex.retriever.configured.retrievers",

@@ -41,6 +41,7 @@ from semlex.maintenance.report import EmbeddingFigures as EmbeddingFigures
 from semlex.maintenance.report import ReembedReport as ReembedReport
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
+from semlex.parameters import FileLimits as FileLimits
 from semlex.reranking.base import Reranker as Reranker
 from semlex.reranking.cohere import CohereReranker as CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
@@ -151,6 +152,7 @@ __all__ = [
     "FieldSummaries",
     "FieldSummary",
     "FileBytes",
+    "FileLimits",
     "FilterTree",
     "Finding",
     "GeminiEmbedder",

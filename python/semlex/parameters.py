@@ -33,6 +33,8 @@ UNICODE_WORDS = "unicode-words/1"
 # Memory for posting lists.
 DEFAULT_CACHE_BYTES = 64 * 1024 * 1024
 MAX_CACHE_BYTES = 2**40
+MIB = 1024 * 1024
+MAX_FILE_BYTES = 1024 * MIB
 
 KINDS: dict[str, type] = {
     "language": str,
@@ -146,6 +148,31 @@ class CollectionOptions:
 
     def __post_init__(self) -> None:
         WantedOptions.of(self, None)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """The largest files that are read; larger ones are reported.
+
+    Attributes:
+        file: Bytes of a text, a table, a web page or source code, at most 1 GiB; 16 MiB.
+        document: Bytes of what the extra ``files`` reads (PDF, office files, books, mail), at most 1 GiB; 128 MiB.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+
+    file: int = 16 * MIB
+    document: int = 128 * MIB
+
+    def __post_init__(self) -> None:
+        check_parameters(
+            whole_number_errors("file", self.file, 1, MAX_FILE_BYTES),
+            whole_number_errors("document", self.document, 1, MAX_FILE_BYTES),
+        )
+
+
+DEFAULT_LIMITS = FileLimits()
 
 
 @dataclass(frozen=True, slots=True)

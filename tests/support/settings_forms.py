@@ -37,6 +37,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "vector_index": st.sampled_from(["hnsw", "ivfflat", "none"]),
     "hnsw_m": st.integers(2, 100),
     "hnsw_ef_construction": st.integers(4, 1000),
+    "max_file_mib": st.integers(1, 1024),
+    "max_document_mib": st.integers(1, 1024),
     "chunk_tokens": st.integers(16, 2000),
     "overlap_tokens": st.integers(0, 500),
     "min_tokens": st.integers(0, 500),

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import markdown_title
 from semlex.ingest.loaders.registry import loader_of, loaders
+from semlex.parameters import DEFAULT_LIMITS, MIB, FileLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,14 +36,14 @@ def find_files(
     exclude: Sequence[str] = (),
     *,
     recursive: bool = True,
-    max_bytes: int = discovery.MAX_FILE_BYTES,
+    limits: FileLimits = DEFAULT_LIMITS,
 ) -> Iterator[FoundFile | FileProblem]:
-    selection = Selection(include, exclude, loaders().keys(), recursive)
-    return discovery.find_files(paths, selection, max_bytes=max_bytes)
+    selection = Selection(include, exclude, loaders().keys(), recursive, limits)
+    return discovery.find_files(paths, selection)
 
 
 def load_file(found: FoundFile, **options: int) -> LoadedDocument | FileProblem:
-    read = read_file(found, **options)
+    read = read_file(replace(found, **options))
     if isinstance(read, FileProblem):
         return read
     try:
@@ -185,12 +187,21 @@ def test_only_regular_files_are_opened(tmp_path: Path, both_ways: str) -> None:
 
 def test_large_files(tmp_path: Path) -> None:
     write(tmp_path, "good.md")
-    with (tmp_path / "sparse.md").open("wb") as sparse:
-        sparse.truncate(2 * 1024**3)
-    assert split(find_files(tmp_path)) == (["good.md"], {"sparse.md": "too_large"})
+    for name in ("sparse.md", "sparse.PDF"):
+        with (tmp_path / name).open("wb") as sparse:
+            sparse.truncate(2 * 1024**3)
+    told = {entry.uri: entry.message for entry in find_files(tmp_path) if isinstance(entry, FileProblem)}
+    assert told == {
+        "sparse.md": "2,048.0 MiB or more, the limit is 16: split it, or raise the setting max_file_mib",
+        "sparse.PDF": "2,048.0 MiB or more, the limit is 128: split it, or raise the setting max_document_mib",
+    }
     size = len("text of good.md")
-    assert split(find_files(tmp_path, max_bytes=size))[0] == ["good.md"]
-    assert split(find_files(tmp_path, max_bytes=size - 1))[1]["good.md"] == "too_large"
+    assert split(find_files(tmp_path, limits=FileLimits(file=size)))[0] == ["good.md"]
+    assert split(find_files(tmp_path, limits=FileLimits(file=size - 1)))[1]["good.md"] == "too_large"
+    with (tmp_path / "large.pdf").open("wb") as sparse:
+        sparse.truncate(100 * MIB)
+    assert "large.pdf" in split(find_files(tmp_path))[0]
+    assert "large.pdf" in split(find_files(tmp_path, limits=FileLimits(document=MIB)))[1]
     assert isinstance(load(tmp_path / "good.md", max_bytes=size), LoadedDocument)
     refused = load(tmp_path / "good.md", max_bytes=size - 1)
     assert isinstance(refused, FileProblem)

@@ -155,7 +155,7 @@ class Context:
         models: dict[str, Any] = {"embedding_model": "none", "use_reranking": False}
         if with_models:
             options = chosen.retriever_options
-            names = ("embedding_model", "reranker_model", "use_reranking", "models", "device", "dimensions", "defaults")
+            names = (*MODEL[:-1], "reranker_model", "use_reranking", "models", "defaults", "file_limits")
             models = {name: options[name] for name in names if name in options}
         return SyncClient(**chosen.server_options, **models)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.ingest.files.discovery import FoundFile
+    from semlex.parameters import FileLimits
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -67,6 +68,7 @@ async def documents_with_states(
     database: Database,
     collection: CollectionInfo,
     source: str | None,
+    limits: FileLimits,
     *,
     limit: int | None = None,
     after: str | None = None,
@@ -77,6 +79,7 @@ async def documents_with_states(
         database: An open database.
         collection: As opened.
         source: Name of the only source.
+        limits: The largest files that are read.
         limit: Most documents; None: all.
         after: `Documents.next_after` of the page before.
 
@@ -94,7 +97,7 @@ async def documents_with_states(
     listed = listed[:limit]
     ended = threading.Event()
     try:
-        states = await asyncio.to_thread(_states, listed, ended)
+        states = await asyncio.to_thread(_states, listed, limits, ended)
     finally:
         ended.set()
     documents = [
@@ -105,21 +108,21 @@ async def documents_with_states(
     return Documents(documents, [] if run is None else list(run["problems"]), next_after)
 
 
-def _states(listed: Sequence[ListedDocument], ended: threading.Event) -> list[DocumentState]:
+def _states(listed: Sequence[ListedDocument], limits: FileLimits, ended: threading.Event) -> list[DocumentState]:
     reachable = {root: Path(root).is_dir() for root in {one.root for one in listed}}
     states: list[DocumentState] = []
     for one in listed:
         if ended.is_set():
             break
-        states.append(_state(one) if reachable[one.root] else "unknown")
+        states.append(_state(one, limits) if reachable[one.root] else "unknown")
     return states
 
 
-def _state(document: ListedDocument) -> DocumentState:
+def _state(document: ListedDocument, limits: FileLimits) -> DocumentState:
     root = Path(document.root)
     if vanished(root, [document.uri]):
         return "gone"
-    file = find_document(root, document.uri)
+    file = find_document(root, document.uri, limits)
     if isinstance(file, FileProblem):
         return "unknown"
     if file.state == document.file_state:

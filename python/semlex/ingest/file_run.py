@@ -97,7 +97,7 @@ class FileRun:
         places, missing = await self._plan(paths, source)
         chunker = await self._chunker()
         await self._indexer.ensure_version(None)
-        selection = Selection(include, exclude, self._loaders.keys(), recursive)
+        selection = Selection(include, exclude, self._loaders.keys(), recursive, self._indexer.limits)
         found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, [*places, *missing], selection)
         await self._refuse_moved(found)
         self._fail(problems)
@@ -136,7 +136,7 @@ class FileRun:
                 if not reading.is_outdated(document):
                     self.report.unchanged += 1
                     continue
-                file = await asyncio.to_thread(find_document, root, document.uri)
+                file = await asyncio.to_thread(find_document, root, document.uri, self._indexer.limits)
                 if isinstance(file, FileProblem):
                     self._fail([file])
                 else:

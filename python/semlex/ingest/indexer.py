@@ -22,6 +22,7 @@ from semlex.ingest.embed import DocumentVectors, rows_to_embed
 from semlex.ingest.enrichment.kept_lines import keep_lines
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
+from semlex.parameters import DEFAULT_LIMITS
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
 from semlex.store.indexes.wanted import Looks
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.ingest.deletion import Deletion
     from semlex.models.token_counters import TokenCounter
     from semlex.open_collection import OpenCollection
-    from semlex.parameters import StorageName
+    from semlex.parameters import FileLimits, StorageName
     from semlex.store.indexes.build_watch import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
@@ -67,10 +68,16 @@ class Indexer:
         opened: The collection.
         bulk: How documents are written.
         storage: pgvector's type of a new collection's vectors.
+        limits: The largest files that are read.
     """
 
     def __init__(
-        self, opened: OpenCollection, *, bulk: BulkIngestConfig = DEFAULT_BULK, storage: StorageName = "vector"
+        self,
+        opened: OpenCollection,
+        *,
+        bulk: BulkIngestConfig = DEFAULT_BULK,
+        storage: StorageName = "vector",
+        limits: FileLimits = DEFAULT_LIMITS,
     ) -> None:
         self.opened = opened
         self.database = opened.database
@@ -79,6 +86,7 @@ class Indexer:
         self.sample = opened.sample
         self._models = opened.models
         self.storage = storage
+        self.limits = limits
         self._new_rows = NewRows(opened.database)
         self._looks = Looks(opened.clock)
         self._vectors = DocumentVectors(self.embedder, opened.executor)

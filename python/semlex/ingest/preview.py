@@ -14,7 +14,7 @@ from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.token_counters import WordCounter
-from semlex.parameters import CollectionOptions, WantedOptions
+from semlex.parameters import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,6 +82,7 @@ def preview_chunks(
     min_tokens: int | None = None,
     counter: TokenCounter | None = None,
     options: LoadOptions | None = None,
+    limits: FileLimits = DEFAULT_LIMITS,
 ) -> Iterator[PreviewedFile]:
     """Reads and cuts files as `index` does; nothing is written, and no server is asked.
 
@@ -96,6 +97,7 @@ def preview_chunks(
             `chunk_tokens` where that is less.
         counter: What counts the tokens, such as an embedder; by default Unicode words.
         options: How files are read.
+        limits: The largest files that are read.
 
     Yields:
         One file after the other, in the order in which `index` reads them.
@@ -108,7 +110,7 @@ def preview_chunks(
     known = loaders()
     options = options or LoadOptions()
     reading = Reading(chunker, known, options)
-    selection = Selection(include, exclude, known.keys(), recursive)
+    selection = Selection(include, exclude, known.keys(), recursive, limits)
     for found in find_files(checked_paths(paths), selection):
         file = found if isinstance(found, FileProblem) else read_file(found)
         if isinstance(file, FileProblem):

@@ -16,8 +16,10 @@ from semlex.jobs.job import Job
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
+    DEFAULT_LIMITS,
     Bm25Options,
     CollectionOptions,
+    FileLimits,
     ServerOptions,
     WantedOptions,
     model_defaults,
@@ -99,6 +101,7 @@ class Client:
             so long.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         query_log: As for `PostgreSQLRetriever`.
+        file_limits: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
         role: Role of the database whose rights everything has but `work` and `diagnose`, as for `collection`.
         search_defaults: What searches of its collections begin with, as for `PostgreSQLRetriever`.
@@ -125,6 +128,7 @@ class Client:
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        file_limits: FileLimits = DEFAULT_LIMITS,
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
         role: str | None = None,
         search_defaults: SearchDefaults = NO_DEFAULTS,
@@ -145,7 +149,12 @@ class Client:
             **model_defaults(defaults),
         )
         self._resources = Resources(
-            server, chosen, cached_queries=cached_queries, keyword_cache_bytes=keyword_cache_bytes, query_log=query_log
+            server,
+            chosen,
+            cached_queries=cached_queries,
+            keyword_cache_bytes=keyword_cache_bytes,
+            query_log=query_log,
+            file_limits=file_limits,
         )
         self._collections: dict[tuple[object, ...], Collection] = {}
 

@@ -184,7 +184,9 @@ class Collection(
                 indexer = self._current()
                 if indexer is None:
                     opened = await self._open(await self._database())
-                    indexer = Indexer(opened, bulk=self._bulk, storage=self._wanted.storage)
+                    indexer = Indexer(
+                        opened, bulk=self._bulk, storage=self._wanted.storage, limits=resources.file_limits
+                    )
                     self._indexer, self._opened_in = indexer, resources.generation
         if not await indexer.opened.renew():
             self._indexer = None  # made in a transaction that was rolled back

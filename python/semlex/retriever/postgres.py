@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
-from semlex.parameters import DEFAULT_BM25, Bm25Options, CollectionOptions, ServerOptions, WantedOptions, model_defaults
+from semlex.parameters import (
+    DEFAULT_BM25,
+    DEFAULT_LIMITS,
+    Bm25Options,
+    CollectionOptions,
+    FileLimits,
+    ServerOptions,
+    WantedOptions,
+    model_defaults,
+)
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
@@ -96,6 +105,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             stored; refused where it was learned with another model.
         query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
             `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
+        file_limits: The largest files that are read: 16 MiB, and 128 MiB of PDF, office files, books and mail.
         search_defaults: Arguments of searches that their calls may leave out.
         fallback: Asked when a search has found nothing, as the `fallback` of `Collection.search`.
     """
@@ -137,6 +147,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        file_limits: FileLimits = DEFAULT_LIMITS,
         search_defaults: SearchDefaults = NO_DEFAULTS,
         fallback: DocumentRetriever | None = None,
     ) -> None:
@@ -170,7 +181,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             min_tokens,
         )
         super().__init__(
-            Resources(server, chosen, cached_queries=cached_queries, query_log=query_log),
+            Resources(server, chosen, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits),
             collection,
             WantedOptions.of(options, defaults),
             create=create,

@@ -17,7 +17,7 @@ from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names
 from semlex.models.local.forked import torch_process
-from semlex.parameters import MAX_CACHE_BYTES
+from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
@@ -53,6 +53,7 @@ class Resources:
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
             much as each has of its own.
         query_log: What is kept of questions.
+        file_limits: The largest files that are read.
         clock: Measures every limit, and decides when something is looked at again.
 
     Raises:
@@ -67,6 +68,7 @@ class Resources:
         cached_queries: int = DEFAULT_QUERIES,
         keyword_cache_bytes: int | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        file_limits: FileLimits = DEFAULT_LIMITS,
         clock: Clock = SYSTEM,
     ) -> None:
         ways = (server.db_url, server.pool, server.connection, server.data_folder)
@@ -79,6 +81,7 @@ class Resources:
             kind_errors("use_reranking", models.use_reranking, bool, str),
             kind_errors("device", models.device, str, NoneType),
             path_errors("tokenizer", models.tokenizer),
+            kind_errors("file_limits", file_limits, FileLimits),
             model_errors("chat_model", models.chat_model, "identity", "stream"),
             []
             if keyword_cache_bytes is None
@@ -95,6 +98,7 @@ class Resources:
         self.server = server
         self.models = models
         self.clock = clock
+        self.file_limits = file_limits
         self.query_cache = QueryEmbeddingCache(cached_queries)
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes

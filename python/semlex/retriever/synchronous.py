@@ -19,6 +19,7 @@ from semlex.answering.options import DEFAULT_TOKENS
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.parameters import DEFAULT_BM25
 from semlex.parameters import DEFAULT_CACHE_BYTES
+from semlex.parameters import DEFAULT_LIMITS
 from semlex.retriever.client import ANY_OPTIONS
 from semlex.retriever.client import Client
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
+    from semlex.parameters import FileLimits
     from semlex.parameters import StorageName
     from semlex.progress.shown import ProgressOption
     from semlex.reranking.base import Reranker
@@ -1657,6 +1659,7 @@ class SyncClient:
             so long.
         cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         query_log: As for `PostgreSQLRetriever`.
+        file_limits: As for `PostgreSQLRetriever`.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
         role: Role of the database whose rights everything has but `work` and `diagnose`, as for `collection`.
         search_defaults: What searches of its collections begin with, as for `PostgreSQLRetriever`.
@@ -1682,11 +1685,12 @@ class SyncClient:
         timeout: float = 10.0,
         cached_queries: int = DEFAULT_QUERIES,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        file_limits: FileLimits = DEFAULT_LIMITS,
         keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
         role: str | None = None,
         search_defaults: SearchDefaults = NO_DEFAULTS,
     ) -> None:
-        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)
+        self._client = Client(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)
         self._runner = LoopRunner(self._client)
 
     @property
@@ -1986,6 +1990,7 @@ class SyncRetriever(SyncCollection):
             stored; refused where it was learned with another model.
         query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
             `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
+        file_limits: The largest files that are read: 16 MiB, and 128 MiB of PDF, office files, books and mail.
         search_defaults: Arguments of searches that their calls may leave out.
         fallback: Asked when a search has found nothing, as the `fallback` of `Collection.search`.
     """
@@ -2025,10 +2030,11 @@ class SyncRetriever(SyncCollection):
         cached_queries: int = DEFAULT_QUERIES,
         calibration: str | PathLike[str] | None = None,
         query_log: QueryLogMode | QueryLogOptions = "off",
+        file_limits: FileLimits = DEFAULT_LIMITS,
         search_defaults: SearchDefaults = NO_DEFAULTS,
         fallback: DocumentRetriever | None = None,
     ) -> None:
-        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration, query_log=query_log, search_defaults=search_defaults, fallback=fallback)
+        self._retriever = PostgreSQLRetriever(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, collection=collection, schema=schema, role=role, create=create, language=language, keyword=keyword, stop_words=stop_words, bm25=bm25, distance=distance, vector_storage=vector_storage, with_context=with_context, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, bulk=bulk, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, calibration=calibration, query_log=query_log, file_limits=file_limits, search_defaults=search_defaults, fallback=fallback)
         super().__init__(self._retriever, LoopRunner(self._retriever))
 
     @property
@@ -2310,9 +2316,10 @@ def connect_sync(
     timeout: float = 10.0,
     cached_queries: int = DEFAULT_QUERIES,
     query_log: QueryLogMode | QueryLogOptions = "off",
+    file_limits: FileLimits = DEFAULT_LIMITS,
     keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
     role: str | None = None,
     search_defaults: SearchDefaults = NO_DEFAULTS,
 ) -> SyncClient:
     """A `SyncClient`, to be opened with ``with``; the arguments are its own."""
-    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)
+    return SyncClient(db_url, embedding_model, reranker_model, use_reranking, device=device, dimensions=dimensions, tokenizer=tokenizer, models=models, chat_model=chat_model, schema=schema, defaults=defaults, data_folder=data_folder, keep_alive=keep_alive, max_connections=max_connections, timeout=timeout, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits, keyword_cache_bytes=keyword_cache_bytes, role=role, search_defaults=search_defaults)

@@ -156,6 +156,19 @@ def _embeddings() -> tuple[Setting, ...]:
     )  # fmt: skip
 
 
+def _files() -> tuple[Setting, ...]:
+    return (
+        Setting(
+            name="max_file_mib", read=readers.whole_between(1, 1024), section="files",
+            what="size of the largest text or table that is read, in MiB",
+        ),
+        Setting(
+            name="max_document_mib", read=readers.whole_between(1, 1024), section="files",
+            what="size of the largest PDF, office file, book or mail that is read, in MiB",
+        ),
+    )  # fmt: skip
+
+
 def _chunking() -> tuple[Setting, ...]:
     return (
         Setting(
@@ -262,7 +275,7 @@ def _models() -> tuple[Setting, ...]:
     )  # fmt: skip
 
 
-SETTINGS = (*_database(), *_embeddings(), *_chunking(), *_search(), *_models())
+SETTINGS = (*_database(), *_embeddings(), *_files(), *_chunking(), *_search(), *_models())
 NAMED = {setting.name: setting for setting in SETTINGS}
 SECTIONS: dict[str, dict[str, Setting]] = {}
 for _setting in SETTINGS:

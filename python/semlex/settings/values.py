@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from semlex.parameters import MIB, FileLimits
 from semlex.settings.table import SETTINGS
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Settings:
         vector_index: ``hnsw``, ``ivfflat`` or ``none``: what ``create-index`` builds.
         hnsw_m: Connections per node of such an index.
         hnsw_ef_construction: Candidates that are looked at while it is built.
+        max_file_mib: Size of the largest text or table that is read.
+        max_document_mib: Size of the largest PDF, office file, book or mail that is read.
         chunk_tokens: Most tokens of a chunk.
         overlap_tokens: Most tokens that neighbouring chunks share.
         min_tokens: Sections with fewer tokens are joined with the next one.
@@ -93,6 +96,8 @@ class Settings:
     vector_index: Literal["hnsw", "ivfflat", "none"] | None = None
     hnsw_m: int | None = None
     hnsw_ef_construction: int | None = None
+    max_file_mib: int = 16
+    max_document_mib: int = 128
     chunk_tokens: int = 500
     overlap_tokens: int = 50
     min_tokens: int = 32
@@ -135,6 +140,11 @@ class Settings:
         """Folder of the embedded Postgres: the same that the library takes for the same SEMLEX_DATA_DIR."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
+    @property
+    def file_limits(self) -> FileLimits:
+        """The largest files that are read."""
+        return FileLimits(self.max_file_mib * MIB, self.max_document_mib * MIB)
+
     def is_set(self, name: str) -> bool:
         """Whether somebody has set it: an argument, the environment, or a file."""
         return name in self.origins
@@ -159,7 +169,7 @@ class Settings:
             {name: getattr(self, name) for name in _SAME}
             | said
             | self.server_options
-            | {"defaults": defaults, "collection": self.collection}
+            | {"defaults": defaults, "collection": self.collection, "file_limits": self.file_limits}
         )
 
     @property

@@ -83,6 +83,15 @@ def test_a_bad_file_is_listed_and_the_code_says_so(shell: Shell) -> None:
     assert "2 new" in done.stderr
 
 
+def test_a_setting_bounds_the_size_of_files(shell: Shell) -> None:
+    (shell.folder / "docs" / "large.md").write_bytes(b"word " * 250_000)
+    shell.environment["SEMLEX_MAX_FILE_MIB"] = "1"
+    told = "large.md: 1.2 MiB or more, the limit is 1: split it, or raise the setting max_file_mib"
+    for command in (("index", "docs"), ("sync", "docs"), ("chunks", "docs")):
+        assert told in shell(*command, code=5).stderr
+    assert "too_large" in shell("why", "large.md", "rotate").stdout
+
+
 def test_filters(shell: Shell) -> None:
     shell("index", "docs")
     *hits, _ = shell.objects("search", "key fruit", "--filter", '@uri == "fruit.txt"')

@@ -14,7 +14,7 @@ import pytest
 
 from semlex.ingest import prepare_file
 from semlex.ingest.files import discovery, reading
-from semlex.ingest.files.discovery import MAX_FILE_BYTES
+from semlex.parameters import DEFAULT_LIMITS
 from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ async def test_a_link_that_is_put_in_place_before_the_file_is_read(
 
 
 async def test_files_above_the_limit(database_url: str, folder: Path) -> None:
-    for name, size in (("sparse.md", 2 << 30), ("more.md", MAX_FILE_BYTES + 1), ("limit.md", MAX_FILE_BYTES)):
+    for name, size in (("sparse.md", 2 << 30), ("more.md", DEFAULT_LIMITS.file + 1), ("limit.md", DEFAULT_LIMITS.file)):
         with (folder / name).open("wb") as file:
             file.truncate(size)  # takes no room on the disk
     assert codes(await indexed(database_url, folder)) == {

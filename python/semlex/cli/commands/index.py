@@ -178,6 +178,7 @@ def chunks(
         **wanted.chunk_settings()._asdict(),
         counter=_token_counter(settings),
         options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
+        limits=settings.file_limits,
     ):
         failed += file.problem is not None and not file.is_skipped
         if context.as_json:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.discovery import MAX_FILE_BYTES, FileProblem, find_document, too_large
+from semlex.ingest.files.discovery import FileProblem, find_document, too_large
 from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Selection, kind_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from semlex.ingest.files.discovery import FoundFile
+    from semlex.parameters import FileLimits
     from semlex.store.query.explain.named_documents import KnownSource, LoggedRun, Records
 
 MEANING = {
@@ -71,7 +72,13 @@ def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]
 
 
 def why_absent(
-    name: str, places: Sequence[tuple[str, str]], sources: Sequence[KnownSource], records: Records, collection: str
+    name: str,
+    places: Sequence[tuple[str, str]],
+    sources: Sequence[KnownSource],
+    records: Records,
+    collection: str,
+    *,
+    limits: FileLimits,
 ) -> Reason:
     """Why there is no document of a name.
 
@@ -81,6 +88,7 @@ def why_absent(
         sources: All that are known.
         records: What is recorded of runs and paths.
         collection: Its name, for commands.
+        limits: The largest files that are read.
     """
     roots = {one.name: one for one in sources}
     possible = [(roots[source], uri) for source, uri in places]
@@ -90,7 +98,7 @@ def why_absent(
     looks = not _database_alone.get()
     there = [(one, uri) for one, uri in possible if looks and os.path.lexists(Path(one.root) / uri)]
     for source, uri in there:
-        return _of_file(source, uri, records, collection)
+        return _of_file(source, uri, records, collection, limits)
     for source, uri in possible:
         gone = _deletion(source, uri, records.runs)
         if gone is not None:
@@ -104,7 +112,7 @@ def why_absent(
     return _never_seen(name, places, roots, records, collection)
 
 
-def _of_file(source: KnownSource, uri: str, records: Records, collection: str) -> Reason:
+def _of_file(source: KnownSource, uri: str, records: Records, collection: str, limits: FileLimits) -> Reason:
     """Why a file that is there is no document."""
     root = Path(source.root)
     read = f"semlex index {shlex.quote(str(root / uri))} --collection {collection}"
@@ -115,7 +123,7 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str) -
     if left_out is not None:
         return Reason("skipped", left_out, f"{read} (a file that is named is read in any case)")
     failed = next((run for run in records.runs if uri in run.problems), None)
-    problem = _problem(root, uri)
+    problem = _problem(root, uri, limits)
     if failed is not None or problem is not None:
         code = problem.code if problem is not None else failed.problems[uri] if failed is not None else ""
         told = f": {problem.message}" if problem is not None else ""
@@ -152,15 +160,15 @@ def _left_out(root: Path, uri: str) -> str | None:
     return None
 
 
-def _problem(root: Path, uri: str) -> FileProblem | None:
+def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
     """What keeps a file from being read here; None where its bytes can be read."""
-    found: FoundFile | FileProblem = find_document(root, uri)
+    found: FoundFile | FileProblem = find_document(root, uri, limits)
     if isinstance(found, FileProblem):
         return found
     if not stat.S_ISREG(os.stat(found.path).st_mode):  # noqa: PTH116 - as the functions beside it
         return FileProblem(uri, "not_regular", "a folder, FIFO, socket or device, not a file")
-    if found.size > MAX_FILE_BYTES:
-        return too_large(uri, found.size, MAX_FILE_BYTES)
+    if found.size > found.max_bytes:
+        return too_large(uri, found.size, found.max_bytes)
     read = read_file(found)
     return read if isinstance(read, FileProblem) else None
 

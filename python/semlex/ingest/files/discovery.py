@@ -17,12 +17,14 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
 from semlex.ingest.files.roots import Place
 from semlex.ingest.files.safe_open import Folder, NotRegularError, OutsideError, names, open_folder, status
-from semlex.ingest.files.selection import Selection, Skipped
+from semlex.ingest.files.selection import Selection, Skipped, is_document, max_bytes
+from semlex.parameters import DEFAULT_LIMITS, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MAX_FILE_BYTES = 16 * 1024 * 1024
+    from semlex.parameters import FileLimits
+
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
 MAX_DEPTH = 256  # folders below the one that is named; far beyond what people make, and a bound for the work per file
 
@@ -43,6 +45,7 @@ class FoundFile:
         ctime_ns: When anything about it was changed, as the file system says (on Windows: when it was made).
         inode: What the file system calls it, whatever its name is.
         seen_ns: When it was looked at, or before.
+        max_bytes: How large it may be when it is read.
     """
 
     root: Path
@@ -53,6 +56,7 @@ class FoundFile:
     ctime_ns: int = field(default=0, compare=False)
     inode: int = field(default=0, compare=False)
     seen_ns: int = field(default=0, compare=False)
+    max_bytes: int = field(default=DEFAULT_LIMITS.file, compare=False)
 
     @property
     def state(self) -> str:
@@ -93,8 +97,6 @@ def find_files(
     paths: str | Path | Place | Iterable[str | Path | Place],
     selection: Selection,
     skipped: Skipped | None = None,
-    *,
-    max_bytes: int = MAX_FILE_BYTES,
 ) -> Iterator[FoundFile | FileProblem]:
     """Lists the files in folders, in an order that depends on their names alone.
 
@@ -106,13 +108,12 @@ def find_files(
             brings its own. A file that is named comes whatever the selection says.
         selection: Which files are wanted.
         skipped: Counts what is left out.
-        max_bytes: Larger files are reported instead.
 
     Yields:
         Files, and the problems with what cannot be one. Links are followed inside their root only.
     """
     given = [paths] if isinstance(paths, str | Path | Place) else paths
-    walk = _Walk(selection, Skipped() if skipped is None else skipped, max_bytes)
+    walk = _Walk(selection, Skipped() if skipped is None else skipped)
     for entry in given:
         path, root = (entry.path, entry.root) if isinstance(entry, Place) else (Path(entry), None)
         yield from walk.path(path, root)
@@ -191,10 +192,9 @@ class _Waiting(NamedTuple):
 class _Walk:
     """One call of `find_files`, and what has been found so far."""
 
-    def __init__(self, selection: Selection, skipped: Skipped, max_bytes: int) -> None:
+    def __init__(self, selection: Selection, skipped: Skipped) -> None:
         self._selection = selection
         self._skipped = skipped
-        self._max_bytes = max_bytes
         self._begun = time.time_ns()
         self._seen: set[tuple[int, int]] = set()
 
@@ -304,14 +304,15 @@ class _Walk:
     def _file(self, root: Path, uri: str, location: str, found: os.stat_result) -> Iterator[_Found]:
         if not self._is_new(found):
             return
+        most = max_bytes(uri, self._selection.limits)
         if not stat.S_ISREG(found.st_mode):
             yield problem(uri, NotRegularError())
-        elif found.st_size > self._max_bytes:
-            yield too_large(uri, found.st_size, self._max_bytes)
+        elif found.st_size > most:
+            yield too_large(uri, found.st_size, most)
         elif shown(uri) != uri:
             yield FileProblem(shown(uri), "bad_name", "the file's name is no UTF-8, so it cannot be stored: rename it")
         else:
-            yield _found_file(root, uri, location, found, self._begun)
+            yield _found_file(root, uri, location, found, self._begun, most=most)
 
     def _is_new(self, found: os.stat_result) -> bool:
         # Not only links make a second way to the same thing: bind mounts, hard links and overlapping paths do too.
@@ -330,12 +331,13 @@ def _status_below(root: Path, path: Path) -> os.stat_result:
         return status(folder, name)
 
 
-def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
+def find_document(root: Path, uri: str, limits: FileLimits) -> FoundFile | FileProblem:
     """The file of a document that was read before.
 
     Args:
         root: Its source's folder.
         uri: Its path below that.
+        limits: The largest files that are read.
     """
     seen = time.time_ns()
     try:
@@ -345,11 +347,12 @@ def find_document(root: Path, uri: str) -> FoundFile | FileProblem:
         return problem(uri, error)
     if not target.is_relative_to(root):
         return FileProblem(uri, "link_out", "a link that leads out of the folder: name its target instead")
-    return _found_file(root, uri, target.relative_to(root).as_posix(), found, seen)
+    return _found_file(root, uri, target.relative_to(root).as_posix(), found, seen, most=max_bytes(uri, limits))
 
 
-def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen_ns: int) -> FoundFile:
-    return FoundFile(root, uri, found.st_size, location, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, seen_ns)
+def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen_ns: int, *, most: int) -> FoundFile:
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return FoundFile(root, uri, found.st_size, location, *times, found.st_ino, seen_ns, most)
 
 
 def problem(uri: str, error: OSError) -> FileProblem:
@@ -366,9 +369,11 @@ def problem(uri: str, error: OSError) -> FileProblem:
     return FileProblem(uri, "failed", f"cannot be read: {error.strerror}")
 
 
-def too_large(uri: str, size: int, max_bytes: int) -> FileProblem:
+def too_large(uri: str, size: int, most: int) -> FileProblem:
     """The problem with a file above the limit."""
-    return FileProblem(shown(uri), "too_large", f"{size} bytes or more, the limit is {max_bytes}: split it")
+    setting = "max_document_mib" if is_document(uri) else "max_file_mib"
+    message = f"{size / MIB:,.1f} MiB or more, the limit is {most / MIB:,.5g}: split it, or raise the setting {setting}"
+    return FileProblem(shown(uri), "too_large", message)
 
 
 def shown(name: str) -> str:

@@ -6,21 +6,21 @@ import hashlib
 import os
 from datetime import UTC, datetime, timedelta
 
-from semlex.ingest.files.discovery import MAX_FILE_BYTES, FileProblem, FoundFile, problem, too_large
+from semlex.ingest.files.discovery import FileProblem, FoundFile, problem, too_large
 from semlex.ingest.files.safe_open import open_file
 from semlex.ingest.loaders.base import FileBytes
 
 
-def read_file(found: FoundFile, *, max_bytes: int = MAX_FILE_BYTES) -> FileBytes | FileProblem:
-    """Reads a file's bytes.
+def read_file(found: FoundFile) -> FileBytes | FileProblem:
+    """Reads a file's bytes; one that is larger by now than it may be is refused, and never more is read.
 
     Args:
         found: From `find_files`.
-        max_bytes: A file that is larger by now is refused; never more than this is read.
 
     Returns:
         The bytes, or the problem with the file.
     """
+    max_bytes = found.max_bytes
     try:
         descriptor = open_file(found.root, found.location.split("/"))
         with os.fdopen(descriptor, "rb", buffering=0) as file:

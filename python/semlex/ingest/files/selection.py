@@ -9,8 +9,13 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from semlex.ingest.loaders.office import MEDIA_TYPES
+from semlex.parameters import DEFAULT_LIMITS
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from semlex.parameters import FileLimits
 
 SkipReason = Literal["format", "hidden", "ignored", "generated", "excluded", "bad_text"]
 
@@ -58,12 +63,14 @@ class Selection:
         exclude: Patterns of files and folders to leave out.
         suffixes: Those that are known, without the dot; for a name without a dot the name.
         recursive: Whether folders below are entered.
+        limits: The largest files that are read.
     """
 
     include: Sequence[str] | None
     exclude: Sequence[str]
     suffixes: Collection[str]
     recursive: bool = True
+    limits: FileLimits = DEFAULT_LIMITS
 
     def skip_folder(self, uri: str) -> SkipReason | None:
         """Why a folder is not entered; None where it is."""
@@ -86,6 +93,16 @@ class Selection:
         if name.rpartition(".")[2] not in self.suffixes:
             return "format"
         return "generated" if matches(SKIPPED_FILES, uri) else None
+
+
+def max_bytes(name: str, limits: FileLimits) -> int:
+    """Bytes of the largest file of a name that is read."""
+    return limits.document if is_document(name) else limits.file
+
+
+def is_document(name: str) -> bool:
+    """Whether a file is of a format that the extra ``files`` reads."""
+    return name.lower().rpartition(".")[2] in MEDIA_TYPES
 
 
 def matches(patterns: Sequence[str], uri: str) -> bool:

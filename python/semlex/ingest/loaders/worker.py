@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from semlex.clock import SYSTEM, Clock
 from semlex.ingest.loaders.base import LoadedDocument, LoadError
+from semlex.parameters import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -246,13 +247,13 @@ def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> N
     stream.flush()
 
 
-def _read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], bytes]:
+def _read_frame(stream: IO[bytes], max_data: int = MAX_TEXT_BYTES) -> tuple[dict[str, Any], bytes]:
     """Raises EOFError where the other side ended or wrote nonsense."""
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         raise EOFError
     head_bytes, data_bytes = _LENGTHS.unpack(lengths)
-    if max(head_bytes, data_bytes) > max(_MAX_HEADER_BYTES, MAX_TEXT_BYTES):
+    if head_bytes > max(_MAX_HEADER_BYTES, MAX_TEXT_BYTES) or data_bytes > max_data:
         raise EOFError
     head, data = stream.read(head_bytes), stream.read(data_bytes)
     if len(head) < head_bytes or len(data) < data_bytes:
@@ -316,7 +317,7 @@ def main(reader: str, max_memory: str, folder: str) -> None:
     answers.flush()
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            header, data = _read_frame(sys.stdin.buffer)
+            header, data = _read_frame(sys.stdin.buffer, MAX_FILE_BYTES)
             answers.write(_RECEIVED)
             answers.flush()
             _write_frame(answers, *_answer(read, header["name"], data))

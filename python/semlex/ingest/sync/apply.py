@@ -82,7 +82,9 @@ class SyncRun(FileRun):
         reading = self._reading(await self._chunker(), options.loading)
         known = await known_sources(self._database, self._indexer.collection)
         gone = await asyncio.to_thread(missing_places, missing, known)
-        selection = Selection(options.include, options.exclude, self._loaders.keys(), options.recursive)
+        selection = Selection(
+            options.include, options.exclude, self._loaders.keys(), options.recursive, self._indexer.limits
+        )
         found, problems, skipped = await asyncio.to_thread(prepare_file.list_files, places, selection)
         await self._refuse_moved(found)
         looked_at = [*places, *gone]

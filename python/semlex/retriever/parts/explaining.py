@@ -293,4 +293,5 @@ class CollectionExplaining(ABC):
 
     async def _absent(self, document: str, sources: Sources, places: Places, records: Records) -> Reason:
         name = without_line(document)
-        return await asyncio.to_thread(why_absent, name, places, sources, records, self.names.collection)
+        limits = self._resources.file_limits
+        return await asyncio.to_thread(why_absent, name, places, sources, records, self.names.collection, limits=limits)

@@ -196,7 +196,9 @@ class CollectionFolders(CollectionEnriching):
             text_parameter("after", after),
         )
         indexer = await self._ready()
-        return await documents_with_states(indexer.database, indexer.collection, source, limit=limit, after=after)
+        return await documents_with_states(
+            indexer.database, indexer.collection, source, indexer.limits, limit=limit, after=after
+        )
 
 
 def checked_load_options(
