@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from semlex.store.postgres.embedded.launch import server_memory
+from semlex.store.postgres.embedded.process import MARK
 from semlex.store.postgres.machine import machine_memory
 from semlex.store.postgres.server_info import read_server_settings
 
@@ -77,10 +79,13 @@ async def examine_settings(connection: Connection) -> list[Advice]:
     Args:
         connection: In a transaction.
     """
+    found = await read_server_settings(connection, (*NAMES, "cluster_name"))
+    is_embedded = MARK.fullmatch(found.pop("cluster_name").text) is not None
     machine = Machine()
     if connection.info.host.startswith("/"):
-        machine = Machine(machine_memory() or None, os.cpu_count())
-    return list(advise(await read_server_settings(connection, NAMES), machine))
+        memory = machine_memory()
+        machine = Machine((server_memory(memory) if is_embedded else memory) or None, os.cpu_count())
+    return list(advise(found, machine))
 
 
 def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Advice]:

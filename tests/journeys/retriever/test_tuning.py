@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from semlex.diagnostics.doctor import examine_server
 from semlex.diagnostics.tuning import NAMES, Machine, advise
+from semlex.store.postgres.embedded.launch import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting
 
 if TYPE_CHECKING:
@@ -70,6 +71,16 @@ def test_followed_advice_is_not_given_again(gigabytes: int, cores: int) -> None:
     assert memory["effective_cache_size"] <= machine.memory * 3 / 4
 
 
+@given(gigabytes=st.integers(1, 2048), cores=st.integers(1, 256))
+def test_there_is_no_advice_for_a_new_embedded_server(gigabytes: int, cores: int) -> None:
+    memory = gigabytes * 2**30
+    made = settings_of(memory, cores)
+    values = DEFAULTS | {name: number(value) for name, value in made.items() if name != "jit"}
+    found = settings(values) | {"jit": ServerSetting("jit", made["jit"], 0, needs_restart=False)}
+    assert [one.setting for one in advise(found, Machine(server_memory(memory), cores)) if not one.met] == []
+    assert values["shared_buffers"] <= max(memory / 16, 128 * 2**20)
+
+
 def test_of_an_unknown_machine_only_what_every_one_needs_is_judged() -> None:
     judged = {one.setting: one.met for one in advise(settings(DEFAULTS), Machine())}
     assert {name for name, met in judged.items() if met is not None} == {"max_wal_size", "random_page_cost", "jit"}
@@ -90,6 +101,7 @@ def test_the_server_takes_what_is_advised(database_url: str) -> None:
 
 
 def test_the_command_shows_it(shell: Shell) -> None:
+    shell.environment["PGOPTIONS"] = "-c random_page_cost=4"
     said = shell("doctor", "server").stdout
     assert "random_page_cost" in said
     assert "ALTER SYSTEM SET random_page_cost = '1.1'; -- then: SELECT pg_reload_conf();" in said

@@ -16,6 +16,7 @@ import psutil
 import psycopg
 import pytest
 
+from semlex.diagnostics.doctor import examine_server
 from semlex.errors import EmbeddedServerError, MissingExtraError
 from semlex.store.postgres.embedded import binaries, launch
 from semlex.store.postgres.embedded import process as embedded_process
@@ -72,6 +73,7 @@ def test_start_and_stop(folder: Path, postgres_major: int) -> None:
     assert ask(url, "SHOW server_encoding") == "UTF8"
     shared = ask(url, "SELECT setting::bigint * 8192 FROM pg_settings WHERE name = 'shared_buffers'")
     assert shared == min(max(machine_memory() // 16 >> 20 << 20, 128 << 20), 1 << 30)
+    assert [one.setting for one in examine_server(url).settings if not one.met] == []
     assert ask(url, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'") == 1
     for name in ("data", "socket"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o700

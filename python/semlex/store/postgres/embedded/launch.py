@@ -25,9 +25,12 @@ LOG_BYTES = 16 * 1024 * 1024  # an older log of this size is emptied at the next
 LOG_LINES = 12  # of the server's log that an error quotes
 MIB, GIB = 1024**2, 1024**3
 LARGE_MEMORY = 4 * GIB
+# People work on the machine of an embedded server: it counts on a quarter of the memory, and on 4 GiB at most.
+MEMORY_PART, MAX_MEMORY = 4, 4 * GIB
 # A vector index that does not fit takes tables out of this memory and they it, which doubles what a search takes. It is
 # taken from the system as it is used.
-MIN_SHARED_BUFFERS, MAX_SHARED_BUFFERS, SHARED_BUFFERS_PART = 128 * MIB, GIB, 16
+MIN_SHARED_BUFFERS, SHARED_BUFFERS_PART = 128 * MIB, 4
+MAX_WORKERS = 8
 SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one parallel index build takes
 
 
@@ -68,6 +71,34 @@ def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
         raise failure(folder, "the server did not start", log_start)
 
 
+def server_memory(memory: int) -> int:
+    """Bytes that an embedded server counts on, of a machine with so much memory."""
+    return min(memory // MEMORY_PART, MAX_MEMORY)
+
+
+def settings_of(memory: int, cores: int) -> dict[str, str]:
+    """The settings of a new server, which `semlex doctor` has nothing to say about.
+
+    Args:
+        memory: Bytes of the machine; 0 where that is not known.
+        cores: Of the machine.
+    """
+    ours = server_memory(memory)
+    shared = max(ours // SHARED_BUFFERS_PART, MIN_SHARED_BUFFERS)
+    return {
+        "shared_buffers": f"{shared // MIB}MB",
+        "effective_cache_size": f"{max(ours // 4 * 3, shared) // MIB}MB",
+        "work_mem": "16MB",
+        # An HNSW graph that fits is built far faster.
+        "maintenance_work_mem": "256MB" if memory >= LARGE_MEMORY else "128MB",
+        "max_parallel_maintenance_workers": str(max(2, min(cores - 1, MAX_WORKERS))),
+        "max_wal_size": "2GB",  # on the disk of somebody's machine
+        "random_page_cost": "1.1",
+        "jit": "off",
+        "max_connections": "100",
+    }
+
+
 def failure(folder: Path, message: str, log_start: int | None = None) -> EmbeddedServerError:
     """An error that names the log, and quotes its end from `log_start` on: earlier lines may hold users' statements."""
     text = ""
@@ -102,12 +133,9 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
     unfinished.mkdir(mode=0o700)
     if account is not None:
         os.chown(unfinished, account.uid, account.gid)
-    memory = machine_memory()
-    shared = min(max(memory // SHARED_BUFFERS_PART, MIN_SHARED_BUFFERS), MAX_SHARED_BUFFERS)
-    maintenance = "256MB" if memory >= LARGE_MEMORY else "64MB"  # an HNSW graph that fits is built far faster
     fixed = ["-D", "data.new", f"--username={USER}", "--auth=trust", "--encoding=UTF8", "--no-instructions"]
-    fixed += ["-c", f"maintenance_work_mem={maintenance}", "-c", f"shared_buffers={shared // MIB}MB"]
-    fixed += ["-c", "max_connections=100"]
+    for name, value in settings_of(machine_memory(), os.cpu_count() or 1).items():
+        fixed += ["-c", f"{name}={value}"]
     if (programs / "pg_createsubscriber").exists():  # 17 and later know Unicode without the system's locales
         fixed += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     for locale in ("C.UTF-8", "C"):  # not every system has the first

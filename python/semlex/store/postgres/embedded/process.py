@@ -55,6 +55,10 @@ def read_postmaster(folder: Path) -> Postmaster | None:
         return Postmaster(0, folder / "socket")  # half written when the machine went down
 
 
+# What `process_mark` gives.
+MARK = re.compile(r"semlex-[0-9a-f]+-[0-9a-f]+")
+
+
 def process_mark(folder: Path) -> str:
     """A name for the servers of this folder that stands in the command line of each of their processes.
 
