@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
@@ -145,9 +145,14 @@ def kind_errors(field: str, value: object, *kinds: type) -> Errors:
     return [] if isinstance(value, kinds) else wrong_type(field, limit, value)
 
 
+def is_one_of(value: object, choices: Collection[str]) -> bool:
+    """Whether a value is one of these texts. An array compares with each of its items."""
+    return isinstance(value, str) and value in choices
+
+
 def path_errors(field: str, value: object) -> Errors:
     """What is wrong with the path of a file or folder, which may be None."""
-    if value == "":  # `Path` would take it for the working directory
+    if isinstance(value, str) and not value:  # `Path` would take it for the working directory
         return refuse(field, "blank", "1 character", "0")
     return kind_errors(field, value, str, PathLike, NoneType)
 

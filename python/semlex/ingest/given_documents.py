@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from semlex.types.documents import (
     utc_now,
 )
 from semlex.types.vectors import given_vectors
+from semlex.validation import is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 # What is done with documents that break a rule.
 OnError = Literal["raise", "skip"]
 SHOWN_ID_CHARACTERS = 80
+# If so many items at its beginning are of other classes, an iterable is not read on: it may be of any length.
+MAX_WRONG_ITEMS = 1_000
 # One for all documents that have none: an object each is an object that the search for garbage visits again and again.
 NO_METADATA: dict[str, Any] = {}
 NO_CHILDREN: list[str] = []
@@ -49,16 +53,44 @@ NO_CHILDREN: list[str] = []
 SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
 
-def listed(values: object, name: str, of: str) -> list[Any]:
+def listed(
+    values: object,
+    name: str,
+    of: str,
+    *,
+    field: str = "",
+    kinds: tuple[type, ...] = (object,),
+    most: int | None = None,
+) -> list[Any]:
     """The items of a list, a generator or any other iterable, read once.
 
+    Args:
+        values: The iterable.
+        name: Of the argument.
+        of: What its items are, for messages.
+        field: Name of an item, for messages.
+        kinds: Classes of its items. Items of others are left to later checks; but if all of the first thousand are of
+            others, no more are read.
+        most: How many items of an iterable that is no list are read; None: all.
+
     Raises:
-        ValidationError: It is one item itself (a text, a mapping, a document), or nothing that has items.
+        ValidationError: It is one item itself (a text, a mapping, a document), nothing that has items, or an iterable
+            of something else.
     """
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
     if single or not isinstance(values, Iterable):
         raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
-    return list(values)
+    if isinstance(values, (list, tuple)):
+        return list(values)
+    items: list[Any] = []
+    errors: list[FieldError] = []
+    for row, item in enumerate(itertools.islice(values, most)):
+        items.append(item)
+        if row == len(errors) < MAX_WRONG_ITEMS and not isinstance(item, kinds):
+            errors.append(FieldError(row, None, field, "wrong_type", of, type(item).__name__))
+            if len(errors) == MAX_WRONG_ITEMS:
+                raise ValidationError(errors)
+    return items
 
 
 def documents_in(documents: Given) -> list[Any]:
@@ -70,7 +102,7 @@ def documents_in(documents: Given) -> list[Any]:
     if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
         limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
-    return listed(documents, "documents", "Document")
+    return listed(documents, "documents", "Document", field="document", kinds=(Document, ChunkMetadata))
 
 
 def documents_from_texts(
@@ -81,10 +113,10 @@ def documents_from_texts(
     Raises:
         ValidationError: The lengths differ, or one of them is no list.
     """
-    texts = listed(texts, "texts", "str")
-    ids = None if ids is None else listed(ids, "ids", "str")
-    metadata = None if metadata is None else listed(metadata, "metadata", "dict")
+    texts = listed(texts, "texts", "str", field="content", kinds=(str,))
     count = len(texts)
+    ids = None if ids is None else listed(ids, "ids", "str", most=count + 1)
+    metadata = None if metadata is None else listed(metadata, "metadata", "dict", most=count + 1)
     errors = [
         FieldError(-1, None, name, "unequal_lengths", f"{count} texts", str(len(values)))
         for name, values in (("ids", ids), ("metadata", metadata))
@@ -262,7 +294,7 @@ class GivenDocuments:
         if not all(ids):
             named = zip(ids, self.metadata, self.contents, strict=True)
             ids = [chunk_id or default_id(metadata, content) for chunk_id, metadata, content in named]
-        has_languages = self.languages.count(None) < len(self)
+        has_languages = any(language is not None for language in self.languages)
         return replace(
             self,
             ids=ids,
@@ -294,7 +326,7 @@ class GivenDocuments:
         errors += self._child_errors()
         if not errors:
             errors += self._title_errors()
-        if self.languages.count(None) < len(self):
+        if any(language is not None for language in self.languages):
             errors += self._language_errors({error.row for error in errors if error.field == "id"})
         return errors
 
@@ -377,7 +409,7 @@ def check_on_duplicate(on_duplicate: object) -> None:
     Raises:
         ConfigurationError: It is none of them.
     """
-    if on_duplicate not in ("update", "skip", "fail"):
+    if not is_one_of(on_duplicate, ("update", "skip", "fail")):
         raise ConfigurationError(f"on_duplicate must be 'update', 'skip' or 'fail'; got {on_duplicate!r:.80}")
 
 
@@ -387,7 +419,7 @@ def checked_on_error(on_error: OnError) -> OnError:
     Raises:
         ConfigurationError: It is neither of the two ways.
     """
-    if on_error not in ("raise", "skip"):
+    if not is_one_of(on_error, ("raise", "skip")):
         raise ConfigurationError(f"on_error must be 'raise' or 'skip'; got {on_error!r:.80}")
     return on_error
 

@@ -21,6 +21,7 @@ from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
     Errors,
     check_parameters,
+    is_one_of,
     kind_errors,
     strings_errors,
     text_errors,
@@ -156,7 +157,7 @@ def _number(field: str, value: object) -> Errors:
 
 def _one_of(*choices: str) -> Check:
     def check(field: str, value: object) -> Errors:
-        if value not in choices:
+        if not is_one_of(value, choices):
             raise ConfigurationError(f"{field} must be {' or '.join(map(repr, choices))}; got {value!r:.80}")
         return []
 

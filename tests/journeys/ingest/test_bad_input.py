@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import traceback
 from datetime import UTC, date, datetime
@@ -15,6 +16,7 @@ from semlex.errors import (
     ModelMismatchError,
     ValidationError,
 )
+from semlex.ingest.given_documents import MAX_WRONG_ITEMS
 from semlex.testing import HashEmbedder
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document
 from semlex.types.queries import SearchQuery
@@ -228,6 +230,20 @@ def test_unequal_lengths(store: SyncRetriever) -> None:
 
 def test_what_is_no_document(store: SyncRetriever) -> None:
     assert found(refusal(lambda: store.add_documents([Document("good"), SECRET]))) == [(1, "document", "wrong_type")]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("argument", ["documents", "texts", "ids", "metadata"])
+def test_an_endless_iterable_of_something_else_is_not_read_to_its_end(store: SyncRetriever, argument: str) -> None:
+    calls: dict[str, Callable[[Any], object]] = {
+        "documents": store.add_documents,
+        "texts": store.add_texts,
+        "ids": lambda given: store.add_texts(["good"], ids=given),
+        "metadata": lambda given: store.add_texts(["good"], metadata=given),
+    }
+    numbers = itertools.count()
+    expected = "unequal_lengths" if argument in {"ids", "metadata"} else "wrong_type"
+    assert {error.code for error in refusal(lambda: calls[argument](numbers)).errors} == {expected}
+    assert next(numbers) <= MAX_WRONG_ITEMS
 
 
 # --- vectors --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import inspect
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import semlex
@@ -48,6 +49,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "class": lambda: Document,
     "document": lambda: Document("zebra"),
     "generator": lambda: (letter for letter in "zebra"),
+    "array": lambda: np.array([1, 2]),
+    "array of str": lambda: np.array(["zebra", "zebra"]),
 }
 # One good call of every method; each argument is then replaced by each wrong value.
 GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {

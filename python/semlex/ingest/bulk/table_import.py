@@ -18,7 +18,7 @@ from semlex.store.foreign_tables.read import RowCounts, count_rows, read_rows
 from semlex.store.foreign_tables.source import source_snapshot
 from semlex.store.postgres.addresses import describe
 from semlex.types.reports.table_import import TableImport
-from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter
+from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -53,7 +53,7 @@ class TableSource:
             *(text_parameter(name, value) for name, value in texts.items()),
             [] if wanted.metadata is None else strings_errors("metadata_fields", wanted.metadata),
         )
-        if wanted.layout is not None and wanted.layout not in list(LAYOUTS):
+        if wanted.layout is not None and not is_one_of(wanted.layout, LAYOUTS):
             raise ConfigurationError(f"layout must be one of {', '.join(LAYOUTS)}, or None; got {wanted.layout!r:.80}")
         if self.url is not None:
             check_parameters(kind_errors("source_url", self.url, str))

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex.chat.base import NO_CHAT_MODEL
 from semlex.errors import ConfigurationError
-from semlex.validation import check_parameters, kind_errors, model_errors, refuse, text_parameter, whole_number_errors
+from semlex.validation import (
+    check_parameters,
+    is_one_of,
+    kind_errors,
+    model_errors,
+    refuse,
+    text_parameter,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
     from semlex.chat.base import ChatModel
@@ -67,6 +75,6 @@ def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment
     Raises:
         ConfigurationError: It cannot be used.
     """
-    if value is None or value == NO_CHAT_MODEL:
+    if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
         return None
     return value if isinstance(value, Enrichment) else Enrichment(value)

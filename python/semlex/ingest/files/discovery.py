@@ -137,7 +137,11 @@ def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[P
         if not isinstance(path, str | Path)
     ]
     # `Path` takes an empty one for the working directory.
-    errors += [FieldError(row, None, "paths", "blank", "1 character") for row, path in enumerate(given) if path == ""]
+    errors += [
+        FieldError(row, None, "paths", "blank", "1 character")
+        for row, path in enumerate(given)
+        if isinstance(path, str) and not path
+    ]
     if not given:
         errors.append(FieldError(-1, None, "paths", "missing", "at least one file or folder"))
     if errors:

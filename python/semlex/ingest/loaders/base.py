@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from semlex.errors import ConfigurationError
+from semlex.validation import is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,8 +57,8 @@ class LoadOptions:
     on_bad_text: OnBadText = "error"
 
     def __post_init__(self) -> None:
-        if self.on_bad_text not in get_args(OnBadText):
-            raise ConfigurationError(f"on_bad_text must be error, repair or skip; got {self.on_bad_text!r}")
+        if not is_one_of(self.on_bad_text, get_args(OnBadText)):
+            raise ConfigurationError(f"on_bad_text must be error, repair or skip; got {self.on_bad_text!r:.80}")
 
     def leaves_out(self, error: LoadError) -> bool:
         """Whether a file with this error is left out, and is no failure."""

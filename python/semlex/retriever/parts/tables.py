@@ -13,7 +13,7 @@ from semlex.maintenance.dump import TransferReport, dump
 from semlex.progress.shown import ProgressOption, shown
 from semlex.store.foreign_tables.find import WantedTable
 from semlex.store.tables.hits import Relation, fill_table, statement
-from semlex.validation import check_parameters, needed_path_errors
+from semlex.validation import check_parameters, kind_errors, needed_path_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +138,7 @@ class CollectionTables(ABC):
             DuplicateError: An id is stored, with ``fail``.
             ModelMismatchError: The vectors are of another model or dimension than the collection's.
         """
+        check_parameters(kind_errors("dry_run", dry_run, bool))
         bars = shown(progress)
         columns = {"text": text_field, "vector": vector_field, "id": id_field, "metadata": metadata_field}
         wanted = WantedTable(table, source_schema, layout, columns, metadata_fields)

@@ -247,6 +247,7 @@ class CollectionUpkeep(ABC):
 
         Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
         """
+        check_parameters(kind_errors("exact", exact, bool))
         opened, folder = (await self._ready()).opened, self._resources.data_folder
         log = self._resources.query_log.figures(opened.database.role, opened.info)
         return await collection_status(

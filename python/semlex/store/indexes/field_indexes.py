@@ -80,6 +80,7 @@ def checked_index(field: Field, of: object) -> FieldIndex:
     Raises:
         ValidationError: No index could serve that.
     """
+    of = of if isinstance(of, str) else _shown(of)
     if field.is_own:
         if field.path[0] not in _TIMES:
             raise refusal("name", "wrong_type", "a field of the metadata, @created or @updated", "another one")
