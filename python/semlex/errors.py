@@ -28,6 +28,7 @@
         ├── PrivilegeError (PermissionError)
         ├── UnsupportedServerError
         ├── CollectionNotFoundError (LookupError)
+        │   └── CollectionDroppedError        the open collection was dropped; another one may have its name now
         ├── SchemaVersionError
         ├── IncompleteWriteError
         ├── LeaseLostError                    a job went on elsewhere; what its former worker writes is refused
@@ -291,6 +292,10 @@ class UnsupportedServerError(StoreError):
 
 class CollectionNotFoundError(StoreError, LookupError):
     """There is no collection of that name."""
+
+
+class CollectionDroppedError(CollectionNotFoundError):
+    """The open collection was dropped; another one may have its name now. The next call opens that one."""
 
 
 class SchemaVersionError(StoreError):

@@ -7,13 +7,14 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
-from semlex.errors import ModelMismatchError, PrivilegeError, SemlexError
+from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeError, SemlexError
 from semlex.models.token_counters import counter_of_words
 from semlex.models.tokenizer import FILE_COUNTER
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
 from semlex.store.schema.embedding_versions import dropped, ensure_embedding_version, read_versions
+from semlex.store.schema.presence import Presence, gone
 from semlex.store.schema.registry import find_collection, open_collection
 from semlex.store.write.embedding_version import note_use
 
@@ -148,7 +149,8 @@ class OpenCollection:
     the collection later. One that neither has a model nor brings vectors goes with the serving version.
 
     Attributes:
-        database: An open database.
+        database: An open database; what it reads is refused once the collection was dropped.
+        presence: Whether the collection still exists.
         info: What is known of the collection; replaced when it has changed.
         models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
         executor: Runs blocking calls of models.
@@ -163,6 +165,7 @@ class OpenCollection:
     """
 
     database: Database
+    presence: Presence
     info: CollectionInfo
     models: OpenModels
     executor: ModelExecutor
@@ -192,8 +195,10 @@ class OpenCollection:
         """Return a collection of which nothing is remembered yet, and which a rollback of the caller's may undo."""
         remembered = (VectorSample(clock), RememberedShares(clock), RememberedIndexes(clock))
         seen = SeenVersions(clock.monotonic())
+        presence = Presence(info)
         return cls(
-            database,
+            database.watched_by(presence),
+            presence,
             info,
             models,
             executor,
@@ -209,7 +214,7 @@ class OpenCollection:
         """Reads again what there is: another process may have changed it.
 
         Raises:
-            CollectionNotFoundError: The collection is not there any more.
+            CollectionDroppedError: The collection does not exist any more.
         """
         self._take(await open_collection(self.database, self.info.names, None, create=False))
 
@@ -221,13 +226,19 @@ class OpenCollection:
         """
         if not self._may_be_undone:
             return True
-        found = await find_collection(self.database, self.info.names)
+        try:
+            found = await find_collection(self.database, self.info.names)
+        except CollectionDroppedError:
+            return False
         if found is None or found.collection_id != self.info.collection_id:
             return False
         self._take(found)
         return True
 
     def _take(self, found: CollectionInfo) -> None:
+        if found.collection_id != self.info.collection_id:
+            self.presence.is_gone = True
+            raise gone(self.info)
         self.seen.at, self.seen.versions = self.clock.monotonic(), found.versions
         used = self.info.embedding
         if used is not None and found.versions.of(used.identity_key) is None:
@@ -264,12 +275,14 @@ class OpenCollection:
             connection: In the search's transaction. It is asked when nobody has looked for a while.
 
         Raises:
+            CollectionDroppedError: The collection was dropped.
             ModelMismatchError: The vectors of the open model were dropped.
         """
         if self._is_late():
             found = await read_versions(connection, self.info)
-            self.seen.at = self.clock.monotonic()
-            self.seen.versions = found or self.seen.versions
+            if found is None:
+                raise gone(self.info)
+            self.seen.at, self.seen.versions = self.clock.monotonic(), found
         return self._as_seen()
 
     def _as_seen(self) -> CollectionInfo:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from semlex.errors import ConfigurationError
+from semlex.errors import CollectionDroppedError, ConfigurationError
 from semlex.ingest.enrichment.options import checked_enrichment
 from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
@@ -48,7 +48,7 @@ from semlex.types.vectors import given_vectors
 from semlex.validation import check_parameters, kind_errors, path_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from os import PathLike
     from pathlib import Path
 
@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
     from semlex.store.write.chunks import OnDuplicate
+
+T = TypeVar("T")
 
 
 class Collection(
@@ -174,16 +176,28 @@ class Collection(
         return self
 
     async def _ready(self) -> Indexer:
-        """The open collection."""
+        """The open collection; if it was dropped, the one that has its name now, or a new one."""
+        return await self._ready_to(create=self._create)
+
+    async def _readable(self) -> Indexer:
+        """The same for reading, which makes no collection in the place of one that was dropped.
+
+        Raises:
+            CollectionNotFoundError: It was dropped, and no other one has its name.
+        """
+        was_open = self._current() is not None
+        return await self._ready_to(create=self._create and not was_open)
+
+    async def _ready_to(self, *, create: bool) -> Indexer:
         resources = await self._resources.ready()
         indexer = self._current()
-        if indexer is None:
+        if indexer is None or indexer.opened.presence.is_gone:
             if self._opening[0] != resources.generation:
                 self._opening = (resources.generation, asyncio.Lock())
             async with self._opening[1]:
                 indexer = self._current()
-                if indexer is None:
-                    opened = await self._open(await self._database())
+                if indexer is None or indexer.opened.presence.is_gone:
+                    opened = await self._open(await self._database(), create=create)
                     indexer = Indexer(
                         opened, bulk=self._bulk, storage=self._wanted.storage, limits=resources.file_limits
                     )
@@ -192,6 +206,13 @@ class Collection(
             self._indexer = None  # made in a transaction that was rolled back
             return await self._ready()
         return indexer
+
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
+        try:
+            return await read(await self._readable())
+        except CollectionDroppedError:
+            return await read(await self._readable())
 
     async def _database(self) -> Database:
         """The database as the collection's role sees it."""
@@ -202,7 +223,7 @@ class Collection(
         """The open collection; None where it is not open, or was opened before its client was closed."""
         return self._indexer if self._opened_in == self._resources.generation else None
 
-    async def _open(self, database: Database) -> OpenCollection:
+    async def _open(self, database: Database, *, create: bool) -> OpenCollection:
         resources, name = self._resources, self.names.collection
         stored = await registry.find_collection(database, self.names)
         if stored is None:
@@ -214,7 +235,7 @@ class Collection(
         settings = self._wanted.settings()
         if models.counter_name is not None:
             settings = settings.counted_by(models.counter_name)
-        info = await registry.open_collection(database, self.names, settings, create=self._create)
+        info = await registry.open_collection(database, self.names, settings, create=create)
         if models.version is not None:
             info = for_model(info, models.version)
         self._wanted.check(name, info.options)  # somebody else may have made it in the meantime

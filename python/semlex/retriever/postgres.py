@@ -249,7 +249,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
 
     async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
-        return await list_collections((await self._ready()).database, self.names.schema)
+        return await list_collections(await self._database(), self.names.schema)
 
     async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
         """Return whether the database answers; never raises for a database that does not.
@@ -261,7 +261,9 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         check_deadline(deadline)
 
         async def reach() -> Database:
-            return (await self._ready()).opened.database
+            if self._current() is None:
+                await self._readable()
+            return await self._database()
 
         health = await server_health(reach, deadline=deadline)
         if health.error is not None:

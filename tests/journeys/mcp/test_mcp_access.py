@@ -261,3 +261,17 @@ def test_who_may_ask_is_known_without_the_other_server() -> None:
     names = "semlex.server.mcp.http", "semlex.server.access.watched_tokens", "semlex.server.access.rights"
     code = f"import sys; sys.modules['fastapi'] = None; import {', '.join(names)}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_a_collection_that_was_dropped_and_made_again(client: Client, database_url: str) -> None:
+    async with Assistant(mcp_server(client, Access.of(["handbook"]))) as assistant, Client(database_url) as other:
+        call = {"query": "key", "collection": "handbook"}
+        assert (await assistant.call_tool("search", call)).structured_content["hits"]
+        await other.drop("handbook")
+        for message in ("there is no such collection any more", "there is no collection 'handbook' here"):
+            refused = await assistant.call_tool("search", call)
+            assert refused.is_error
+            assert message in refused.content[0].text
+        await other.collection("handbook").add_texts(["A key of another one."], ids=["other"])
+        hits = (await assistant.call_tool("search", call)).structured_content["hits"]
+        assert [hit["chunk_id"] for hit in hits] == ["other"]

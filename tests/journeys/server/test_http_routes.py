@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from semlex import Client
 from semlex.operations import OPERATIONS
 from semlex.server.app import create_app
 from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
+from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex import Client
 
 WITHOUT_ROUTE = {
     "sync": "a job of the kind sync",
@@ -245,3 +246,19 @@ async def test_a_name_tells_nothing_of_other_files(
             assert str(tmp_path) not in told[0].replace(name.replace("{}", "X"), "")
         found = (await served.post("/v1/why", {"document": "keys.md", "question": "Fridays"})).json()
         assert found["document"].endswith("keys.md")
+
+
+async def test_a_collection_that_was_dropped_and_made_again(filled: Client, database_url: str) -> None:
+    posted = {"collection": COLLECTION, "documents": [{"id": "h", "content": "A key of the new one."}]}
+    async with in_process(filled, rights="admin") as served, Client(database_url, HashEmbedder()) as other:
+        for _ in range(2):
+            assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
+            await other.drop(COLLECTION)
+            for _ in range(2):
+                assert (await served.post("/v1/search", {"query": "key"})).status_code == 404
+            await other.collection(COLLECTION).add_texts(["A key of another one."], ids=["other"])
+            hits = (await served.post("/v1/search", {"query": "key"})).json()["hits"]
+            assert [hit["id"] for hit in hits] == ["other"]
+        await other.drop(COLLECTION)
+        await other.collection(COLLECTION).add_texts(["A key of another one."], ids=["other"])
+        assert [(await served.post("/v1/documents", posted)).status_code for _ in range(3)] == [404, 201, 201]

@@ -123,7 +123,7 @@ async def open_with_models(collection: Collection) -> None:
     await resources.chat_model()
     await resources.reranker()
     try:
-        await collection._ready()  # noqa: SLF001 - of this package
+        await collection._readable()  # noqa: SLF001 - of this package
     except CollectionNotFoundError:
         await resources.models_of(None)
         raise
@@ -137,7 +137,7 @@ async def served_embedder(collection: Collection) -> ServedEmbedder | None:
     """
     resources = collection._resources  # noqa: SLF001 - of this package
     try:
-        models = (await collection._ready()).opened.models  # noqa: SLF001 - of this package
+        models = (await collection._readable()).opened.models  # noqa: SLF001 - of this package
     except CollectionNotFoundError:
         models = await resources.models_of(None)
     models.refuse_without_model()

@@ -150,9 +150,12 @@ class CollectionAnswers(CollectionReads):
             route=False,
         )
         results = with_route(results, routed)
-        indexer = await self._ready()
-        counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
-        return await make_context(indexer.opened, results, options, counting, notes)
+
+        async def made(indexer: Indexer) -> Context:
+            counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
+            return await make_context(indexer.opened, results, options, counting, notes)
+
+        return await self._reading(made)
 
     async def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> Hits:
         """Hits in another order: each as relevant, and as unlike those before it, as possible, by their stored vectors.
@@ -172,8 +175,8 @@ class CollectionAnswers(CollectionReads):
             number_errors("diversity", diversity, 0, 1),
         )
         check_parameters(*(kind_errors(f"hits[{row}]", hit, SearchResult) for row, hit in enumerate(hits)))
-        opened = await self._searched()
-        _, vectors = await read_around(opened, hits, Around(), with_vectors=True)
+        await self._searched()
+        _, vectors = await self._reading(lambda indexer: read_around(indexer.opened, hits, Around(), with_vectors=True))
         return diversified(hits, vectors, diversity)
 
     async def _route(self, question: str | None, by: RouteBy | None, seconds: float | None) -> Route | None:

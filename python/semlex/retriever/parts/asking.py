@@ -147,14 +147,15 @@ class CollectionAsking(CollectionAnswers):
             from semlex.answering.answer import Answering, answer_events  # noqa: PLC0415 - most programs only search
 
             started = time.perf_counter()
-            indexer = await self._ready()
+            await self._readable()
             model = (await self._resources.chat_model()).model
             passages = context
             if passages is None:
                 passages = await self.context(
                     question, tokens, top_k=top_k, filters=filters, mode=mode, rerank=rerank, route=route
                 )
-            analyzer, executor = _analyzer(indexer.opened.info.settings), self._resources.executor
+            settings = (await self._readable()).collection.settings
+            analyzer, executor = _analyzer(settings), self._resources.executor
             answering = Answering(analyzer, executor, model, min_coverage, min_similarity, started)
             async with aclosing(answer_events(question, passages, answering)) as answered:
                 async for event in answered:

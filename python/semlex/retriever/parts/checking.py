@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from semlex.errors import ConfigurationError
 from semlex.progress.shown import ProgressOption
@@ -14,10 +14,12 @@ from semlex.types.results import SearchMode
 from semlex.validation import callable_errors, check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from semlex.open_collection import OpenCollection
     from semlex.types.reports.checkups import Checkup
+
+T = TypeVar("T")
 
 
 class CollectionChecking(ABC):
@@ -26,6 +28,12 @@ class CollectionChecking(ABC):
     @abstractmethod
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
+
+    @abstractmethod
+    async def _run_search(
+        self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
+    ) -> T:
+        """Run a search; once more if the collection was dropped, since another one may have its name now."""
 
     async def checkup(
         self,
@@ -67,6 +75,6 @@ class CollectionChecking(ABC):
 
         opened = await self._searched()
         with bars as tell:
-            done = await CheckupRun(opened, mode, tell, estimated).run(sample, seed)
-        await opened.note_use()
-        return done
+            return await self._run_search(
+                opened, lambda opened: CheckupRun(opened, mode, tell, estimated).run(sample, seed)
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError, ModelError
 from semlex.maintenance.reembed import Reembedding
@@ -25,6 +25,7 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from os import PathLike
 
     from semlex.embedding.base import Embedder
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     # A collection has a method called `list`.
     Figures = list[EmbeddingFigures]
+
+T = TypeVar("T")
 
 MAX_VERSION = 2**31 - 1
 
@@ -62,6 +65,10 @@ class CollectionEmbeddings(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     async def reembed(
         self,
@@ -166,7 +173,7 @@ class CollectionEmbeddings(ABC):
 
     async def embeddings(self) -> Figures:
         """All sets of vectors with their counts, by their numbers."""
-        return await list_embeddings((await self._ready()).opened)
+        return await self._reading(lambda indexer: list_embeddings(indexer.opened))
 
     @property
     def calibration(self) -> ConfidenceCurve | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.absence import places_of, why_absent
@@ -29,11 +29,12 @@ from semlex.types.whole_documents import Outline, WholeDocument
 from semlex.validation import check_range, check_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
     from semlex.filters.forms import Boosts, Filters
+    from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.retriever.resources import Resources
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     Sources = list[KnownSource]
     Places = list[tuple[str, str]]
 
+T = TypeVar("T")
+
 # Candidates of each leg, where all are given.
 DEFAULT_DEPTH = 50
 MAX_DEPTH = 500
@@ -68,6 +71,16 @@ class CollectionExplaining(ABC):
     @abstractmethod
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
+
+    @abstractmethod
+    async def _run_search(
+        self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
+    ) -> T:
+        """Run a search; once more if the collection was dropped, since another one may have its name now."""
 
     @abstractmethod
     async def _asked(
@@ -174,14 +187,17 @@ class CollectionExplaining(ABC):
                 "min_rerank": min_rerank,
             },
         )
-        sources, places = await self._places(opened, document)
-        reranker, late = await self._reranker(rerank, request)
-        found = await explain(opened, reranker, request, document, places)
-        await opened.note_use()
-        if not isinstance(found, Records):
+
+        async def run(opened: OpenCollection) -> Explanation:
+            sources, places = await self._places(opened, document)
+            reranker, late = await self._reranker(rerank, request)
+            found = await explain(opened, reranker, request, document, places)
+            if isinstance(found, Records):
+                return Explanation(document, None, (await self._absent(document, sources, places, found),))
             told = [*([] if routed is None else [f"the question was taken as {routed}"]), *notes, *late]
             return replace(found, notes=(*found.notes, *told))
-        return Explanation(document, None, (await self._absent(document, sources, places, found),))
+
+        return await self._run_search(opened, run, has_vector=vector is not None)
 
     async def candidates(
         self,
@@ -230,9 +246,8 @@ class CollectionExplaining(ABC):
             boost=boost,
             clock=opened.clock,
         )
-        found = await explained_search(opened, None, replace(request, top_k=len(LEGS) * depth))
-        await opened.note_use()
-        return found
+        all_of_them = replace(request, top_k=len(LEGS) * depth)
+        return await self._run_search(opened, lambda opened: explained_search(opened, None, all_of_them))
 
     async def get_document(self, document: str) -> WholeDocument:
         """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means.
@@ -264,23 +279,26 @@ class CollectionExplaining(ABC):
     async def _named(self, document: str) -> tuple[NamedDocument, Chunks]:
         """What stands under a name, with its chunks in order."""
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
-        opened = await self._searched()
-        sources, places = await self._places(opened, document)
 
-        async def look(connection: Connection) -> tuple[NamedDocument, Chunks] | Records:
-            named = await find_named(connection, self.names, document, places)
-            if named is None:
-                return await read_records(connection, self.names)
-            ids = [chunk_id for _, chunk_id in named.keys]
-            found = await fetch_documents(connection, opened.info, ids)
-            return named, [found[one] for one in ids if one in found]
+        async def read(indexer: Indexer) -> tuple[NamedDocument, Chunks]:
+            sources, places = await self._places(indexer.opened, document)
 
-        found = await opened.database.read("read a document", look)
-        if isinstance(found, Records):
-            absent = await self._absent(document, sources, places, found)
-            helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
-            raise ConfigurationError(f"there is no document {document!a}: {absent.text}{helps}")
-        return found
+            async def look(connection: Connection) -> tuple[NamedDocument, Chunks] | Records:
+                named = await find_named(connection, self.names, document, places)
+                if named is None:
+                    return await read_records(connection, self.names)
+                ids = [chunk_id for _, chunk_id in named.keys]
+                found = await fetch_documents(connection, indexer.collection, ids)
+                return named, [found[one] for one in ids if one in found]
+
+            found = await indexer.database.read("read a document", look)
+            if isinstance(found, Records):
+                absent = await self._absent(document, sources, places, found)
+                helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
+                raise ConfigurationError(f"there is no document {document!a}: {absent.text}{helps}")
+            return found
+
+        return await self._reading(read)
 
     async def _places(self, opened: OpenCollection, document: str) -> tuple[Sources, Places]:
         """The sources, and where in them a name leads on this machine."""

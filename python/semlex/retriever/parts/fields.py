@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
@@ -26,7 +26,7 @@ from semlex.store.schema.locks import between_searches
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from semlex.types.facets import Facets
     from semlex.types.reports.field_summaries import FieldSummaries, IndexedType
     from semlex.types.results import SearchMode
+
+T = TypeVar("T")
 
 # With fewer values of the type than this share, the index is built and the caller told.
 FEW = 0.5
@@ -59,6 +61,16 @@ class CollectionFields(ABC):
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
 
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
+
+    @abstractmethod
+    async def _run_search(
+        self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
+    ) -> T:
+        """Run a search; once more if the collection was dropped, since another one may have its name now."""
+
     async def fields(self, *, values: bool = False) -> FieldSummaries:
         """The fields that chunks have: names, types with counts, and which have an index.
 
@@ -70,9 +82,10 @@ class CollectionFields(ABC):
                 each.
         """
         check_parameters(kind_errors("values", values, bool))
-        indexer = await self._ready()
-        return await indexer.database.read(
-            "look at the fields", lambda c: summarize_fields(c, self.names, with_values=values)
+        return await self._reading(
+            lambda indexer: indexer.database.read(
+                "look at the fields", lambda c: summarize_fields(c, self.names, with_values=values)
+            )
         )
 
     async def add_field(
@@ -192,7 +205,8 @@ class CollectionFields(ABC):
         if query is None and vector is None:
             if mode is not None:
                 raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
-            return await facets_of_filter((await self._ready()).opened, asked, parse_filters(filters, self.names))
+            condition = parse_filters(filters, self.names)
+            return await self._reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
         opened = await self._searched(has_vector=vector is not None)
         request = Request.checked(
             names=self.names,
@@ -209,9 +223,9 @@ class CollectionFields(ABC):
             deadline=None,
             rerank=False,
         )
-        found = await facets_of_query(opened, asked, request)
-        await opened.note_use()
-        return found
+        return await self._run_search(
+            opened, lambda opened: facets_of_query(opened, asked, request), has_vector=vector is not None
+        )
 
 
 def _tell(field: Field, progress: Callable[[Progress], None] | None) -> TellBuild | None:

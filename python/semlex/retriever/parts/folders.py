@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.document_states import Documents, documents_with_states
@@ -18,12 +19,13 @@ from semlex.retriever.parts.enriching import CollectionEnriching
 from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from pathlib import Path
     from uuid import UUID
 
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.sync.report import SyncReport
@@ -32,12 +34,18 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 1_000_000
 
+T = TypeVar("T")
+
 
 class CollectionFolders(CollectionEnriching):
     """Synchronising and watching folders of a collection; `Collection` is one."""
 
     _resources: Resources
     _wanted: WantedOptions
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     async def sync(
         self,
@@ -195,10 +203,13 @@ class CollectionFolders(CollectionEnriching):
             [] if limit is None else whole_number_errors("limit", limit, 1, MAX_LISTED),
             text_parameter("after", after),
         )
-        indexer = await self._ready()
-        return await documents_with_states(
-            indexer.database, indexer.collection, source, indexer.limits, limit=limit, after=after
-        )
+
+        async def read(indexer: Indexer) -> Documents:
+            return await documents_with_states(
+                indexer.database, indexer.collection, source, indexer.limits, limit=limit, after=after
+            )
+
+        return await self._reading(read)
 
 
 def checked_load_options(

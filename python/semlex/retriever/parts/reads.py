@@ -8,7 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from semlex.answering.routing import SEARCHES
-from semlex.errors import ConfigurationError, SearchTimeoutError
+from semlex.errors import CollectionDroppedError, ConfigurationError, SearchTimeoutError
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.json_fallback import fallen_back
@@ -68,6 +68,14 @@ class CollectionReads(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _readable(self) -> Indexer:
+        """The same for reading, which makes no collection in the place of one that was dropped."""
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     @abstractmethod
     async def _route(self, question: str | None, by: RouteBy | None, seconds: float | None) -> Route | None:
@@ -186,12 +194,16 @@ class CollectionReads(ABC):
             },
         )
         reranker, late = await self._reranker(rerank, request)
-        if explain:
-            found = await explained_search(opened, reranker, request)
-        else:
-            found = await SearchPipeline(opened, reranker).run(request)
-        self._log(opened, [request], [found])
-        await opened.note_use()
+
+        async def run(opened: OpenCollection) -> SearchResults:
+            if explain:
+                found = await explained_search(opened, reranker, request)
+            else:
+                found = await SearchPipeline(opened, reranker).run(request)
+            self._log(opened, [request], [found])
+            return found
+
+        found = await self._run_search(opened, run, has_vector=vector is not None)
         found = with_route(found, routed)
         found.warnings += [*notes, *late]
         if found or fallback is None or request.text is None:
@@ -251,14 +263,16 @@ class CollectionReads(ABC):
             SearchTimeoutError: Nothing had answered at the deadline.
         """
         started = self._resources.clock.monotonic()
-        opened = await self._searched()
-        request = replace(read_cursor(cursor, opened.info, filters, deadline, opened.clock), started=started)
-        is_reranked = request.page is not None and request.page.scores is not None
-        reranker, late = await self._reranker(None if is_reranked else False, request)
-        found = await SearchPipeline(opened, reranker).run(request)
-        found.warnings += late
-        await opened.note_use()
-        return found
+
+        async def run(opened: OpenCollection) -> SearchResults:
+            request = replace(read_cursor(cursor, opened.info, filters, deadline, opened.clock), started=started)
+            is_reranked = request.page is not None and request.page.scores is not None
+            reranker, late = await self._reranker(None if is_reranked else False, request)
+            found = await SearchPipeline(opened, reranker).run(request)
+            found.warnings += late
+            return found
+
+        return await self._run_search(await self._searched(), run)
 
     async def search_many(
         self,
@@ -336,15 +350,19 @@ class CollectionReads(ABC):
             rerank=rerank,
             **options,
         )
-        opened = await self._searched(has_vector=any(request.vector is not None for request in requests))
+        has_vector = any(request.vector is not None for request in requests)
+        opened = await self._searched(has_vector=has_vector)
         reranker, _ = await self._reranker(rerank)
         check_rows_wanted(requests, reranks=reranker is not None)
-        found = await SearchPipeline(opened, reranker).run_many(requests)
-        for results in found:
-            results.warnings += notes
-        self._log(opened, requests, found)
-        await opened.note_use()
-        return found
+
+        async def run(opened: OpenCollection) -> ManyResults:
+            found = await SearchPipeline(opened, reranker).run_many(requests)
+            for results in found:
+                results.warnings += notes
+            self._log(opened, requests, found)
+            return found
+
+        return await self._run_search(opened, run, has_vector=has_vector)
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
         """Notes questions for the query log, where there is one; it is written later."""
@@ -383,11 +401,27 @@ class CollectionReads(ABC):
 
     async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
         """The open collection, with the vectors that there are."""
-        opened = (await self._ready()).opened
-        opened.brings_vectors |= has_vector
-        if opened.info.embedding is None and (opened.models.embedder is not None or has_vector):
-            await opened.refresh()  # another process may have stored the first vectors in the meantime
-        return opened
+
+        async def look(indexer: Indexer) -> OpenCollection:
+            opened = indexer.opened
+            opened.brings_vectors |= has_vector
+            if opened.info.embedding is None and (opened.models.embedder is not None or has_vector):
+                await opened.refresh()  # another process may have stored the first vectors in the meantime
+            return opened
+
+        return await self._reading(look)
+
+    async def _run_search(
+        self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
+    ) -> T:
+        """Run a search; once more if the collection was dropped, since another one may have its name now."""
+        try:
+            found = await run(opened)
+        except CollectionDroppedError:
+            opened = await self._searched(has_vector=has_vector)
+            found = await run(opened)
+        await opened.note_use()
+        return found
 
     async def get(self, ids: Iterable[AnyId]) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
@@ -398,14 +432,18 @@ class CollectionReads(ABC):
     async def vectors(self, ids: Iterable[AnyId]) -> Vectors:
         """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
         listed = check_ids(ids)
-        opened = (await self._ready()).opened
-        if opened.info.embedding is None:
-            await opened.refresh()  # another process may have stored the first vectors in the meantime
 
-        async def read(connection: Connection) -> Vectors:
-            return await chunks.fetch_vectors(connection, await opened.follow(connection), listed)
+        async def read(indexer: Indexer) -> Vectors:
+            opened = indexer.opened
+            if opened.info.embedding is None:
+                await opened.refresh()  # another process may have stored the first vectors in the meantime
 
-        return await opened.database.read("read vectors", read)
+            async def look(connection: Connection) -> Vectors:
+                return await chunks.fetch_vectors(connection, await opened.follow(connection), listed)
+
+            return await opened.database.read("read vectors", look)
+
+        return await self._reading(read)
 
     async def count(self, filters: Filters | None = None) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""
@@ -432,5 +470,8 @@ class CollectionReads(ABC):
         return await self._read("list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin))
 
     async def _read(self, doing: str, work: Callable[[Connection, CollectionInfo], Awaitable[T]]) -> T:
-        opened = (await self._ready()).opened
-        return await opened.database.read(doing, lambda connection: work(connection, opened.info))
+
+        async def read(indexer: Indexer) -> T:
+            return await indexer.database.read(doing, lambda connection: work(connection, indexer.collection))
+
+        return await self._reading(read)

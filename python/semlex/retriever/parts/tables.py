@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_fields import RowFields
@@ -16,7 +16,7 @@ from semlex.store.tables.hits import Relation, fill_table, statement
 from semlex.validation import check_parameters, kind_errors, needed_path_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from os import PathLike
 
     from psycopg import AsyncConnection
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from semlex.types.reports.table_import import TableImport
     from semlex.types.results import SearchResult
 
+T = TypeVar("T")
+
 
 class CollectionTables(ABC):
     """What a collection takes from tables; `Collection` is one."""
@@ -37,6 +39,10 @@ class CollectionTables(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     @abstractmethod
     async def _database(self) -> Database:
@@ -164,8 +170,7 @@ class CollectionTables(ABC):
         """
         check_parameters(needed_path_errors("folder", folder))
         with shown(progress) as tell:
-            indexer = await self._ready()
-            return await dump(indexer.database, indexer.collection, Path(folder), tell)
+            return await self._reading(lambda indexer: dump(indexer.database, indexer.collection, Path(folder), tell))
 
     async def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ()) -> str:
         """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM.
@@ -183,7 +188,7 @@ class CollectionTables(ABC):
             ValidationError: A hit that was made by hand holds what cannot be stored.
         """
         relation = Relation(results, include)
-        database = (await self._ready()).database
+        database = await self._database()
 
         async def quoted(connection: Connection) -> str:
             return statement(connection, relation)

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import ConfigurationError
@@ -27,7 +27,7 @@ from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, kind_errors, text_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     # A collection has a method called `list`.
     Sources = list[SourceInfo]
 
+T = TypeVar("T")
+
 
 class CollectionUpkeep(ABC):
     """Sources, deleting, cutting anew, indexes and figures of a collection; `Collection` is one."""
@@ -59,6 +61,10 @@ class CollectionUpkeep(ABC):
     @abstractmethod
     async def _ready(self) -> Indexer:
         """The open collection."""
+
+    @abstractmethod
+    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
+        """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     async def delete(
         self,
@@ -99,9 +105,10 @@ class CollectionUpkeep(ABC):
 
     async def sources(self) -> Sources:
         """Every source with its counts, by name."""
-        indexer = await self._ready()
-        return await indexer.database.read(
-            "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
+        return await self._reading(
+            lambda indexer: indexer.database.read(
+                "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
+            )
         )
 
     async def move_source(self, name: str, root: str | Path) -> None:
@@ -220,8 +227,7 @@ class CollectionUpkeep(ABC):
             ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
         """
         check_parameters(kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType))
-        indexer = await self._ready()
-        return await estimate_index(indexer.database, indexer.collection, index)
+        return await self._reading(lambda indexer: estimate_index(indexer.database, indexer.collection, index))
 
     async def optimize(self, progress: ProgressOption = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
@@ -248,11 +254,15 @@ class CollectionUpkeep(ABC):
         Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
         """
         check_parameters(kind_errors("exact", exact, bool))
-        opened, folder = (await self._ready()).opened, self._resources.data_folder
-        log = self._resources.query_log.figures(opened.database.role, opened.info)
-        return await collection_status(
-            opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
-        )
+
+        async def read(indexer: Indexer) -> CollectionStatus:
+            opened, folder = indexer.opened, self._resources.data_folder
+            log = self._resources.query_log.figures(opened.database.role, opened.info)
+            return await collection_status(
+                opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
+            )
+
+        return await self._reading(read)
 
     async def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""

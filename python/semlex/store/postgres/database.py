@@ -14,14 +14,20 @@ import random
 import threading
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
+from semlex.errors import (
+    CollectionDroppedError,
+    ConfigurationError,
+    PrivilegeError,
+    SearchTimeoutError,
+    SemlexError,
+)
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.connection import check_usable, join, plain_cursors
 from semlex.store.postgres.direct import own_connection, pooled_options
@@ -99,6 +105,28 @@ def _class_of(value: object) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
+async def _nothing(_: Snapshot) -> None:
+    """Read nothing."""
+
+
+class Watch(Protocol):
+    """Finds out in each reading transaction whether what was opened still exists."""
+
+    is_gone: bool
+
+    async def ask(self, connection: Connection) -> psycopg.AsyncCursor[Any]:
+        """Send the question, before anything else is read."""
+        ...
+
+    async def check(self, answer: psycopg.AsyncCursor[Any]) -> None:
+        """Raise `CollectionDroppedError` if it does not exist any more."""
+        ...
+
+    def check_failed(self, answer: psycopg.AsyncCursor[Any]) -> None:
+        """Do the same in a transaction that has failed."""
+        ...
+
+
 class Database:
     """A pool of semlex's, or a pool or a single connection of the user's.
 
@@ -139,6 +167,7 @@ class Database:
         self._connection = connection
         # Whose rights transactions have; None: the login's.
         self.role: str | None = None
+        self._watch: Watch | None = None
         # One connection cannot carry two searches at once; callers queue here.
         self._connection_lock = asyncio.Lock()
 
@@ -169,6 +198,12 @@ class Database:
         acting = copy.copy(self)
         acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
         return acting
+
+    def watched_by(self, watch: Watch) -> Database:
+        """Return the same connections; what they read is refused if it was dropped, whatever the reading has found."""
+        watched = copy.copy(self)
+        watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
+        return watched
 
     async def open(self) -> None:
         """Opens the pool after one plain connection has shown that the server can be reached.
@@ -276,14 +311,41 @@ class Database:
         self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, pipelined: bool = True
     ) -> T:
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
-            # The caller's snapshot rules. Rolling back to the savepoint takes our settings away again.
-            async with connection.transaction() as savepoint:
-                await set_local(connection, **READ_SETTINGS, **of_role(self.role))
-                result = await work(Snapshot(connection))
-                raise psycopg.Rollback(savepoint)
-            return result
+            try:
+                return await self._read_joined(work, connection)
+            except CollectionDroppedError:
+                raise
+            except Exception:
+                if connection.info.transaction_status == TransactionStatus.INTRANS:
+                    with suppress(psycopg.Error):  # the first error is the one to report
+                        await self._read_joined(_nothing, connection)
+                raise
         async with open_snapshot(connection, role=self.role, pipelined=pipelined) as snapshot:
+            return await self._watched(work, snapshot)
+
+    async def _read_joined(self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection) -> T:
+        """Read in the caller's transaction, whose snapshot rules."""
+        async with connection.transaction() as savepoint:
+            await set_local(connection, **READ_SETTINGS, **of_role(self.role))
+            result = await work(Snapshot(connection))
+            # Where a statement has failed and `work` knows, it goes on in another transaction, which is checked.
+            if self._watch is not None and connection.info.transaction_status != TransactionStatus.INERROR:
+                # In READ COMMITTED each statement sees another state. What was read is locked by now, so it stays.
+                await self._watch.check(await self._watch.ask(connection))
+            raise psycopg.Rollback(savepoint)  # takes our settings away again
+        return result
+
+    async def _watched(self, work: Callable[[Snapshot], Awaitable[T]], snapshot: Snapshot) -> T:
+        if self._watch is None:
             return await work(snapshot)
+        answer = await self._watch.ask(snapshot.connection)
+        try:
+            result = await work(snapshot)
+        except Exception:
+            self._watch.check_failed(answer)
+            raise
+        await self._watch.check(answer)
+        return result
 
     async def _give_up_after(self, deadline: float, doing: str, transaction: Callable[[Connection], Awaitable[T]]) -> T:
         held: list[Connection] = []
@@ -393,6 +455,10 @@ class Database:
                         if told.is_recorded:
                             told.note({NAMESPACE: connection.info.dbname})
                         return await transaction(connection)
+                except CollectionDroppedError:
+                    if self._watch is not None:
+                        self._watch.is_gone = True
+                    raise
                 except PrivilegeError as error:  # of a stage that asks further before it gives up
                     raise await self._explained(error) from None
                 except psycopg.Error as error:

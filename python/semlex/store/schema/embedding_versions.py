@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.errors import CollectionNotFoundError, ModelMismatchError
+from semlex.errors import ModelMismatchError
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.collection import EmbeddingVersion, Versions, for_model
 from semlex.store.schema.distance import MAX_DIMENSIONS
@@ -54,7 +54,7 @@ async def ensure_embedding_version(
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
         found = await find(connection, names)
         if found is None:
-            raise CollectionNotFoundError(f"collection {names.collection!r} was dropped in the meantime")
+            raise gone(collection)
         now_open = replace(found[0], keyword=collection.keyword)
         if now_open.collection_id != collection.collection_id:
             raise gone(collection)

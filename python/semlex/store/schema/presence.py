@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 from psycopg import sql
+from psycopg.pq import ExecStatus
 
-from semlex.errors import CollectionNotFoundError
+from semlex.errors import CollectionDroppedError, CollectionNotFoundError
 
 SHOWN_NAMES = 10
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from psycopg import AsyncCursor
+
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import CollectionIdentity
 
 
-def gone(collection: CollectionIdentity) -> CollectionNotFoundError:
-    """The error of a collection that is not there any more."""
+def gone(collection: CollectionIdentity) -> CollectionDroppedError:
+    """Return the error of a collection that was dropped since it was opened."""
     name = collection.names.collection
-    return CollectionNotFoundError(
-        f"collection {name!r} was dropped since it was opened; what has that name now is another one: open it again"
+    return CollectionDroppedError(
+        f"collection {name!r} was dropped since it was opened; if it exists now, it is another one: try again"
     )
+
+
+class Presence:
+    """Whether an open collection still exists, as each transaction that reads it finds out.
+
+    Args:
+        collection: As opened.
+    """
+
+    def __init__(self, collection: CollectionIdentity) -> None:
+        self._collection = collection
+        self.is_gone = False
+
+    async def ask(self, connection: Connection) -> AsyncCursor[Any]:
+        """Send the question; in a pipeline it costs no round trip."""
+        names = self._collection.names
+        return await connection.execute(
+            sql.SQL("SELECT FROM {} WHERE name = %s AND collection_id = %s").format(names.registry),
+            [names.collection, self._collection.collection_id],
+        )
+
+    async def check(self, answer: AsyncCursor[Any]) -> None:
+        """Read the answer at the end of the transaction.
+
+        Raises:
+            CollectionDroppedError: The collection was dropped.
+        """
+        try:
+            row = await answer.fetchone()
+        except psycopg.ProgrammingError:  # the question failed, and with it all that was read after it
+            return
+        if row is None:
+            raise gone(self._collection)
+
+    def check_failed(self, answer: AsyncCursor[Any]) -> None:
+        """Read the answer, if it has arrived, of a transaction that has failed.
+
+        Raises:
+            CollectionDroppedError: The collection was dropped.
+        """
+        result = answer.pgresult
+        if result is not None and result.status == ExecStatus.TUPLES_OK and result.ntuples == 0:
+            raise gone(self._collection)
 
 
 async def hold_collection(connection: Connection, collection: CollectionIdentity, *, alone: bool = False) -> None:

@@ -1,0 +1,247 @@
+"""A collection that was dropped while it was open, and perhaps made again: nobody goes on with what it was."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from semlex import Client, SyncClient
+from semlex.errors import (
+    CollectionDroppedError,
+    CollectionNotFoundError,
+    EmbeddingsMissingError,
+    ModelMismatchError,
+)
+from tests.support import retrievers
+from tests.support.two_models import new_model, old_model
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from semlex import Collection, PostgreSQLRetriever
+
+NAME = "remade"
+OLD, NEW = ["alpha beta", "alpha delta", "gamma"], ["alpha epsilon", "gamma zeta", "alpha eta", "theta"]
+
+
+async def last(events: Any) -> Any:
+    return [event async for event in events][-1]
+
+
+# Every read, and what says in its answer which collection it has read.
+READS: dict[str, tuple[Callable[[Collection], Awaitable[Any]], Callable[[Any], Any]]] = {
+    "search": (lambda one: one.search("alpha", 9), lambda found: [(hit.id, hit.content) for hit in found]),
+    "search, explained": (lambda one: one.search("alpha", 9, explain=True), len),
+    "search by words": (lambda one: one.search("alpha", 9, mode="keyword"), lambda found: [h.content for h in found]),
+    "search by vectors": (lambda one: one.search("alpha", 9, mode="vector"), len),
+    "search by a vector": (lambda one: one.search(vector=[1.0] * 16, top_k=9), len),
+    "search, filtered": (lambda one: one.search("alpha", 9, "n > 0"), len),
+    "search_many": (lambda one: one.search_many(iter(["alpha"]), 9), lambda found: len(found[0])),
+    "candidates": (lambda one: one.candidates("alpha"), len),
+    "facets": (lambda one: one.facets(["n"]), lambda found: found.chunks),
+    "facets of a query": (lambda one: one.facets(["n"], query="alpha"), lambda found: found.chunks),
+    "why": (lambda one: one.why("d2", "alpha"), lambda found: found.rank),
+    "context": (lambda one: one.context("alpha"), lambda found: [one.hits[0].id for one in found.sources]),
+    "answer": (lambda one: one.answer("alpha"), lambda found: found.text),
+    "answer_stream": (lambda one: last(one.answer_stream("alpha")), lambda found: found.text),
+    "get": (lambda one: one.get(iter(["d2"])), lambda found: found[0].content),
+    "get_document": (lambda one: one.get_document("d2"), lambda found: found.text),
+    "vectors": (lambda one: one.vectors(["d2"]), lambda found: found["d2"].tolist()),
+    "count": (lambda one: one.count(), lambda found: found),
+    "list": (lambda one: one.list(), len),
+    "fields": (lambda one: one.fields(values=True), lambda found: found["n"].values if "n" in found else repr(found)),
+    "status": (lambda one: one.status(), lambda found: found.chunks),
+    "embeddings": (lambda one: one.embeddings(), lambda found: found[0].vectors),
+}
+
+
+def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
+    return retrievers.opened(url, model or old_model(), collection=NAME, **options)
+
+
+async def make(url: str, texts: Sequence[str], model: Any = None) -> None:
+    async with opened(url, model) as making:
+        ids = [f"d{number}" for number in range(len(texts))]
+        await making.add_texts(texts, ids=ids, metadata=[{"n": len(texts)} for _ in texts])
+
+
+async def drop(url: str) -> None:
+    async with Client(url, "none", use_reranking=False) as client:
+        await client.drop(NAME)
+
+
+async def make_again(url: str, texts: Sequence[str] = NEW, model: Any = None) -> None:
+    await drop(url)
+    await make(url, texts, model)
+
+
+async def test_every_read_is_of_what_has_the_name_now(database_url: str) -> None:
+    await make(database_url, OLD)
+    async with opened(database_url) as held:
+        before = {name: told(await read(held)) for name, (read, told) in READS.items()}
+        stale = held._indexer
+        assert stale is not None
+        await make_again(database_url)
+        async with opened(database_url) as fresh:
+            now = {name: told(await read(fresh)) for name, (read, told) in READS.items()}
+        for name, (read, told) in READS.items():
+            held._indexer, stale.opened.presence.is_gone = stale, False
+            assert told(await read(held)) == now[name] != before[name], name
+            assert held._indexer is not stale
+
+
+async def test_with_another_model_every_read_is_refused(database_url: str) -> None:
+    await make(database_url, OLD)
+    async with opened(database_url) as held:
+        stale = held._indexer
+        assert stale is not None
+        await make_again(database_url, model=new_model())
+        for name, (read, _) in READS.items():
+            held._indexer, stale.opened.presence.is_gone = stale, False
+            with pytest.raises(ModelMismatchError, match=f"collection '{NAME}' holds vectors of tests/other"):
+                await read(held)
+            assert held._indexer is stale, name
+        # Again, and for writers, as long as the model is another one.
+        with pytest.raises(ModelMismatchError):
+            await held.add_texts(["iota"])
+        with pytest.raises(ModelMismatchError):
+            await held.search("alpha")
+        await make_again(database_url)
+        assert len(await held.search("alpha", 9)) == len(NEW)
+
+
+async def test_one_that_was_dropped_is_not_made_by_reading(database_url: str) -> None:
+    await make(database_url, OLD)
+    async with opened(database_url) as held, Client(database_url, "none", use_reranking=False) as client:
+        await drop(database_url)
+        for name, (read, _) in READS.items():
+            with pytest.raises(CollectionNotFoundError, match=f"there is no collection '{NAME}' here"):
+                await read(held)
+            assert await client.collections() == [], name
+        assert (await held.health_check()).ok
+        assert await held.collections() == []
+        # Adding makes it, as it did the first time.
+        await held.add_texts(["iota"], ids=["i"])
+        assert [hit.id for hit in await held.search("iota", 1)] == ["i"]
+
+
+WRITES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
+    "add_texts": lambda one: one.add_texts(["iota"]),
+    "delete": lambda one: one.delete(["d0"]),
+    "load_vectors": lambda one: one.load_vectors({"id": ["v"], "text": ["iota"], "vector": [[1.0] * 16]}),
+    "create_index": lambda one: one.create_index(),
+    "reindex_keyword": lambda one: one.reindex_keyword(),
+    "embed_missing": lambda one: one.embed_missing(),
+    "reembed": lambda one: one.reembed(new_model()),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_write_fails_once_and_never_again(database_url: str, name: str) -> None:
+    await make(database_url, OLD)
+    async with Client(database_url, old_model(), use_reranking=False) as client:
+        await client.collection(NAME).search("alpha")
+        await make_again(database_url)
+        with pytest.raises(CollectionDroppedError, match="was dropped since it was opened"):
+            await WRITES[name](client.collection(NAME))
+        await WRITES[name](client.collection(NAME))
+
+
+async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
+    await make(database_url, OLD)
+    async with (
+        opened(database_url) as held,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+    ):
+        within = held.using(connection)
+        assert len(await within.search("alpha", 9)) == len(OLD)
+        await connection.commit()
+        await make_again(database_url)
+        assert len(await within.search("alpha", 9)) == len(NEW)
+        await connection.rollback()
+        await drop(database_url)
+        with pytest.raises(CollectionNotFoundError, match="there is no collection"):
+            await within.search("alpha", 9)
+        await connection.execute("SELECT 1")  # begins one of the caller's
+        with pytest.raises(CollectionNotFoundError, match="there is no collection"):
+            await within.search("alpha", 9)
+        await make(database_url, OLD)
+        assert len(await within.search("alpha", 9)) == len(OLD)
+
+
+def test_without_await(database_url: str) -> None:
+    with SyncClient(database_url, old_model(), use_reranking=False) as held:
+        collection = held.collection(NAME)
+        collection.add_texts(OLD)
+        with SyncClient(database_url, new_model(), use_reranking=False) as other:
+            other.drop(NAME)
+            other.collection(NAME).add_texts(NEW)
+        with pytest.raises(ModelMismatchError):
+            held.collection(NAME).search("alpha")
+        held.drop(NAME)
+        collection.add_texts(NEW)
+        assert len(collection.search("alpha", 9)) == len(NEW)
+
+
+async def test_it_costs_no_round_trip(database_url: str, tmp_path: Path) -> None:
+    await make(database_url, OLD)
+    trips = []
+    async with opened(database_url, max_connections=1) as held:
+        database = held._opened.database
+        for watch in (held._opened.presence, None):
+            database._watch = watch
+            for _ in range(3):  # until everything is in memory
+                await held.search("alpha")
+            with (tmp_path / "trace").open("w+") as trace:
+                async with database.connection() as connection:
+                    connection.pgconn.trace(trace.fileno())
+                await held.search("alpha")
+                async with database.connection() as connection:
+                    connection.pgconn.untrace()
+                trace.seek(0)
+                sides = [line.split("\t")[1] for line in trace.read().splitlines()]
+            trips.append(sum(pair == ("F", "B") for pair in pairwise(sides)))
+    assert trips[0] == trips[1] > 0
+
+
+async def test_no_answer_is_by_the_wrong_model(database_url: str, full: bool) -> None:
+    """Four clients of two models search while the collection is dropped and made again, and afterwards."""
+    question = "alpha beta"
+    models = [old_model(), new_model()]
+    texts = {f"d{number}": text for number, text in enumerate([*OLD, *NEW])}
+    nearness = [
+        {key: float(model.embed_query(question) @ model.embed_query(text)) for key, text in texts.items()}
+        for model in models
+    ]
+
+    async def ask(held: Collection, model: int) -> bool:
+        try:
+            found = await held.search(question, 9, mode="vector")
+        except (CollectionNotFoundError, ModelMismatchError, EmbeddingsMissingError):
+            return False
+        assert found.embedding_model == models[model].identity.model
+        assert {hit.id: hit.vector_score for hit in found} == pytest.approx(
+            {hit.id: nearness[model][hit.id] for hit in found}, abs=1e-5
+        )
+        return bool(found)
+
+    async def remake(making: Client, model: int) -> None:
+        await making.drop(NAME)
+        await making.collection(NAME).add_texts(texts.values(), ids=list(texts))
+
+    async with AsyncExitStack() as stack:
+        makers = [await stack.enter_async_context(Client(database_url, model, use_reranking=False)) for model in models]
+        clients = [Client(database_url, models[number % 2], use_reranking=False) for number in range(4)]
+        held = [(await stack.enter_async_context(one)).collection(NAME, create=False) for one in clients]
+        await makers[0].collection(NAME).add_texts(texts.values(), ids=list(texts))
+        for number in range(1_000 if full else 4):
+            model = (number + 1) // 2 % 2
+            await asyncio.gather(*(ask(one, which % 2) for which, one in enumerate(held)), remake(makers[model], model))
+            found = await asyncio.gather(*(ask(one, which % 2) for which, one in enumerate(held)))
+            assert found == [model == 0, model == 1] * 2
