@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeError, SemlexError
 from semlex.models.token_counters import counter_of_words
 from semlex.models.tokenizer import FILE_COUNTER
@@ -129,14 +130,14 @@ class SeenVersions:
     Attributes:
         at: When.
         versions: What was seen; None: nothing since the collection was opened.
-        told: Who was told of which serving one that this process does not use.
+        told: Who was told what: of which serving one that this process does not use, of other vectors of the model.
         noted_at: When the use of another one than the serving was noted last.
         is_noted: Whether it can be noted: this role may.
     """
 
     at: float
     versions: Versions | None = None
-    told: set[tuple[str, int]] = field(default_factory=set)
+    told: set[tuple[str, int | str]] = field(default_factory=set)
     noted_at: float = -math.inf
     is_noted: bool = True
 
@@ -152,6 +153,7 @@ class OpenCollection:
         database: An open database; what it reads is refused once the collection was dropped.
         presence: Whether the collection still exists.
         info: What is known of the collection; replaced when it has changed.
+        probe: Compares the model with the vectors before it is first used for them.
         models: What embeds. What it is is not asked again: an embedder may have to wait for its model.
         executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
@@ -167,6 +169,7 @@ class OpenCollection:
     database: Database
     presence: Presence
     info: CollectionInfo
+    probe: EmbedderProbe
     models: OpenModels
     executor: ModelExecutor
     query_cache: QueryEmbeddingCache
@@ -200,6 +203,7 @@ class OpenCollection:
             database.watched_by(presence),
             presence,
             info,
+            EmbedderProbe(models.embedder, executor),
             models,
             executor,
             query_cache,
@@ -245,13 +249,19 @@ class OpenCollection:
             used = None  # made in a transaction that was rolled back
         self.info = self._with(found.versions, replace(found, keyword=self.info.keyword, embedding=used))
 
-    async def ensure_version(self, wanted: EmbeddingVersion) -> None:
+    async def ensure_version(self, wanted: EmbeddingVersion, *, is_given: bool) -> None:
         """Makes sure that the collection can hold such vectors.
+
+        Args:
+            wanted: What they are.
+            is_given: Whether the caller brings them: then nobody knows whether the open model makes the same ones.
 
         Raises:
             ModelMismatchError: It has others.
         """
         await self.look()
+        if self.info.embedding is None and not is_given:
+            wanted = replace(wanted, probe=await self.probe.make())
         # Whether the caller's transaction will be committed is not known yet.
         self._may_be_undone |= self.database.joins_transaction and self.info.embedding is None
         self.info = await ensure_embedding_version(self.database, self.info, wanted)
@@ -303,20 +313,30 @@ class OpenCollection:
         if used is None or (model is None and not self.brings_vectors):
             return replace(info, embedding=versions.answering)
         own = versions.of(used.identity_key)
+        if own is not None and own.probe != used.probe:
+            # Other weights of the same name made those: go on with the own ones as long as they stand.
+            own = next((version for version in versions.standing if version.version == used.version), None)
         if own is None:
             raise dropped(info)
         return replace(info, embedding=own)
 
+    async def mismatch(self) -> ModelMismatchError | None:
+        """Compare the open model with the vectors in use, once; return the error of one that makes other vectors."""
+        version, name = self.info.embedding, self.info.names.collection
+        return None if version is None else await self.probe.mismatch(version.probe, version.model, name)
+
     def note(self, who: Literal["search", "write"]) -> list[str]:
-        """What the user should know, once each: that another version serves those who open the collection now.
+        """What the user should know, once each: that another version serves now, that the model has changed a little.
 
         Args:
             who: In whose answer it stands. The log has it once.
         """
         info, model = self._as_seen(), self.models.version
         serving, used = info.versions.answering, info.embedding
+        notes = [one for one in self.probe.notes if (who, one) not in self.seen.told]
+        self.seen.told.update((who, one) for one in notes)
         if serving is None or used == serving or (who, serving.version) in self.seen.told:
-            return []
+            return notes
         is_logged = any(version == serving.version for _, version in self.seen.told)
         self.seen.told.add((who, serving.version))
         name = info.names.collection
@@ -330,7 +350,7 @@ class OpenCollection:
         )
         if not is_logged:
             logger.warning("%s", note)
-        return [note]
+        return [*notes, note]
 
     async def note_use(self) -> None:
         """Notes for others that a version is in use that does not serve those who open the collection now.

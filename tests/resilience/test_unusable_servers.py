@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.transaction import OutOfOrderTransactionNesting
 from psycopg_pool import ConnectionPool
 
+from semlex.embedding import probe
 from semlex.errors import (
     CollectionNotFoundError,
     ConfigurationError,
@@ -53,7 +54,7 @@ class CountingEmbedder(HashEmbedder):
         self.embedded = 0
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        self.embedded += len(texts)
+        self.embedded += len(texts) if list(texts) != [probe.TEXT] else 0
         return super().embed_documents(texts)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import uuid
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -31,7 +32,7 @@ from semlex.types.documents import Document
 from tests.support.folders import CLIENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from semlex.store.postgres.connection import Connection
@@ -388,22 +389,26 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
 @pytest.mark.parametrize("keyword", ["bm25", "tsvector"])
 def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_path: Path, keyword: str) -> None:
     (tmp_path / "page.md").write_text("a page", encoding="utf-8")
-    with SyncRetriever(database_url, "none", keyword=keyword) as stale:
-        stale.add_texts(["old"], ids=["old"])
-        stale.index(tmp_path)
+    writes: list[Callable[[SyncRetriever], object]] = [
+        lambda stale: stale.add_texts(["lost"], ids=["lost"]),
+        lambda stale: stale.index(tmp_path),
+        lambda stale: stale.delete(["old"]),
+        lambda stale: stale.rechunk(),
+    ]
+    with ExitStack() as stack:
+        # One for each write: behind its first failure a writer opens the new collection.
+        open_ones = [stack.enter_context(SyncRetriever(database_url, "none", keyword=keyword)) for _ in writes]
+        absent = stack.enter_context(SyncRetriever(database_url, "none", keyword=keyword))
+        open_ones[0].add_texts(["old"], ids=["old"])
+        open_ones[0].index(tmp_path)
         with SyncClient(database_url, "none", use_reranking=False) as client:
             client.drop("default_collection")
         with pytest.raises(CollectionNotFoundError):
-            stale.add_texts(["lost"], ids=["lost"])
+            absent.add_texts(["lost"], ids=["lost"])
         with SyncRetriever(database_url, "none", keyword="bm25") as fresh:
-            for write in (
-                lambda: stale.add_texts(["lost"], ids=["lost"]),
-                lambda: stale.index(tmp_path),
-                lambda: stale.delete(["old"]),
-                stale.rechunk,
-            ):
+            for stale, write in zip(open_ones, writes, strict=True):
                 with pytest.raises(CollectionNotFoundError, match="dropped"):
-                    write()
+                    write(stale)
             assert fresh.count() == 0
             assert fresh.status().last_run is None
             assert fresh.sources() == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import _core
+from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import (
     CollectionNotFoundError,
     EmbeddingsMissingError,
@@ -44,13 +45,19 @@ class DocumentVectors:
     """Embeds the texts of a load.
 
     Args:
+        collection: Name of the collection.
         embedder: The model, or None.
         executor: Runs its blocking calls.
+        probe: Compares the model with the collection's vectors before it is first used for them.
     """
 
-    def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
+    def __init__(
+        self, collection: str, embedder: Embedder | None, executor: ModelExecutor, probe: EmbedderProbe | None = None
+    ) -> None:
+        self._collection = collection
         self._embedder = embedder
         self._executor = executor
+        self._probe = EmbedderProbe(embedder, executor) if probe is None else probe
         self._slice_texts = FIRST_SLICE_TEXTS
 
     async def of(
@@ -68,10 +75,13 @@ class DocumentVectors:
 
         Raises:
             EmbeddingsMissingError: There is no model.
+            ModelMismatchError: The model makes other vectors than those that are stored.
             ModelError: The model's answer cannot be stored.
         """
         if self._embedder is None or version is None:
             raise EmbeddingsMissingError("no embedding model is configured")
+        if (mismatch := await self._probe.mismatch(version.probe, version.model, self._collection)) is not None:
+            raise mismatch
         parts = []
         start = 0
         while start < len(texts):

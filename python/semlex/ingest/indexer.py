@@ -89,7 +89,8 @@ class Indexer:
         self.limits = limits
         self._new_rows = NewRows(opened.database)
         self._looks = Looks(opened.clock)
-        self._vectors = DocumentVectors(self.embedder, opened.executor)
+        name = opened.info.names.collection
+        self._vectors = DocumentVectors(name, self.embedder, opened.executor, opened.probe)
 
     @property
     def collection(self) -> CollectionInfo:
@@ -292,7 +293,7 @@ class Indexer:
         self.opened.brings_vectors |= given is not None
         wanted = given or self._models.version
         if wanted is not None:
-            await self.opened.ensure_version(replace(wanted, storage=self.storage))
+            await self.opened.ensure_version(replace(wanted, storage=self.storage), is_given=given is not None)
 
     def documents_cut(self) -> int:
         """How many texts were longer than the model reads, where the embedder counts them."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from semlex.embedding.probe import restored
 from semlex.errors import ConfigurationError, DumpError
 from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.schema.collection import EmbeddingVersion
@@ -109,6 +110,8 @@ class Manifest:
                 check_parameters(whole_number_errors("dimensions", embedding.dimensions, 1, MAX_DIMENSIONS))
                 storage_named(embedding.storage)
                 embedding = replace(embedding, calibration=_calibration(values.get("calibration"), path))
+                if embedding.probe is not None:
+                    restored(embedding.probe)
             return cls(
                 str(values["collection"]),
                 str(values["created_at"]),

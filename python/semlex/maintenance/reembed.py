@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from semlex.embedding.probe import EmbedderProbe, may_be_equal
 from semlex.errors import ConfigurationError, ModelServesError, ReadOnlyError, StoreError
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.progress import Progress
@@ -102,6 +103,7 @@ class Reembedding:
         self._opened = opened
         self._database = opened.database
         self._embedder: Embedder = models.embedder
+        self._probe = EmbedderProbe(models.embedder, opened.executor)
         self._counter = models.counter_name
         self._wanted = replace(models.version, storage=storage or ("vector" if serving is None else serving.storage))
         self._restart = restart
@@ -111,6 +113,7 @@ class Reembedding:
 
     async def dry_run(self) -> ReembedReport:
         """Counts what `run` would do."""
+        await self._make_probe()
         info = self._opened.info
 
         async def look(connection: Connection) -> tuple[Versions, int, int]:
@@ -123,6 +126,9 @@ class Reembedding:
 
         versions, missing, chunks = await self._database.read("count", look)
         return self._report(versions, self._resumable(versions), missing, chunks)
+
+    async def _make_probe(self) -> None:
+        self._wanted = replace(self._wanted, probe=await self._probe.make())
 
     def _report(self, versions: Versions, resumed: EmbeddingVersion | None, missing: int, chunks: int) -> ReembedReport:
         serving, wanted = versions.answering, self._wanted
@@ -148,10 +154,12 @@ class Reembedding:
             ModelError: The model failed, or makes other vectors than before.
         """
         refuse_work(self._opened)
+        await self._make_probe()
         begun = await self._begin()
         info = replace(self._opened.info, versions=begun.versions, embedding=begun.version)
         assert isinstance(begun.run, VersionRun)  # noqa: S101 - `_begin` has waited for it
-        serving, vectors = begun.versions.answering, DocumentVectors(self._embedder, self._opened.executor)
+        serving = begun.versions.answering
+        vectors = DocumentVectors(info.names.collection, self._embedder, self._opened.executor, self._probe)
         cut_before = getattr(self._embedder, "documents_cut", 0)
         report = ReembedReport(
             version=begun.version.version,
@@ -239,7 +247,7 @@ class Reembedding:
         """
         wanted, name = self._wanted, self._opened.info.names.collection
         building = None if self._restart else versions.building
-        if building is not None and (building.identity_key, building.storage) == (wanted.identity_key, wanted.storage):
+        if building is not None and self._is_same(building):
             return building
         if building is not None:
             raise ConfigurationError(
@@ -248,7 +256,7 @@ class Reembedding:
                 "with --restart (restart=True in Python)"
             )
         for standing in versions.standing:
-            if (standing.identity_key, standing.storage) == (wanted.identity_key, wanted.storage):
+            if self._is_same(standing):
                 if standing.version == versions.serving:
                     raise ModelServesError(
                         f"collection {name!r} has the model {wanted.model} ({wanted.dimensions} dimensions, "
@@ -261,6 +269,12 @@ class Reembedding:
                     f"--collection {name} --drop {standing.version}"
                 )
         return None
+
+    def _is_same(self, stored: EmbeddingVersion) -> bool:
+        """Whether a set of vectors is of the new model, and as far as is known of the same weights."""
+        wanted = self._wanted
+        is_named_so = (stored.identity_key, stored.storage) == (wanted.identity_key, wanted.storage)
+        return is_named_so and may_be_equal(stored.probe, wanted.probe)
 
     def _token_counter(self) -> str | None:
         """What counts tokens with the new model; None: as before, where that needs no model."""

@@ -151,8 +151,8 @@ class Rollback:
                 f"another process fills version {version.version} at this moment, or was ended {run:.0f} s too early: "
                 "try again then"
             )
-        info = replace(info, versions=versions)
-        vectors = None if self._embedder is None else DocumentVectors(self._embedder, opened.executor)
+        info, name = replace(info, versions=versions), info.names.collection
+        vectors = None if self._embedder is None else DocumentVectors(name, self._embedder, opened.executor)
         report = ReembedReport(
             version=version.version,
             previous=versions.serving or None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex import _core
-from semlex.errors import ModelError, SearchTimeoutError, SemlexError
+from semlex.errors import ModelError, ModelMismatchError, SearchTimeoutError, SemlexError
 from semlex.models.model_names import short_name
 from semlex.store.query.leg import failed_leg
 from semlex.telemetry.names import DIMENSIONS, SERVER, TEXTS, Work
@@ -34,6 +34,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     Where it fails and another leg can go on without it, that is the vector leg's result.
 
     Raises:
+        ModelMismatchError: The model makes other vectors than those of the collection.
         SemlexError: It failed, and the vector leg is alone.
     """
     request, models, alone = state.request, opened.models, state.legs == ["vector"]
@@ -48,18 +49,22 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
     started = time.perf_counter()
     deadline: asyncio.Timeout | None = None
-    made: NDArray[np.float32] | Exception | None
+    made: NDArray[np.float32] | Exception | None = opened.query_cache.find(identity, request.text)
+    mismatch: ModelMismatchError | None = None
+    state.query_cached = made is not None
     try:
-        made = opened.query_cache.find(identity, request.text)
-        state.query_cached = made is not None
-        if made is None:
-            async with request.clock.timeout(limit) as deadline:
+        async with request.clock.timeout(limit) as deadline:
+            mismatch = await opened.mismatch()
+            if made is None and mismatch is None:
                 with embedding_span(models, 1):
                     made = await opened.executor.query(
                         opened.query_cache.embed, embedder, identity, request.text, model=embedder
                     )
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-        made = reason
+        made = reason if made is None else made
+    if mismatch is not None:
+        raise mismatch
+    assert made is not None  # noqa: S101 - the vector, or why there is none
     _take(state, made, time.perf_counter() - started, is_late=deadline is not None and deadline.expired())
 
 
@@ -69,36 +74,49 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
     Where it fails and another leg can go on without it, that is the vector leg's result, of every search.
 
     Raises:
+        ModelMismatchError: The model makes other vectors than those of the collection.
         SemlexError: It failed, and the vector leg is alone.
     """
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key
-    asked: dict[str, list[SearchState]] = {}
+    by_text: dict[str, list[SearchState]] = {}
     for state in states:
-        text = state.request.text
-        if "vector" not in state.legs or state.vector is not None or text is None:
-            continue
-        state.vector = opened.query_cache.find(identity, text)
-        state.query_cached = state.vector is not None
-        if state.vector is None:
-            asked.setdefault(text, []).append(state)
-    if not asked:
+        if "vector" in state.legs and state.vector is None and state.request.text is not None:
+            by_text.setdefault(state.request.text, []).append(state)
+    if not by_text:
         return
+    asked = _not_cached(by_text, opened, identity)
     if models.embedder is None:
         raise ModelError("no embedding model is open to embed the query")
     started = time.perf_counter()
-    made: Sequence[NDArray[np.float32] | Exception]
+    made: Sequence[NDArray[np.float32] | Exception] = []
+    mismatch: ModelMismatchError | None = None
     try:
-        with embedding_span(models, len(asked)):
-            made = await opened.executor.query(
-                opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
-            )
+        mismatch = await opened.mismatch()
+        if asked and mismatch is None:
+            with embedding_span(models, len(asked)):
+                made = await opened.executor.query(
+                    opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
+                )
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
         made = [reason] * len(asked)
+    if mismatch is not None:
+        raise mismatch
     seconds = time.perf_counter() - started
     for own, vector in zip(asked.values(), made, strict=True):
         for state in own:
             _take(state, vector, seconds, is_late=False)
+
+
+def _not_cached(
+    by_text: dict[str, list[SearchState]], opened: OpenCollection, identity: str
+) -> dict[str, list[SearchState]]:
+    """Take the vectors that are in memory; return the texts that have none."""
+    for text, states in by_text.items():
+        for state in states:
+            state.vector = opened.query_cache.find(identity, text)
+            state.query_cached = state.vector is not None
+    return {text: states for text, states in by_text.items() if not states[0].query_cached}
 
 
 def embedding_span(models: OpenModels, texts: int) -> Span:

@@ -174,7 +174,7 @@ def test_the_key_goes_to_none_of_two_hosts_that_the_database_could_choose_from(
     double.requests.clear()
     with SyncRetriever(database_url, models=[name, "https://models.example/v1#m"]) as retriever:
         assert retriever.search(QUERY).mode == "hybrid"
-    assert ["authorization" in request.headers for request in double.requests] == [False]
+    assert ["authorization" in request.headers for request in double.requests] == [False, False]
 
 
 def test_a_key_of_the_environment_belongs_to_the_address_beside_it(
@@ -331,7 +331,7 @@ def test_the_key_does_not_go_to_a_listed_server_while_a_default_names_another(
     other = {"embedding_model": "https://models.example/v1#m"}
     with SyncRetriever(database_url, models=[name], defaults=other) as retriever:
         assert retriever.search(QUERY).mode == "hybrid"
-    assert ["authorization" in request.headers for request in double.requests] == [False]
+    assert ["authorization" in request.headers for request in double.requests] == [False, False]
 
 
 @pytest.mark.parametrize(("name", "value"), [("embedding_model", 3), ("dimensions", "8"), ("dimensions", True)])

@@ -89,7 +89,8 @@ class CheckupRun:
         self._progress = progress
         self._estimated = estimated
         self._pipeline = SearchPipeline(opened, None)
-        self._vectors = DocumentVectors(opened.models.embedder, opened.executor)
+        name = opened.info.names.collection
+        self._vectors = DocumentVectors(name, opened.models.embedder, opened.executor, opened.probe)
         self._left_out: Counter[str] = Counter()
         self._embedded = 0
         self._notes: dict[str, None] = {}

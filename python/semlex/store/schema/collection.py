@@ -33,6 +33,8 @@ class EmbeddingVersion:
         storage: pgvector's type.
         calibration: What a cosine of these vectors means, as `ConfidenceCurve.to_dict` gives it, or None. Two sets are
             the same whatever was learned of them.
+        probe: The model's vector of a fixed text when the set was begun, float32 in base64; None: vectors
+            from elsewhere.
     """
 
     version: int
@@ -42,6 +44,7 @@ class EmbeddingVersion:
     dimensions: int
     storage: StorageName = "vector"
     calibration: dict[str, Any] | None = field(default=None, compare=False)
+    probe: str | None = field(default=None, compare=False)
 
 
 _COLUMNS = tuple(one.name for one in fields(EmbeddingVersion))

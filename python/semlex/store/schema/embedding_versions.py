@@ -130,6 +130,7 @@ async def create_version(
         "revision": version.revision,
         "dimensions": version.dimensions,
         "storage": version.storage,
+        "probe": version.probe,
         "created_at": now,
         "building": building,
         "token_counter": token_counter,

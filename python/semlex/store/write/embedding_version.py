@@ -57,20 +57,20 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
     cursor = cursor_with_times(connection)
     await cursor.execute(
         sql.SQL(
-            "SELECT version, identity_key, model, revision, dimensions, storage, calibration, created_at, building, "
-            "run_number, run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
+            "SELECT version, identity_key, model, revision, dimensions, storage, calibration, probe, created_at, "
+            "building, run_number, run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"
         ).format(names.embedding_version),
         [names.collection],
     )
     return [
         VersionRow(
-            EmbeddingVersion(*row[:7]),
-            created_at=row[7],
-            building=row[8],
-            run_number=row[9],
-            seconds_left=0.0 if row[10] is None else (row[10] - now).total_seconds(),
-            served_until=row[11],
-            idle_seconds=None if row[12] is None else (now - row[12]).total_seconds(),
+            EmbeddingVersion(*row[:8]),
+            created_at=row[8],
+            building=row[9],
+            run_number=row[10],
+            seconds_left=0.0 if row[11] is None else (row[11] - now).total_seconds(),
+            served_until=row[12],
+            idle_seconds=None if row[13] is None else (now - row[13]).total_seconds(),
         )
         for row in await cursor.fetchall()
     ]

@@ -69,7 +69,8 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
     `token_counter` counts the tokens of chunks while the version answers; NULL: the collection's. `run_number` and
     `run_until` are of the run that fills it. `served_until` is NULL for a version that answers or never did, and
     `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
-    similarities to probabilities.
+    similarities to probabilities. `probe` is the model's vector of a fixed text, float32 in base64; NULL: vectors from
+    elsewhere.
     """
     return sql.SQL("""
         CREATE TABLE {} (
@@ -82,6 +83,7 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
             storage text NOT NULL,
             token_counter text,
             calibration jsonb,
+            probe text,
             building bool NOT NULL,
             run_number bigint NOT NULL DEFAULT 0,
             run_until timestamptz,

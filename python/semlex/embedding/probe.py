@@ -1,0 +1,119 @@
+"""Whether a model still makes the vectors that it made: a fixed text is embedded again and compared.
+
+Two models may have one name: the weights behind it were changed, or a class of the user's does not say which it has
+loaded. The vector of the text is stored with each set of vectors, when the set is begun.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.errors import ModelMismatchError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semlex.embedding.base import Embedder
+    from semlex.models.executor import ModelExecutor
+
+logger = logging.getLogger("semlex")
+
+TEXT = "The keeper of the lighthouse wrote four letters in 1897, and none was answered before the winter."
+# Other batches, half precision and servers with many machines stay above the first; other weights are far below the
+# second.
+EQUAL = 0.999
+MIN_COSINE = 0.98
+
+
+class EmbedderProbe:
+    """Compares a model with each set of vectors before it is first used for it.
+
+    Args:
+        embedder: The model, or None.
+        executor: Runs its blocking calls.
+    """
+
+    def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
+        self._embedder = embedder
+        self._executor = executor
+        self._passed: set[str] = set()
+        self.notes: list[str] = []
+
+    async def make(self) -> str | None:
+        """Return the vector of the text, to be stored: float32 in base64; None without a model."""
+        if self._embedder is None:
+            return None
+        made = _vector(await self._executor.documents(self._embedder.embed_documents, [TEXT]))
+        if made is None:
+            return None  # its first use says what is wrong with its vectors
+        stored = b64encode(made.astype("<f4").tobytes()).decode()
+        self._passed.add(stored)
+        return stored
+
+    async def mismatch(self, stored: str | None, model: str, collection: str) -> ModelMismatchError | None:
+        """Compare the model with a set of vectors, once; return the error of a model that makes other vectors.
+
+        Args:
+            stored: What `make` gave when the set was begun; None: vectors from elsewhere, which cannot be compared.
+            model: Its name.
+            collection: The collection's name.
+        """
+        if stored is None or self._embedder is None or stored in self._passed:
+            return None
+        made = _vector(await self._executor.query(self._embedder.embed_documents, [TEXT], model=self._embedder))
+        before = restored(stored)
+        if made is None or len(made) != len(before):
+            return None  # its first use says what is wrong with its vectors
+        if (cosine := _cosine(made, before)) < MIN_COSINE:
+            return ModelMismatchError(
+                f"{model} makes other vectors now than those of collection {collection!r} (cosine {cosine:.3f} for the "
+                f"same text): other weights have the same name. Use those that made the vectors, or make them again: "
+                f"semlex reembed --collection {collection}"
+            )
+        self._passed.add(stored)
+        if cosine < EQUAL:
+            note = (
+                f"{model} makes slightly other vectors now than those of collection {collection!r} (cosine "
+                f"{cosine:.4f} for the same text): other precision, or another server; if answers are worse, make them "
+                f"again: semlex reembed --collection {collection}"
+            )
+            self.notes.append(note)
+            logger.warning("%s", note)
+        return None
+
+
+def may_be_equal(one: str | None, other: str | None) -> bool:
+    """Return whether two models make the same vectors, as far as that is known."""
+    if one is None or other is None:
+        return True
+    left, right = restored(one), restored(other)
+    return len(left) == len(right) and _cosine(left, right) >= MIN_COSINE
+
+
+def restored(stored: str) -> NDArray[np.float32]:
+    """Return a stored vector.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return np.frombuffer(b64decode(stored, validate=True), dtype="<f4")
+
+
+def _cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Return the cosine of two vectors; 0 if one of them is all zero."""
+    left, right = one.astype(np.float64), other.astype(np.float64)
+    length = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / length if length else 0.0
+
+
+def _vector(made: object) -> NDArray[np.float32] | None:
+    """Return the only row of what a model made, or None if it is anything else."""
+    try:
+        rows = np.asarray(made, dtype=np.float32)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return rows[0] if rows.ndim == 2 and len(rows) == 1 and np.isfinite(rows).all() else None  # noqa: PLR2004 - a matrix

@@ -1,0 +1,184 @@
+"""Models that have the name of a collection's model and make other vectors: refused before their first use."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from semlex import Client
+from semlex.embedding import probe
+from semlex.errors import DumpError, ModelMismatchError
+from semlex.testing import HashEmbedder
+from tests.support import retrievers
+from tests.support.two_models import DIMENSIONS, OtherEmbedder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from semlex import Collection, PostgreSQLRetriever
+
+NAME = "weights"
+TEXTS = ["alpha beta", "gamma delta", "epsilon zeta"]
+
+
+class OtherWeights(OtherEmbedder):
+    """Another model that has the name of `HashEmbedder`."""
+
+    @property
+    def identity(self) -> Any:
+        return HashEmbedder(self.dimensions).identity
+
+    @property
+    def counter_name(self) -> str:
+        return HashEmbedder(self.dimensions).counter_name
+
+
+class Turned(HashEmbedder):
+    """`HashEmbedder` with every vector turned, so that its cosine with the original one is known.
+
+    Args:
+        cosine: That of each vector with the original one.
+    """
+
+    def __init__(self, cosine: float) -> None:
+        super().__init__(DIMENSIONS)
+        self._cosine = cosine
+        self.asked: list[list[str]] = []
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.asked.append(list(texts))
+        made = super().embed_documents(texts)
+        beside = np.roll(made, 1, axis=1)
+        beside -= (beside * made).sum(axis=1, keepdims=True) * made
+        beside /= np.linalg.norm(beside, axis=1, keepdims=True)
+        turned: NDArray[np.float32] = self._cosine * made + np.sqrt(1 - self._cosine**2) * beside
+        return turned.astype(np.float32)
+
+
+USES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
+    "search": lambda one: one.search("alpha"),
+    "search by vectors": lambda one: one.search("alpha", mode="vector"),
+    "search_many": lambda one: one.search_many(["alpha", "beta"]),
+    "context": lambda one: one.context("alpha"),
+    "why": lambda one: one.why("d0", "alpha"),
+    "facets": lambda one: one.facets(["n"], query="alpha"),
+    "candidates": lambda one: one.candidates("alpha"),
+    "add_texts": lambda one: one.add_texts(["eta"]),
+    "embed_missing": lambda one: one.embed_missing(),
+}
+
+
+def opened(url: str, model: Any = None, **options: Any) -> PostgreSQLRetriever:
+    return retrievers.opened(url, model or HashEmbedder(DIMENSIONS), collection=NAME, **options)
+
+
+async def make(url: str) -> None:
+    async with opened(url) as making:
+        await making.add_texts(TEXTS, ids=[f"d{number}" for number in range(len(TEXTS))])
+
+
+def probes(url: str) -> list[str | None]:
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT probe FROM semlex.embedding_version ORDER BY name, version").fetchall()
+        return [row[0] for row in rows]
+
+
+async def test_other_weights_are_refused_before_their_first_use(database_url: str) -> None:
+    await make(database_url)
+    async with opened(database_url, "none") as plain:
+        await plain.add_texts(["lacks a vector"], ids=["plain"])
+    async with opened(database_url, OtherWeights()) as other:
+        for use in USES.values():
+            with pytest.raises(
+                ModelMismatchError, match=rf"other vectors now than those of collection '{NAME}' \(cosine"
+            ):
+                await use(other)
+        # Nothing was written, and what asks no model goes on.
+        assert await other.count() == len(TEXTS) + 1
+        assert len(await other.search("alpha", mode="keyword")) == 1
+        assert len(await other.search(vector=[1.0] * DIMENSIONS)) == len(TEXTS)
+    async with opened(database_url) as same:
+        for use in USES.values():
+            await use(same)
+
+
+async def test_the_remedy_of_the_message(database_url: str) -> None:
+    await make(database_url)
+    async with opened(database_url) as held, opened(database_url, OtherWeights()) as other:
+        first = await held.search("alpha beta", 1)
+        report = await other.reembed(OtherWeights())
+        assert (report.version, report.previous, report.lacking) == (2, 1, 0)
+        async with opened(database_url, OtherWeights()) as new:
+            found = await new.search("alpha beta", 1)
+            assert found[0].vector_score == pytest.approx(1.0, abs=1e-5)
+        # One that is open goes on with the vectors of its own weights, and says so.
+        held._opened.forget_versions()
+        again = await held.search("alpha beta", 1)
+        assert again[0].vector_score == first[0].vector_score == pytest.approx(1.0, abs=1e-5)
+        assert "has version 2 of its vectors now" in again.warnings[0]
+        await new.initialize()
+        await new.drop_embeddings(1, force=True)
+        held._opened.forget_versions()
+        with pytest.raises(ModelMismatchError, match="were dropped since it was opened"):
+            await held.search("alpha beta", 1)
+        await new.close()
+
+
+@pytest.mark.parametrize(
+    ("cosine", "refused", "told"),
+    [(0.97, True, False), (0.985, False, True), (0.998, False, True), (0.9995, False, False), (1.0, False, False)],
+)
+async def test_how_much_may_differ(
+    database_url: str, caplog: pytest.LogCaptureFixture, cosine: float, refused: bool, told: bool
+) -> None:
+    await make(database_url)
+    caplog.set_level(logging.WARNING, "semlex")
+    model = Turned(cosine)
+    async with opened(database_url, model) as turned:
+        assert model.asked == []  # opening asks nothing
+        if refused:
+            with pytest.raises(ModelMismatchError, match=f"cosine {cosine:.3f} for the same text"):
+                await turned.search("alpha")
+            return
+        first, second = await turned.search("alpha"), await turned.search("beta")
+        added = [[probe.TEXT], ["alpha"], ["beta"]]
+        assert model.asked == added  # once
+        await turned.add_texts(["eta"])
+        assert model.asked == [*added, ["eta"]]
+    notes = [f"makes slightly other vectors now than those of collection '{NAME}' (cosine {cosine:.4f}"] if told else []
+    assert [len(first.warnings), len(second.warnings), len(caplog.records)] == [len(notes), 0, len(notes)]
+    for note, warning, record in zip(notes, first.warnings, caplog.records, strict=True):
+        assert note in warning == record.getMessage()
+
+
+async def test_vectors_from_elsewhere_cannot_be_compared(database_url: str) -> None:
+    rows = {"id": ["v"], "text": ["alpha"], "vector": [[1.0] * DIMENSIONS]}
+    async with opened(database_url) as loading:
+        await loading.load_vectors(rows)
+    assert probes(database_url) == [None]
+    async with opened(database_url, OtherWeights()) as other:
+        assert len(await other.search("alpha")) == 1
+
+
+async def test_a_dump_keeps_it(database_url: str, tmp_path: Path) -> None:
+    await make(database_url)
+    async with opened(database_url) as dumping:
+        await dumping.dump(tmp_path / "dump")
+    async with Client(database_url, "none", use_reranking=False) as client:
+        await client.restore(tmp_path / "dump", "weights_again")
+    first, second = probes(database_url)
+    assert first == second
+    assert first is not None
+    assert probe.restored(first).shape == (DIMENSIONS,)
+    manifest = tmp_path / "dump" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"probe": "', '"probe": "A!'))
+    async with Client(database_url, "none", use_reranking=False) as client:
+        with pytest.raises(DumpError, match="is damaged"):
+            await client.restore(tmp_path / "dump", "weights_damaged")
