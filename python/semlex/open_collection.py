@@ -352,6 +352,17 @@ class OpenCollection:
             logger.warning("%s", note)
         return [*notes, note]
 
+    def lacking_note(self) -> list[str]:
+        """Return a warning if chunks lack a vector of those in use, because another program held another model."""
+        used, name = self.info.embedding, self.info.names.collection
+        if used is None or used.version not in self.presence.incomplete:
+            return []
+        note = (
+            f"vector search misses some chunks of collection {name!r}: a program that holds another model wrote them; "
+            f"a worker makes their vectors (semlex worker), or do it now: semlex embed --collection {name}"
+        )
+        return [note]
+
     async def note_use(self) -> None:
         """Notes for others that a version is in use that does not serve those who open the collection now.
 

@@ -32,6 +32,7 @@ from semlex.store.write import documents as ingestion
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
+from semlex.store.write.embedding_version import lacking_writes, note_complete
 from semlex.store.write.embeddings import write_embeddings
 from semlex.store.write.new_rows import NewRows
 from semlex.store.write.sources import remove_source
@@ -175,7 +176,12 @@ class Indexer:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
         self.refuse_read_only()
         await self.ensure_version(None)
-        total = await self.database.read("count", lambda c: ingestion.count_unembedded(c, self.collection))
+
+        async def count(connection: Connection) -> tuple[int, int]:
+            noted = await lacking_writes(connection, self.collection)
+            return noted, await ingestion.count_unembedded(connection, self.collection)
+
+        noted, total = await self.database.read("count", count)
         after: Key | None = None
         done = written = 0
 
@@ -206,6 +212,10 @@ class Indexer:
             self.sample.note_written(len(page))
             after = (page[-1][0], page[-1][1])
             done += len(page)
+        if noted:
+            await self.database.write(
+                "note that no vector is missing", lambda c: note_complete(c, self.collection, noted)
+            )
         await self._build_indexes(progress, written)
         return written
 

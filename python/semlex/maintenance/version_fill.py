@@ -197,7 +197,7 @@ class VersionFill:
                     f"{lacking:,} chunks have no vector of version {version} although nobody else writes; nothing was "
                     "switched: run the same command again"
                 )
-            await switch_version(connection, self.collection, version)
+            await switch_version(connection, self.collection, version, lacking=lacking)
             return lacking, written
 
         lacking, written = await without_writers(

@@ -113,6 +113,8 @@ class SearchPipeline:
         """The hits in their last order, and what is told of them."""
         collection = state.collection
         state.warnings += self._opened.note("search")
+        if "vector" in state.legs:
+            state.warnings += self._opened.lacking_note()
         hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
         hits, notes = over_probability(hits, state.request.min_rerank, reranked_by)
         state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]

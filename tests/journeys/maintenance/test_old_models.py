@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,22 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from semlex import open_collection
+from semlex import Client, open_collection
+from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
 from semlex.store.write import embedding_version
+from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
-from tests.support.two_models import NAME, new_model, old_model, opened, told, vectors_of, versions
+from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex import SearchResults
     from semlex.retriever.postgres import PostgreSQLRetriever
 
 
@@ -71,6 +81,117 @@ async def test_what_it_adds_has_no_vector_of_the_new_model(database_url: str) ->
             assert await new.embed_missing() == 3
         assert vectors_of(database_url, 1).keys() == {f"d{number}" for number in [*range(10), 50, 51, 52]}
         assert len(vectors_of(database_url, 2)) == 15
+
+
+LACKING = f"vector search misses some chunks of collection {NAME!r}"
+
+
+def noted(results: SearchResults) -> bool:
+    return any(warning.startswith(LACKING) for warning in results.warnings)
+
+
+async def queued(retriever: PostgreSQLRetriever) -> list[str]:
+    async with Client(retriever._resources.database.url, new_model(), use_reranking=False) as client:
+        return [job.kind for job in await client.jobs(state="queued")]
+
+
+@pytest.mark.parametrize("rows", [1, 80])
+async def test_what_it_adds_is_noted_until_its_vectors_are_made(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(open_collection, "LOOK_SECONDS", 600.0)  # the old one has not heard of the new version
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        await old.add_documents(documents(1, 20))
+        assert not noted(await old.search("key"))
+        await changed(database_url)
+        async with opened(database_url, new_model()) as new:
+            assert not noted(await new.search("key"))
+            assert await queued(new) == []
+            await old.add_documents(documents(rows, 100))  # new ones, and others
+            for _ in range(2):
+                assert [noted(one) for one in (await new.search("key"), *await new.search_many(["key", "vault"]))] == [
+                    True,
+                    True,
+                    True,
+                ]
+            assert noted(await new.search("key", mode="vector"))
+            assert noted(await new.search("key", explain=True))
+            assert not noted(await new.search("key", mode="keyword"))
+            assert not noted(await old.search("key"))
+            # What the new model writes is whole; a changed text of the old one is not.
+            await new.embed_missing()
+            assert not noted(await new.search("key"))
+            await new.add_documents(documents(2, 300))
+            assert not noted(await new.search("key"))
+            await old.add_documents([Document("another text", id="d0")])
+            assert noted(await new.search("key"))
+            assert await queued(new) == ["embed"]  # one, however often
+            async with Client(database_url, new_model(), use_reranking=False) as client:
+                assert await client.work(drain=True) == 1
+            assert not noted(await new.search("key"))
+            assert [entry.lacking for entry in await new.embeddings()][1] == 0
+            await old.add_documents([Document("yet another text", id="d0")])
+            assert await queued(new) == ["embed"]
+
+
+async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+        await changed(database_url)
+        await old.add_documents(documents(1, 20))
+        loop = asyncio.get_running_loop()
+
+        class Between(OtherEmbedder):
+            """Lets the old model write while a page is embedded."""
+
+            def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+                if list(texts) != [probe.TEXT]:
+                    asyncio.run_coroutine_threadsafe(old.add_documents(documents(1, 10)), loop).result(LIMIT)
+                return super().embed_documents(texts)
+
+        async with opened(database_url, Between()) as new:
+            await new.embed_missing()
+            assert noted(await new.search("key"))
+        async with opened(database_url, new_model()) as new:
+            await new.embed_missing()
+            assert not noted(await new.search("key"))
+            assert [entry.lacking for entry in await new.embeddings()][1] == 0
+
+
+async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+    await changed(database_url)
+    async with (
+        opened(database_url) as old,
+        opened(database_url, new_model()) as new,
+        await psycopg.AsyncConnection.connect(database_url) as connection,
+    ):
+        await connection.execute("SELECT 1")
+        await old.using(connection).add_documents(documents(1, 20))
+        await connection.rollback()
+        assert not noted(await new.search("key"))
+        assert await queued(new) == []
+        await connection.execute("SELECT 1")
+        await old.using(connection).add_documents(documents(1, 20))
+        await connection.commit()
+        assert noted(await new.search("key"))
+        assert await queued(new) == ["embed"]
+
+
+async def test_going_back_without_the_model_is_noted(database_url: str) -> None:
+    async with opened(database_url) as old:
+        await old.add_documents(documents(10))
+    await changed(database_url)
+    async with opened(database_url, new_model()) as new:
+        await new.add_documents(documents(1, 20))
+    async with opened(database_url, "none") as back:
+        await back.rollback_embeddings(force=True)
+    async with opened(database_url) as old:
+        assert noted(await old.search("key"))
+        await old.embed_missing()
+        assert not noted(await old.search("key"))
 
 
 async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from semlex.store.jobs.rows import (
 from semlex.store.postgres.settings import server_time
 from semlex.store.schema import migrations
 from semlex.store.schema.registry import migrate_registry, registry_version
+from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,10 +59,10 @@ class NewJob:
     kind: str
     collection: str
     arguments: dict[str, Any]
-    priority: int
-    unique_key: str | None
-    not_before: datetime | None
-    max_attempts: int
+    priority: int = 0
+    unique_key: str | None = None
+    not_before: datetime | None = None
+    max_attempts: int = DEFAULT_ATTEMPTS
 
 
 class JobQueue:
@@ -105,47 +106,7 @@ class JobQueue:
         job_id = uuid.uuid4()
 
         async def work(connection: Connection) -> JobInfo:
-            if job.unique_key is not None:
-                # Nothing is unique but keys, so that whoever submits a job of this key waits for the others.
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", [self._lock_of(job)])
-                queued = await first_row(
-                    connection,
-                    sql.SQL(
-                        "SELECT {} FROM {} WHERE collection = %s AND unique_key = %s AND state = 'queued' "
-                        "ORDER BY submitted_at LIMIT 1"
-                    ).format(COLUMNS, self._table),
-                    [job.collection, job.unique_key],
-                )
-                if queued is not None:
-                    return job_of(queued)
-            now = await server_time(connection)
-            values = {
-                "job_id": job_id,
-                "fence": 0,
-                "kind": job.kind,
-                "collection": job.collection,
-                "arguments": Jsonb(job.arguments),
-                "state": "queued",
-                "priority": job.priority,
-                "unique_key": job.unique_key,
-                "cancel_wanted": False,
-                "attempts": 0,
-                "max_attempts": job.max_attempts,
-                "due_at": now if job.not_before is None else max(now, job.not_before),
-                "submitted_at": now,
-            }
-            row = await first_row(
-                connection,
-                sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
-                    self._table,
-                    sql.SQL(", ").join(map(sql.Identifier, values)),
-                    sql.SQL(", ").join(map(sql.Placeholder, values)),
-                    COLUMNS,
-                ),
-                values,
-            )
-            assert row is not None  # noqa: S101 - an INSERT returns what it has inserted
-            return job_of(row)
+            return await store_job(connection, self._schema, job, job_id)
 
         return await self._database.write("submit a job", work)
 
@@ -213,10 +174,64 @@ class JobQueue:
 
         return await self._database.write("change a job", work)
 
-    def _lock_of(self, job: NewJob) -> int:
-        """Number of the lock on a key."""
-        text = "\0".join((self._schema, job.collection, str(job.unique_key)))
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
+    """Store a job in a transaction; where one of its key is queued, that one is returned.
+
+    Args:
+        connection: In a transaction.
+        schema: Schema of semlex's tables.
+        job: The job.
+        job_id: Its id; None for a new one.
+    """
+    table = job_table(schema)
+    if job.unique_key is not None:
+        # Nothing is unique but keys, so that whoever submits a job of this key waits for the others.
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_of(schema, job)])
+        queued = await first_row(
+            connection,
+            sql.SQL(
+                "SELECT {} FROM {} WHERE collection = %s AND unique_key = %s AND state = 'queued' "
+                "ORDER BY submitted_at LIMIT 1"
+            ).format(COLUMNS, table),
+            [job.collection, job.unique_key],
+        )
+        if queued is not None:
+            return job_of(queued)
+    now = await server_time(connection)
+    values = {
+        "job_id": job_id or uuid.uuid4(),
+        "fence": 0,
+        "kind": job.kind,
+        "collection": job.collection,
+        "arguments": Jsonb(job.arguments),
+        "state": "queued",
+        "priority": job.priority,
+        "unique_key": job.unique_key,
+        "cancel_wanted": False,
+        "attempts": 0,
+        "max_attempts": job.max_attempts,
+        "due_at": now if job.not_before is None else max(now, job.not_before),
+        "submitted_at": now,
+    }
+    row = await first_row(
+        connection,
+        sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
+            table,
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+            COLUMNS,
+        ),
+        values,
+    )
+    assert row is not None  # noqa: S101 - an INSERT returns what it has inserted
+    return job_of(row)
+
+
+def _lock_of(schema: str, job: NewJob) -> int:
+    """Number of the lock on a key."""
+    text = "\0".join((schema, job.collection, str(job.unique_key)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _any_of(states: tuple[str, ...]) -> str:

@@ -30,7 +30,7 @@ def gone(collection: CollectionIdentity) -> CollectionDroppedError:
 
 
 class Presence:
-    """Whether an open collection still exists, as each transaction that reads it finds out.
+    """Whether an open collection still exists and which of its vectors are incomplete, as each reading finds out.
 
     Args:
         collection: As opened.
@@ -39,12 +39,17 @@ class Presence:
     def __init__(self, collection: CollectionIdentity) -> None:
         self._collection = collection
         self.is_gone = False
+        # Numbers of the sets of vectors that chunks lack, because their writers held another model.
+        self.incomplete: list[int] = []
 
     async def ask(self, connection: Connection) -> AsyncCursor[Any]:
         """Send the question; in a pipeline it costs no round trip."""
         names = self._collection.names
         return await connection.execute(
-            sql.SQL("SELECT FROM {} WHERE name = %s AND collection_id = %s").format(names.registry),
+            sql.SQL(
+                "SELECT ARRAY(SELECT e.version FROM {} AS e WHERE e.name = c.name AND e.lacking_writes > 0) "
+                "FROM {} AS c WHERE c.name = %s AND c.collection_id = %s"
+            ).format(names.embedding_version, names.registry),
             [names.collection, self._collection.collection_id],
         )
 
@@ -60,6 +65,7 @@ class Presence:
             return
         if row is None:
             raise gone(self._collection)
+        (self.incomplete,) = row
 
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
         """Read the answer, if it has arrived, of a transaction that has failed.

@@ -23,6 +23,7 @@ from semlex.store.schema.embedding_versions import dropped, stored_versions
 from semlex.store.write.arrays import Source, Target, arrays_source
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
 from semlex.store.write.documents import share_documents, write_documents
+from semlex.store.write.embedding_version import note_lacking
 from semlex.store.write.insertion import insertion, merging
 from semlex.store.write.keyword_index import begin_write
 from semlex.types.documents import utc_now
@@ -140,6 +141,8 @@ async def write_chunks(
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.
             raise psycopg.errors.SerializationFailure("rows were stored in the meantime")
+        if count and write.others:
+            await note_lacking(connection, collection)
         return count
 
 

@@ -10,6 +10,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from semlex.errors import ConfigurationError, StoreError
+from semlex.store.jobs.queue import NewJob, store_job
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.schema.locks import lock_briefly
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 RUN_SECONDS = 15.0
 # A version that was used so recently is not dropped.
 IDLE_SECONDS = 60.0
+# Of the job that makes vectors which writers with another model have left out.
+EMBED_KEY = "vectors that a program with another model left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +173,17 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
 # --- the switch, and the end ------------------------------------------------------------------------------------------
 
 
-async def switch_version(connection: Connection, collection: CollectionInfo, version: int) -> None:
+async def switch_version(connection: Connection, collection: CollectionInfo, version: int, *, lacking: int) -> None:
     """Lets a version serve whoever opens the collection from now on.
 
     Args:
         connection: In a transaction that excludes writers.
         collection: As opened.
         version: Its number.
+        lacking: How many chunks have no vector of it.
     """
     names, now, clock = collection.names, utc_now(), await server_time(connection)
-    values = {"name": names.collection, "version": version, "now": now, "clock": clock}
+    values = {"name": names.collection, "version": version, "now": now, "clock": clock, "lacking": lacking}
     tables = {"versions": names.embedding_version, "registry": names.registry}
     # What counts tokens goes with the model that brings it, there and back.
     ended = sql.SQL(
@@ -193,7 +197,8 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
         "WHERE c.name = %(name)s AND e.name = c.name AND e.version = %(version)s"
     )
     begun = sql.SQL(
-        "UPDATE {versions} SET building = false, served_until = NULL, last_used_at = NULL "
+        "UPDATE {versions} SET building = false, served_until = NULL, last_used_at = NULL, "
+        "lacking_writes = %(lacking)s "
         "WHERE name = %(name)s AND version = %(version)s"
     )
     for statement in (ended, switched, begun):
@@ -207,6 +212,51 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
         sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
         [await server_time(connection), names.collection, version],
     )
+
+
+async def note_lacking(connection: Connection, collection: CollectionInfo) -> None:
+    """Note that rows written here lack a vector of the serving version, and let a worker make it.
+
+    Does nothing where the serving version is the one in use. Called at the end of a write: it locks a row that other
+    such writers wait for.
+    """
+    names, used = collection.names, collection.embedding
+    if used is None:
+        return
+    cursor = await connection.execute(
+        sql.SQL(
+            "UPDATE {} AS e SET lacking_writes = e.lacking_writes + 1 FROM {} AS c "
+            "WHERE c.name = %s AND e.name = c.name AND e.version = c.embedding_version AND e.version <> %s"
+        ).format(names.embedding_version, names.registry),
+        [names.collection, used.version],
+    )
+    if cursor.rowcount:
+        await store_job(connection, names.schema, NewJob("embed", names.collection, {}, unique_key=EMBED_KEY))
+
+
+async def lacking_writes(connection: Connection, collection: CollectionInfo) -> int:
+    """Return how many writes have left rows without a vector of the version in use since that was last completed."""
+    names, used = collection.names, collection.embedding
+    if used is None:
+        return 0
+    cursor = await connection.execute(
+        sql.SQL("SELECT lacking_writes FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
+        [names.collection, used.version],
+    )
+    row = await cursor.fetchone()
+    return row[0] if row else 0
+
+
+async def note_complete(connection: Connection, collection: CollectionInfo, writes: int) -> None:
+    """Note that every chunk has a vector of the version in use, if no such write came since `writes` were counted."""
+    names, used = collection.names, collection.embedding
+    if used is not None:
+        await connection.execute(
+            sql.SQL("UPDATE {} SET lacking_writes = 0 WHERE name = %s AND version = %s AND lacking_writes = %s").format(
+                names.embedding_version
+            ),
+            [names.collection, used.version, writes],
+        )
 
 
 async def store_calibration(

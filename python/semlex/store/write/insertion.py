@@ -107,8 +107,17 @@ def inserting_new(target: Target) -> bytes:
     )
 
 
-def collection_state(names: Names) -> sql.Composed:
-    """A text that changes when anything does that a writer goes by: generations, sets of vectors, the collection."""
+def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
+    """A text that changes when anything does that a writer goes by: generations, sets of vectors, the collection.
+
+    Args:
+        names: Of the collection.
+        is_held: Whether the row is locked, and the number of the serving set of vectors read as well.
+    """
     return sql.SQL(
-        "SELECT md5(r::text) FROM {} AS r WHERE r.name = %(name)s AND r.collection_id = %(collection_id)s"
-    ).format(names.registry)
+        "SELECT md5(r::text){} FROM {} AS r WHERE r.name = %(name)s AND r.collection_id = %(collection_id)s{}"
+    ).format(
+        sql.SQL(", r.embedding_version" if is_held else ""),
+        names.registry,
+        sql.SQL(" FOR SHARE OF r" if is_held else ""),
+    )

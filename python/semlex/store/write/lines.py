@@ -10,6 +10,7 @@ from psycopg import sql
 from semlex.store.query.leg import key_arrays
 from semlex.store.schema.embedding_versions import stored_versions
 from semlex.store.write.documents import share_documents
+from semlex.store.write.embedding_version import note_lacking
 from semlex.store.write.embeddings import write_embeddings
 from semlex.store.write.keyword_index import begin_write
 
@@ -96,6 +97,7 @@ async def write_lines(
             )
         if embeddings is not None:
             await write_embeddings(connection, collection, keys, hashes, embeddings[kept])
+            await note_lacking(connection, collection)
         if index is not None:
             await index.write(connection, None, np.sort(np.array([row[3] for row in found], dtype=np.int64)))
         return len(kept)

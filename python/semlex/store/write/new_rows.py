@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from psycopg import sql
-
 from semlex.errors import StoreError
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.postgres.write_guard import write_guard
@@ -46,10 +44,12 @@ class _Known:
 
     Attributes:
         state: See `collection_state`.
+        serving: Number of the serving set of vectors; 0: none.
         reserved: Of the keyword index, if there is one.
     """
 
     state: str
+    serving: int
     reserved: Reserved | None
 
 
@@ -135,7 +135,9 @@ class NewRows:
 
 async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
     """What writes the rows; the first one tells how many went in. None where it is too much for one round trip."""
-    index, few = collection.keyword.index, None
+    index, few, used = collection.keyword.index, None, collection.embedding
+    if used is not None and used.version != known.serving:
+        return None  # what the serving vectors lack has to be noted
     if index is not None and known.reserved is not None:
         with index.share(collection.names, known.reserved) as share:
             rows.keyword_id = share.assign_ids(rows.language, rows.context, rows.chunk_text).tolist()
@@ -156,7 +158,8 @@ async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
     embedding = collection.embedding
     if embedding is not None and embedding.version not in await versions_told(answers.versions):
         raise dropped(collection)
-    return _Known(row[0], None if answers.reserved is None else await answers.reserved.told())
+    state, serving = row
+    return _Known(state, serving, None if answers.reserved is None else await answers.reserved.told())
 
 
 async def _wants_merge(collection: CollectionInfo, answers: _Answers) -> bool:
@@ -170,4 +173,4 @@ def _identity(collection: CollectionInfo) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _held_state(names: Names) -> bytes:
-    return (collection_state(names) + sql.SQL(" FOR SHARE OF r")).as_bytes()
+    return collection_state(names, is_held=True).as_bytes()

@@ -71,6 +71,7 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
     `last_used_at` is of searches by processes that hold its model while another version answers. `calibration` maps
     similarities to probabilities. `probe` is the model's vector of a fixed text, float32 in base64; NULL: vectors from
     elsewhere.
+    `lacking_writes` counts writes whose rows lack a vector of the version, because the writer held another model.
     """
     return sql.SQL("""
         CREATE TABLE {} (
@@ -84,6 +85,7 @@ def _embedding_versions(table: sql.Identifier) -> sql.Composed:
             token_counter text,
             calibration jsonb,
             probe text,
+            lacking_writes bigint NOT NULL DEFAULT 0,
             building bool NOT NULL,
             run_number bigint NOT NULL DEFAULT 0,
             run_until timestamptz,
