@@ -142,15 +142,20 @@ WRITES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITES)
-async def test_a_write_fails_once_and_never_again(database_url: str, name: str) -> None:
+async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
     await make(database_url, OLD)
     async with Client(database_url, old_model(), use_reranking=False) as client:
-        await client.collection(NAME).search("alpha")
+        held = client.collection(NAME)
+        await held.search("alpha")
+        stale = held._indexer
+        assert stale is not None
         await make_again(database_url)
-        with pytest.raises(CollectionDroppedError, match="was dropped since it was opened"):
-            await WRITES[name](client.collection(NAME))
-        await WRITES[name](client.collection(NAME))
+        for name, write in WRITES.items():
+            held._indexer, stale.opened.presence.is_gone = stale, False
+            with pytest.raises(CollectionDroppedError, match="was dropped since it was opened"):
+                await write(client.collection(NAME))
+            await write(client.collection(NAME))
+            assert held._indexer is not stale, name
 
 
 async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
