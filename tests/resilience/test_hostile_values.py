@@ -85,7 +85,9 @@ def add(retriever: SyncRetriever, connection: psycopg.Connection[Any], draw: ran
         assert stored.updated_at == given.updated_at
         # A document that takes the place of another keeps the time at which that was made.
         assert stored.created_at == given.created_at or rows_of(connection)[0] < before[0] + len(last)
-        assert (stored.parent_id, list(stored.child_ids)) == (given.parent_id, list(given.child_ids))
+        # Ids may be whole numbers and are stored as their digits.
+        parent = None if given.parent_id is None else str(given.parent_id)
+        assert (stored.parent_id, stored.child_ids) == (parent, [str(child) for child in given.child_ids])
     return False
 
 

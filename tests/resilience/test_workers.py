@@ -156,7 +156,7 @@ def test_workers_that_are_cut_off_come_back(database_url: str, tmp_path: Path, s
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [place]
                 )
                 for worker in workers:
-                    worker.until_said("lost,")
+                    worker.until_said("taken;")
             finally:
                 administration.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
         for worker in workers:
