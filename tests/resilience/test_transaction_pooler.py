@@ -108,7 +108,7 @@ async def test_two_transactions_meet_two_backends(database_url: str) -> None:
     [
         ("SET search_path = elsewhere", 0),
         ("SET statement_timeout = 1234567", 1),
-        ("SET jit = off", 2),
+        ("SET jit = on", 2),
         ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", 3),
         ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", 4),
         ("SET work_mem = '5MB'", 5),

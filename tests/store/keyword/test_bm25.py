@@ -403,7 +403,7 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
 async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url: str, damage: str) -> None:
     async with bm25_retriever(database_url) as retriever:
         await retriever.add_documents([Document(f"common{n} text{n % 7}", id=str(n)) for n in range(700)])
-        where = " WHERE first_term = (SELECT max(first_term) FROM semlex.words_posting)"
+        where = " WHERE first_term = (SELECT first_term FROM semlex.words_posting ORDER BY first_term DESC LIMIT 1)"
         with psycopg.connect(database_url) as connection:
             assert connection.execute(damage.format("semlex.words_posting") + where).rowcount == 1
         assert "posting rows of 1 segments" in ((await retriever.status()).index_problem or "")
