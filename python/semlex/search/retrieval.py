@@ -235,24 +235,29 @@ class Retrieval:
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
         wanted = rows_wanted(state.request, reranks=self._reranks)
+        # A damaged index does not know which chunks hold what is excluded: their texts are looked at as well.
+        unsure = exclusions if "keyword" in good else None
+        held: set[Key] = set()
         documents: dict[Key, DocumentKey] | None = None
         if state.request.group_size is not None:
+            if unsure is not None:  # before the best documents are chosen
+                keys = candidates.union.keys
+                held = set(compress(keys, await hold_excluded(snapshot, collection.names, keys, unsure)))
+                fused, unsure = iter([candidate for candidate in fused if candidate.key not in held]), None
             documents = await documents_of(snapshot.connection, state.collection, candidates.union.keys)
             count = documents_wanted(state.request, reranks=self._reranks)
             best = best_of_documents(fused, documents, count=count, size=state.request.group_size)
             fused, wanted = iter(best), len(best)
             documents = {candidate.key: documents[candidate.key] for candidate in best}
         hits: list[tuple[Candidate, SearchResult]] = []
-        held: set[Key] = set()
         dropped = 0
-        # The next candidates replace rows that are gone, and chunks of which a damaged index does not know that they
-        # hold what is excluded.
+        # The next candidates replace rows that are gone, and chunks that hold what is excluded.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
             loaded = await load_results(snapshot.connection, state.collection, keys, state.request.text, postings)
             dropped += len(batch) - len(loaded)
-            if "keyword" in good and exclusions is not None:
-                excluded = await hold_excluded(snapshot, collection.names, keys, exclusions)
+            if unsure is not None:
+                excluded = await hold_excluded(snapshot, collection.names, keys, unsure)
                 held |= set(compress(keys, excluded))
             hits += [
                 (candidate, loaded[candidate.key])
