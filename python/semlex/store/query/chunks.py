@@ -43,6 +43,13 @@ COLUMNS = sql.SQL(
     "c.page, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
 LARGE_COLUMNS = (2, 3)
+# More rows than this are measured on the server first, so that what is refused is never sent. So many have at most
+# 36 MiB (MAX_CHUNK_BYTES and MAX_METADATA_BYTES each).
+MEASURED_ROWS = 32
+SIZE = sql.SQL(
+    "SELECT coalesce(sum(octet_length(found.chunk_text) + octet_length(found.metadata::text)), 0)::bigint "
+    "FROM ({}) AS found"
+)
 # By key for every row, whatever the planner thinks of these tables.
 PLACE = sql.SQL(
     "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
@@ -86,8 +93,7 @@ async def load_results(
         chunk=collection.names.chunk,
     )
     cursor = cursor_with_times(connection)
-    await cursor.execute(statement, {**key_arrays(keys), "query": query})
-    rows = await _rows(cursor)
+    rows = await _rows(cursor, statement, {**key_arrays(keys), "query": query}, len(keys))
     results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     for hit, excerpt in zip(results, collection.keyword.excerpts(query, texts, languages) or (), strict=False):
@@ -107,13 +113,20 @@ async def load_results(
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
 
 
-async def _rows(cursor: AsyncCursor[Any]) -> list[Any]:
-    """The rows of a statement with `COLUMNS`, measured by `size_seen`."""
+async def _rows(cursor: AsyncCursor[Any], statement: sql.Composed, values: dict[str, Any], most: int) -> list[Any]:
+    """The rows of a statement with `COLUMNS`, up to so many, measured by `size_seen`."""
     seen = size_seen.get()
-    first = [] if seen is None else await cursor.fetchmany(1)
-    if seen is not None and (result := cursor.pgresult) is not None:
-        values = (result.get_value(row, column) for row in range(result.ntuples) for column in LARGE_COLUMNS)
-        seen(sum(len(value or b"") for value in values))
+    is_measured = seen is not None and most > MEASURED_ROWS
+    if seen is not None and is_measured:
+        await cursor.execute(SIZE.format(statement), values)
+        seen(int((await cursor.fetchall())[0][0]))
+    await cursor.execute(statement, values)
+    if seen is None or is_measured:
+        return await cursor.fetchall()
+    first = await cursor.fetchmany(1)
+    if (result := cursor.pgresult) is not None:
+        sent = (result.get_value(row, column) for row in range(result.ntuples) for column in LARGE_COLUMNS)
+        seen(sum(len(value or b"") for value in sent))
     return first + await cursor.fetchall()
 
 
@@ -153,8 +166,8 @@ async def fetch_documents(
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
     cursor = cursor_with_times(connection)
-    await cursor.execute(statement, key_arrays(keys_of(chunk_ids)))
-    return {row[1]: StoredChunk(**_stored(row)) for row in await _rows(cursor)}
+    rows = await _rows(cursor, statement, key_arrays(keys_of(chunk_ids)), len(chunk_ids))
+    return {row[1]: StoredChunk(**_stored(row)) for row in rows}
 
 
 async def fetch_vectors(
@@ -205,8 +218,7 @@ async def list_chunks(
     if after is not None:
         values |= {"document_id": UUID(bytes=chunk_keys([after])[0]), "chunk_id": after}
     cursor = cursor_with_times(connection)
-    await cursor.execute(statement, values)
-    return [StoredChunk(**_stored(row)) for row in await _rows(cursor)]
+    return [StoredChunk(**_stored(row)) for row in await _rows(cursor, statement, values, limit)]
 
 
 async def documents_of(
