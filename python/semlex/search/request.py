@@ -162,6 +162,7 @@ class Request:
         default_top_k: int = DEFAULT_TOP_K,
         oversampling: float | None = None,
         clock: Clock = SYSTEM,
+        started: float | None = None,
     ) -> Request:
         """Checks the arguments of a search.
 
@@ -231,7 +232,7 @@ class Request:
             min_similarity,
             min_rerank,
             clock,
-            clock.monotonic(),
+            clock.monotonic() if started is None else started,
         )
 
     @property

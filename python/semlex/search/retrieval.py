@@ -259,20 +259,17 @@ class Retrieval:
             if unsure is not None:
                 excluded = await hold_excluded(snapshot, collection.names, keys, unsure)
                 held |= set(compress(keys, excluded))
-            hits += [
-                (candidate, loaded[candidate.key])
-                for candidate in batch
-                if candidate.key in loaded and candidate.key not in held
-            ]
+                batch = [candidate for candidate in batch if candidate.key not in held]
+            hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
         is_short = dropped > 0 and len(hits) < wanted
         return Found(
             results,
             fusion,
             hits,
-            keys=[key for key in candidates.union.keys if key not in held],
+            keys=[key for key in candidates.union.keys if key not in held] if held else candidates.union.keys,
             is_short=is_short,
             has_exclusions=candidates.has_exclusions or bool(held),
-            documents=None if documents is None else {key: one for key, one in documents.items() if key not in held},
+            documents=documents,
             left_out=left_out,
         )
 

@@ -237,8 +237,8 @@ class CollectionReads(ABC):
             options["candidates"] = way.depth(options["candidates"], most, options["group_size"])
             options["rerank"] = way.reranks(options["rerank"], options["min_rerank"])
         options, notes = defaults.filled(query, options)
-        request = Request.checked(names=self.names, clock=clock, **options)
-        return replace(request, started=started), options["rerank"], routed, notes
+        request = Request.checked(names=self.names, clock=clock, started=started, **options)
+        return request, options["rerank"], routed, notes
 
     async def search_page(
         self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None

@@ -37,20 +37,24 @@ class Presence:
     """
 
     def __init__(self, collection: CollectionIdentity) -> None:
-        self._collection = collection
+        self._collection, names = collection, collection.names
+        # Composed once: every read sends it.
+        self._question = (
+            sql.SQL(
+                "SELECT ARRAY(SELECT e.version FROM {} AS e WHERE e.name = c.name AND e.lacking_writes > 0) "
+                "FROM {} AS c WHERE c.name = %s AND c.collection_id = %s"
+            )
+            .format(names.embedding_version, names.registry)
+            .as_bytes()
+        )
         self.is_gone = False
         # Numbers of the sets of vectors that chunks lack, because their writers held another model.
         self.incomplete: list[int] = []
 
     async def ask(self, connection: Connection) -> AsyncCursor[Any]:
         """Send the question; in a pipeline it costs no round trip."""
-        names = self._collection.names
         return await connection.execute(
-            sql.SQL(
-                "SELECT ARRAY(SELECT e.version FROM {} AS e WHERE e.name = c.name AND e.lacking_writes > 0) "
-                "FROM {} AS c WHERE c.name = %s AND c.collection_id = %s"
-            ).format(names.embedding_version, names.registry),
-            [names.collection, self._collection.collection_id],
+            self._question, [self._collection.names.collection, self._collection.collection_id]
         )
 
     async def check(self, answer: AsyncCursor[Any]) -> None:
