@@ -83,7 +83,7 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
         found = await pipeline.find(own, replace(opened, database=SnapshotReads(snapshot)))
         return own, found, await _counted(snapshot, opened.info.names, asked, Filter(), found.keys)
 
-    own, found, facets = await opened.database.read_snapshot("count values", count)
+    own, found, facets = await opened.database.read_snapshot("count values", count, with_vectors=True)
     legs = found.results
     failed = [f"the {name} leg did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
     told = [warning for leg in legs.values() if leg.error is None for warning in leg.warnings]

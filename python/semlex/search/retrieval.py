@@ -139,7 +139,9 @@ class Retrieval:
             return await self._search(snapshot, state, plans, depth, selection if plan == "index" else None)
 
         started = time.perf_counter()
-        found = await self._database.read_snapshot("search", search, deadline=request.remaining())
+        found = await self._database.read_snapshot(
+            "search", search, deadline=request.remaining(), with_vectors="vector" in state.legs
+        )
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
             plan = vector_plan(request.condition, has_index=True, index_share=request.index_share)

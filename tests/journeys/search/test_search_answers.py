@@ -233,9 +233,9 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
     deadlines: list[tuple[str, float | None]] = []
     read = Database.read_snapshot
 
-    async def noted(self: Database, doing: str, work: Any, *, deadline: float | None = None) -> Any:
-        deadlines.append((doing, deadline))
-        return await read(self, doing, work, deadline=deadline)
+    async def noted(self: Database, doing: str, work: Any, **options: Any) -> Any:
+        deadlines.append((doing, options["deadline"]))
+        return await read(self, doing, work, **options)
 
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("cat", id="a")])

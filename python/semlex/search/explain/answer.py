@@ -34,7 +34,9 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
         found = await pipeline.find(state, replace(opened, database=SnapshotReads(snapshot)))
         return state, found, await _terms(snapshot, state, found)
 
-    state, found, terms = await opened.database.read_snapshot("search", look, deadline=request.remaining())
+    state, found, terms = await opened.database.read_snapshot(
+        "search", look, deadline=request.remaining(), with_vectors=True
+    )
     numbers = {candidate.key[1]: number for number, (candidate, _) in enumerate(found.hits)}
     by_key = {key[1]: order for order, key in enumerate(in_key_order(candidate.key for candidate, _ in found.hits))}
     results = await pipeline.results(state, found)

@@ -114,8 +114,8 @@ class Watch(Protocol):
 
     is_gone: bool
 
-    async def ask(self, connection: Connection) -> psycopg.AsyncCursor[Any]:
-        """Send the question, before anything else is read."""
+    async def ask(self, connection: Connection, *, with_vectors: bool = False) -> psycopg.AsyncCursor[Any]:
+        """Send the question, before anything else is read; with that of incomplete vectors, where some are read."""
         ...
 
     async def check(self, answer: psycopg.AsyncCursor[Any]) -> None:
@@ -286,7 +286,12 @@ class Database:
         return await self._run(doing, partial(self._read, unlimited, pipelined=False))
 
     async def read_snapshot(
-        self, doing: str, work: Callable[[Snapshot], Awaitable[T]], *, deadline: float | None = None
+        self,
+        doing: str,
+        work: Callable[[Snapshot], Awaitable[T]],
+        *,
+        deadline: float | None = None,
+        with_vectors: bool = False,
     ) -> T:
         """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
 
@@ -297,22 +302,28 @@ class Database:
             work: Gets the snapshot.
             deadline: Seconds after which a server that does not answer at all is given up. The server's own
                 statement_timeout is what normally ends late work; this is for a network that swallows it.
+            with_vectors: Whether vectors are read, of which some may be missing.
 
         Raises:
             SearchTimeoutError: The deadline passed. A connection of a pool was closed; the user's own can be used
                 again, unless it did not answer to the cancellation either: then it was closed, too.
         """
-        transaction = partial(self._read, work)
+        transaction = partial(self._read, work, with_vectors=with_vectors)
         if deadline is None:
             return await self._run(doing, transaction)
         return await self._give_up_after(deadline, doing, transaction)
 
     async def _read(
-        self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, pipelined: bool = True
+        self,
+        work: Callable[[Snapshot], Awaitable[T]],
+        connection: Connection,
+        *,
+        pipelined: bool = True,
+        with_vectors: bool = False,
     ) -> T:
         if self.joins_transaction and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
-                return await self._read_joined(work, connection)
+                return await self._read_joined(work, connection, with_vectors=with_vectors)
             except CollectionDroppedError:
                 raise
             except Exception:
@@ -321,9 +332,11 @@ class Database:
                         await self._read_joined(_nothing, connection)
                 raise
         async with open_snapshot(connection, role=self.role, pipelined=pipelined) as snapshot:
-            return await self._watched(work, snapshot)
+            return await self._watched(work, snapshot, with_vectors=with_vectors)
 
-    async def _read_joined(self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection) -> T:
+    async def _read_joined(
+        self, work: Callable[[Snapshot], Awaitable[T]], connection: Connection, *, with_vectors: bool = False
+    ) -> T:
         """Read in the caller's transaction, whose snapshot rules."""
         async with connection.transaction() as savepoint:
             await set_local(connection, **READ_SETTINGS, **of_role(self.role))
@@ -331,14 +344,14 @@ class Database:
             # Where a statement has failed and `work` knows, it goes on in another transaction, which is checked.
             if self._watch is not None and connection.info.transaction_status != TransactionStatus.INERROR:
                 # In READ COMMITTED each statement sees another state. What was read is locked by now, so it stays.
-                await self._watch.check(await self._watch.ask(connection))
+                await self._watch.check(await self._watch.ask(connection, with_vectors=with_vectors))
             raise psycopg.Rollback(savepoint)  # takes our settings away again
         return result
 
-    async def _watched(self, work: Callable[[Snapshot], Awaitable[T]], snapshot: Snapshot) -> T:
+    async def _watched(self, work: Callable[[Snapshot], Awaitable[T]], snapshot: Snapshot, *, with_vectors: bool) -> T:
         if self._watch is None:
             return await work(snapshot)
-        answer = await self._watch.ask(snapshot.connection)
+        answer = await self._watch.ask(snapshot.connection, with_vectors=with_vectors)
         try:
             result = await work(snapshot)
         except Exception:

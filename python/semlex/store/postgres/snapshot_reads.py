@@ -29,10 +29,16 @@ class SnapshotReads(Database):
         self._snapshot = snapshot
 
     async def read_snapshot(
-        self, doing: str, work: Callable[[Snapshot], Awaitable[T]], *, deadline: float | None = None
+        self,
+        doing: str,
+        work: Callable[[Snapshot], Awaitable[T]],
+        *,
+        deadline: float | None = None,
+        with_vectors: bool = False,
     ) -> T:
         """Runs `work` in the snapshot; settings of its own end with it."""
-        del deadline  # the time limits of statements end late work
+        # The time limits of statements end late work, and whoever opened the snapshot watches it.
+        del deadline, with_vectors
         try:
             async with self._snapshot.savepoint(force_rollback=True):
                 return await work(self._snapshot)
