@@ -23,11 +23,7 @@ def graph(retriever: DocumentRetriever) -> Any:
     async def retrieve(state: State) -> State:
         return {"documents": await retriever.search(state["question"], top_k=1)}
 
-    builder = StateGraph(State)
-    builder.add_node("retrieve", retrieve)
-    builder.add_edge(START, "retrieve")
-    builder.add_edge("retrieve", END)
-    return builder.compile()
+    return compiled(retrieve, State)
 
 
 async def test_a_node_retrieves(database_url: str) -> None:

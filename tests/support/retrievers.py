@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.clock import SYSTEM
+from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
+    import pytest
+
     from semlex.clock import Clock
 
 
@@ -34,3 +37,16 @@ def opened(
 def sync_opened(url: str | None = None, model: Any = 8, reranker: Any = None, **options: Any) -> SyncRetriever:
     """The same for ``with``."""
     return SyncRetriever(url, **_options(model, reranker, options))
+
+
+def openings(patch: pytest.MonkeyPatch) -> list[Database]:
+    """The databases that are opened from now on."""
+    attempts: list[Database] = []
+    real = Database.open
+
+    async def counted(self: Database) -> None:
+        attempts.append(self)
+        await real(self)
+
+    patch.setattr(Database, "open", counted)
+    return attempts

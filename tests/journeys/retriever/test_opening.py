@@ -14,7 +14,7 @@ import pytest
 from semlex.errors import CollectionNotFoundError, ConfigurationError, ConnectionFailedError
 from semlex.store.postgres.database import Database
 from semlex.store.postgres.embedded.process import running_server
-from tests.support.retrievers import opened
+from tests.support.retrievers import opened, openings
 from tests.support.waiting import LIMIT, eventually, turns
 
 if TYPE_CHECKING:
@@ -25,14 +25,7 @@ GONE = "postgresql://127.0.0.1:1/x"
 
 
 async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts: list[Database] = []
-    real = Database.open
-
-    async def counted(self: Database) -> None:
-        attempts.append(self)
-        await real(self)
-
-    monkeypatch.setattr(Database, "open", counted)
+    attempts = openings(monkeypatch)
     retriever = opened(database_url, "none")
     await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list())
     assert len(attempts) == 1

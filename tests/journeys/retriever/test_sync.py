@@ -15,7 +15,7 @@ import pytest
 from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, WorkAbandonedError
 from semlex.store.postgres.database import Database
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import openings, sync_opened
 from tests.support.waiting import LIMIT, held, until, until_waiting
 
 if TYPE_CHECKING:
@@ -89,14 +89,7 @@ def test_threads_that_open_and_close_at_once(database_url: str) -> None:
 
 
 def test_threads_whose_first_calls_come_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts: list[Database] = []
-    real = Database.open
-
-    async def counted(self: Database) -> None:
-        attempts.append(self)
-        await real(self)
-
-    monkeypatch.setattr(Database, "open", counted)
+    attempts = openings(monkeypatch)
     client = SyncClient(database_url, "none", use_reranking=False)
     one = client.collection("one")
     with ThreadPoolExecutor(8) as threads:

@@ -99,10 +99,6 @@ class AssistantServer(MCPServer[Any]):
             offer = next(offer for offer in OFFERS if offer.name == name)
             raise ToolError(f"{name} changes a collection, which is not allowed here: {self._reach.remedy(offer)}")
         try:
-            await self._reach.opened()
-        except SemlexError as error:
-            raise ToolError(self._said(error)) from None
-        try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             cause = error.__cause__
@@ -125,7 +121,6 @@ class AssistantServer(MCPServer[Any]):
     def _add_resources(self, reading: ReadingTools) -> None:
         async def chunk(collection: str, chunk_id: str) -> str:
             try:
-                await self._reach.opened()
                 opened = await self._reach.collection(collection)
                 found = await reading.chunk(opened, chunk_id)
             except SemlexError as error:
@@ -135,7 +130,6 @@ class AssistantServer(MCPServer[Any]):
 
         async def document(collection: str, document: str) -> str:
             try:
-                await self._reach.opened()
                 opened = await self._reach.collection(collection)
                 found = await reading.read_document(opened, document, 0)
             except SemlexError as error:

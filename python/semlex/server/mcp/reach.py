@@ -56,14 +56,6 @@ class Reach:
         """The client that serves the request."""
         return self._serving.get()
 
-    async def opened(self) -> None:
-        """Wait until the client is open: the handshake is answered before.
-
-        Raises:
-            ConnectionFailedError: The database cannot be reached.
-        """
-        await self.client.initialize()
-
     @property
     def access(self) -> Access:
         """What is within reach of whoever asks at the moment."""

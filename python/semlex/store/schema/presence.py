@@ -116,12 +116,8 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
     Raises:
         CollectionNotFoundError: It was dropped, and its name may be another's now.
     """
-    cursor = await connection.execute(
-        sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s").format(collection.names.registry),
-        [collection.names.collection, collection.collection_id],
-    )
-    if await cursor.fetchone() is None:
-        raise gone(collection)
+    presence = Presence(collection)
+    await presence.check(await presence.ask(connection))
 
 
 def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundError:
