@@ -177,7 +177,7 @@ class Attempt:
         except LeaseLostError:
             return "lost"
 
-    async def _noted(self, work: asyncio.Task[dict[str, int]], error: BaseException | None) -> Outcome:
+    async def _noted(self, work: asyncio.Task[dict[str, Any]], error: BaseException | None) -> Outcome:
         claim, leases = self.claim, self._leases
         if error is None:
             await leases.complete(claim, work.result())

@@ -80,11 +80,9 @@ async def _look(database: Database, backend: int, name: str, tell: TellBuild | N
                     if holder and not told and now - since >= TELL_SECONDS:
                         told = True
                         logger.warning("index %s: waits for the transaction of process %s to end", name, holder)
-                    if tell is None:
-                        pass
-                    elif all_blocks:
+                    if tell is not None and all_blocks:
                         tell(name, blocks, all_blocks, "blocks")
-                    elif all_rows:
+                    elif tell is not None and all_rows:
                         tell(name, rows, all_rows, "rows")
                 await database.clock.sleep(SECONDS_BETWEEN_LOOKS)
     except (psycopg.Error, StoreError) as error:
