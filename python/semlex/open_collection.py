@@ -71,15 +71,7 @@ class OpenModels:
             raise self.missing.with_traceback(None)
 
     def token_counter(self, collection: str, stored: str) -> TokenCounter:
-        """What counts the tokens of a collection's chunks.
-
-        Args:
-            collection: Its name.
-            stored: Name of the way in which they are counted.
-
-        Raises:
-            ModelMismatchError: Another model or tokenizer than the open one counts so.
-        """
+        """What counts the tokens of a collection's chunks."""
         words = counter_of_words(stored)
         if words is not None and not self.names_tokenizer:
             return words
@@ -215,19 +207,11 @@ class OpenCollection:
         )
 
     async def refresh(self) -> None:
-        """Reads again what there is: another process may have changed it.
-
-        Raises:
-            CollectionDroppedError: The collection does not exist any more.
-        """
+        """Reads again what there is: another process may have changed it."""
         self._take(await open_collection(self.database, self.info.names, None, create=False))
 
     async def renew(self) -> bool:
-        """Reads again what there is if the caller's rollback may have undone what the transaction made.
-
-        Returns:
-            Whether the collection is still there.
-        """
+        """Reads again what there is if the caller's rollback may have undone what the transaction made."""
         if not self._may_be_undone:
             return True
         try:
@@ -250,15 +234,7 @@ class OpenCollection:
         self.info = self._with(found.versions, replace(found, keyword=self.info.keyword, embedding=used))
 
     async def ensure_version(self, wanted: EmbeddingVersion, *, is_given: bool) -> None:
-        """Makes sure that the collection can hold such vectors.
-
-        Args:
-            wanted: What they are.
-            is_given: Whether the caller brings them: then nobody knows whether the open model makes the same ones.
-
-        Raises:
-            ModelMismatchError: It has others.
-        """
+        """Makes sure that the collection can hold such vectors."""
         await self.look()
         if self.info.embedding is None and not is_given:
             wanted = replace(wanted, probe=await self.probe.make())
@@ -283,10 +259,6 @@ class OpenCollection:
 
         Args:
             connection: In the search's transaction. It is asked when nobody has looked for a while.
-
-        Raises:
-            CollectionDroppedError: The collection was dropped.
-            ModelMismatchError: The vectors of the open model were dropped.
         """
         if self._is_late():
             found = await read_versions(connection, self.info)
@@ -326,11 +298,7 @@ class OpenCollection:
         return None if version is None else await self.probe.mismatch(version.probe, version.model, name)
 
     def note(self, who: Literal["search", "write"]) -> list[str]:
-        """What the user should know, once each: that another version serves now, that the model has changed a little.
-
-        Args:
-            who: In whose answer it stands. The log has it once.
-        """
+        """Return warnings, once each: another version serves now, or the model has changed slightly."""
         info, model = self._as_seen(), self.models.version
         serving, used = info.versions.answering, info.embedding
         notes = [one for one in self.probe.notes if (who, one) not in self.seen.told]

@@ -223,11 +223,7 @@ class WantedOptions:
 
     @classmethod
     def checked(cls, said: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> WantedOptions:
-        """The options without those that are None.
-
-        Raises:
-            ConfigurationError: A name is not known, or a value has the wrong kind or is out of range.
-        """
+        """The options without those that are None."""
         given = {name: value for name, value in (defaults or {}).items() if name not in MODEL_KINDS}
         if unknown := sorted(given.keys() - KINDS.keys()):
             known = ", ".join((*KINDS, *MODEL_KINDS))
@@ -308,15 +304,7 @@ class WantedOptions:
         return WantedOptions(said, self.defaults)
 
     def check(self, collection: str, stored: Mapping[str, Any]) -> None:
-        """Compares what was said with what is stored.
-
-        Args:
-            collection: Name of the collection.
-            stored: Its options; None for one that is not decided yet.
-
-        Raises:
-            CollectionSettingsError: They differ; the error names the option, both values and what helps.
-        """
+        """Compares what was said with what is stored."""
         for name, asked in self.said.items():
             found = stored[name]
             if found is not None and not _same(name, asked, found):
@@ -350,11 +338,7 @@ def _language(name: str) -> str:
 
 
 def model_defaults(defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The defaults of the model, by their names in `semlex.retriever.model_selection.ModelOptions`.
-
-    Raises:
-        ConfigurationError: One has the wrong kind.
-    """
+    """The defaults of the model, by their names in `semlex.retriever.model_selection.ModelOptions`."""
     given = {name: (defaults or {}).get(name) for name in MODEL_KINDS}
     for name, value in given.items():
         if value is not None and (not isinstance(value, MODEL_KINDS[name]) or isinstance(value, bool)):
@@ -380,11 +364,7 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def storage_named(name: str) -> StorageName:
-    """Pgvector's type by its name.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
+    """Pgvector's type by its name."""
     for known in get_args(StorageName):
         if name == known:
             found: StorageName = known

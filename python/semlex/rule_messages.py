@@ -119,15 +119,7 @@ _UNKNOWN = Rule("must be {limit}", plain="is refused")
 
 
 def sentence(name: str, code: str, limit: str | None = None, actual: str | None = None, *, of_row: bool = True) -> str:
-    """What is wrong with a field, and what helps.
-
-    Args:
-        name: The field, as the caller knows it.
-        code: The rule that is broken.
-        limit: Its bound, as text.
-        actual: What was found: a number, a type, or an offset.
-        of_row: Whether it is the field of a row that is stored.
-    """
+    """What is wrong with a field, and what helps."""
     rule = RULES.get(code, _UNKNOWN)
     offset = actual if actual is not None and _OFFSET.match(actual) else None
     found = None if offset else actual

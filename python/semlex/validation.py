@@ -42,11 +42,8 @@ def text_errors(
     """What is wrong with a text.
 
     Args:
-        field: Its name.
-        text: The value.
         max_bytes: Most bytes of UTF-8.
         max_characters: Most characters.
-        blank: Whether it may be empty or blank.
         nul: Whether it may hold NUL characters, which Postgres cannot store.
     """
     if not isinstance(text, str):
@@ -68,28 +65,14 @@ def text_errors(
 
 
 def check_rows(field: str, rows: Sequence[object], **rules: Any) -> None:
-    """Refuses texts by the rules of `text_errors`.
-
-    Raises:
-        ValidationError: With every error of every row.
-    """
+    """Refuses texts by the rules of `text_errors`."""
     found = (replace(error, row=row) for row, text in enumerate(rows) for error in text_errors(field, text, **rules))
     if errors := list(found):
         raise ValidationError(errors)
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Refuses what no model can read.
-
-    Args:
-        texts: The texts of one call.
-
-    Returns:
-        The same texts as a list.
-
-    Raises:
-        ValidationError: With every row that is not a str or holds a lone surrogate.
-    """
+    """Refuses what no model can read."""
     if isinstance(texts, str):
         raise ValidationError(refuse("texts", "wrong_type", "sequence of str", "str"))
     rows = list(texts)
@@ -114,11 +97,7 @@ def whole_number_errors(field: str, value: object, minimum: int, maximum: int | 
 
 
 def check_range(name: str, value: object, minimum: int, maximum: int | None = None) -> None:
-    """Refuses a parameter that is not a whole number from `minimum` to `maximum`.
-
-    Raises:
-        ConfigurationError: Naming parameter, range and actual value.
-    """
+    """Refuses a parameter that is not a whole number from `minimum` to `maximum`."""
     check_parameters(whole_number_errors(name, value, minimum, maximum))
 
 
@@ -186,11 +165,7 @@ def strings_errors(field: str, value: object) -> Errors:
 
 
 def check_parameters(*found: Errors) -> None:
-    """Refuses parameters with all that is wrong with them.
-
-    Raises:
-        ConfigurationError: Something is.
-    """
+    """Refuses parameters with all that is wrong with them."""
     errors = [str(error) for each in found for error in each]
     if errors:
         raise ConfigurationError("; ".join(errors))

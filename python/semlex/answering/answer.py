@@ -76,11 +76,6 @@ async def answer_events(
 
     A language model that fails before its first sentence is replaced by sentences of the passages, with a warning; one
     that fails later leaves what it has written, with a warning.
-
-    Args:
-        question: What is asked.
-        context: What is answered from.
-        answering: How.
     """
     timings = {"context": _milliseconds(answering.started)}
     sentences: list[AnswerSentence] = []

@@ -42,22 +42,13 @@ _JOINERS = "-'\u2019\u00ad\u2010\u2011_"
 
 
 class Evidence:
-    """The sources of a context, in which quotes are looked up.
-
-    Args:
-        context: Its sources are what an answer may cite.
-    """
+    """The sources of a context, in which quotes are looked up."""
 
     def __init__(self, context: Context) -> None:
         self._sources = {source.number: _Searched(source) for source in context.sources}
 
     def citation(self, number: int, quote: str) -> Citation:
-        """Looks a quote up.
-
-        Args:
-            number: Of the source, as the answer gives it.
-            quote: The words, as the answer gives them.
-        """
+        """Looks a quote up."""
         searched = self._sources.get(number)
         if searched is None:
             return Citation(number, "", quote, "unknown source")

@@ -48,11 +48,7 @@ class Counting:
     given: Count | None = None
 
     def __call__(self, text: str) -> int:
-        """Tokens of a text.
-
-        Raises:
-            ConfigurationError: The caller's function gave no number of tokens.
-        """
+        """Tokens of a text."""
         if self.counter is not None:
             return int(self.counter.count_tokens([text])[0])
         number = None if self.given is None else self.given(text)
@@ -71,14 +67,7 @@ async def make_context(
     between are left out.
 
     Args:
-        opened: The collection.
-        results: The search.
-        options: How it is made.
         counting: Counts tokens.
-        notes: What the user should know of that.
-
-    Raises:
-        ConfigurationError: The caller's `count` gave no number.
     """
     warnings = [*results.warnings, *notes]
     reduced, same = await asyncio.to_thread(_reduced, results, options)
@@ -141,9 +130,7 @@ class Assembly:
     """Makes one context of hits with their surroundings.
 
     Args:
-        options: How.
         counting: Counts tokens.
-        same: By a hit's id, those that nearly say the same.
     """
 
     def __init__(self, options: ContextOptions, counting: Counting, same: dict[str, list[SearchResult]]) -> None:

@@ -25,13 +25,7 @@ Ranked = tuple[int, int, int, str, float, float]
 
 
 def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Up to three sentences that follow each other and answer best, each with its own place as its citation.
-
-    Args:
-        question: Its words are what sentences are chosen by.
-        context: The passages.
-        analyzer: Of their language.
-    """
+    """Up to three sentences that follow each other and answer best, each with its own place as its citation."""
     passages = [(source.text, source.headings) for source in context.sources]
     ranked = _core.rank_sentences(analyzer, question, passages)
     found = []

@@ -62,11 +62,7 @@ class ContextOptions:
         order: ContextOrder,
         count: Count | None,
     ) -> ContextOptions:
-        """Checks them.
-
-        Raises:
-            ConfigurationError: With everything that is wrong.
-        """
+        """Checks them."""
         check_parameters(
             whole_number_errors("tokens", tokens, 1, MAX_TOKENS),
             whole_number_errors("top_k", top_k, 1, MAX_HITS),

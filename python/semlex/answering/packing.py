@@ -90,8 +90,6 @@ def packed(
     shorter may fit still. The best alone is cut behind a sentence where it is too long by itself.
 
     Args:
-        hits: Best first.
-        cost: As for `Packing`.
         budget: Most tokens.
         spent: Tokens that are needed anyway.
     """

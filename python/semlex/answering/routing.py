@@ -117,11 +117,7 @@ class _UnusableRouteError(ValueError):
 
 
 def check_route(by: object) -> None:
-    """Refuses what cannot decide.
-
-    Raises:
-        ConfigurationError: It is none of both.
-    """
+    """Refuses what cannot decide."""
     if not (by is None or (isinstance(by, str) and by in get_args(RouteBy))):
         raise ConfigurationError(f"route must be 'rules', 'chat' or None; got {shown(by)}")
 
@@ -152,10 +148,6 @@ async def route_by_chat(
     """The kind of a question as a language model sees it, which is sent the question; by rules where it fails.
 
     Args:
-        question: What is asked.
-        model: The language model.
-        executor: Runs its blocking calls.
-        clock: Measures the time.
         seconds: Left for the whole search; the model gets a share of it. None: as long as its own time limits allow.
     """
     messages: list[Message] = [

@@ -51,11 +51,7 @@ class WrittenAnswer:
         self.sentences = 0
 
     def add(self, piece: str) -> list[WrittenSentence]:
-        """Takes a piece; gives the sentences that it completes.
-
-        Raises:
-            UnusableAnswerError: The answer has another form.
-        """
+        """Takes a piece; gives the sentences that it completes."""
         self._text += piece
         if not self._has_begun and not self._begin():
             return []
@@ -78,11 +74,7 @@ class WrittenAnswer:
         return made
 
     def finish(self) -> None:
-        """Says that nothing follows.
-
-        Raises:
-            UnusableAnswerError: The answer is not complete, or has another form.
-        """
+        """Says that nothing follows."""
         if not self._is_closed:
             raise UnusableAnswerError("the model's answer is no complete JSON object; choose another model")
         whole = _parsed(self._text[: self._read])

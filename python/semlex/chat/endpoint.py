@@ -33,10 +33,6 @@ class ChatEndpoint:
 
     Settings that make answers steadier (temperature 0, a JSON schema, figures of a stream) are sent until the server
     refuses them with 400 or 422 and takes the same request without; from then on they are left out.
-
-    Args:
-        server: Whom to ask.
-        model: The model's name there.
     """
 
     def __init__(self, server: ModelServer, model: str) -> None:
@@ -58,13 +54,7 @@ class ChatEndpoint:
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None, limits: Limits | None = None
     ) -> Iterator[str | Completion]:
-        """As `semlex.chat.base.ChatModel.stream`.
-
-        Args:
-            messages: The conversation.
-            schema: Of the message.
-            limits: Of the answer; None for the usual ones.
-        """
+        """As `semlex.chat.base.ChatModel.stream`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(messages), "stream": True}
         settings = {**_settings(schema), "stream_options": {"include_usage": True}}
 

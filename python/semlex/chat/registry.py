@@ -30,12 +30,6 @@ def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[
                                     of this machine's
     ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``      SEMLEX_CHAT_API_KEY
     ==============================  ==================================================  =====================
-
-    Args:
-        configured: A language model, or one of the names above.
-
-    Raises:
-        ConfigurationError: The name is incomplete or unknown, or the key that it needs is not set.
     """
     if configured is None or configured == NO_CHAT_MODEL:
         return ModelChoice(None, "no language model: answers are sentences of the documents")

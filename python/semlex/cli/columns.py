@@ -31,11 +31,7 @@ def _plain(value: object) -> object:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What stands at a path, ``legs.vector`` or ``heading_path.0``; of objects in a list, that of each.
-
-    Returns:
-        The value, or the constant for a missing one.
-    """
+    """What stands at a path, ``legs.vector`` or ``heading_path.0``; of objects in a list, that of each."""
     if not path:
         return value
     first, _, rest = path.partition(".")
@@ -111,11 +107,7 @@ class Columns:
                 self._keys |= dict.fromkeys(f"{parent}.{key}" for key in inside)
 
     def end(self) -> Iterator[str]:
-        """What is printed at the end.
-
-        Raises:
-            ConfigurationError: There were objects beside a summary, and none had the keys.
-        """
+        """What is printed at the end."""
         if self._has_rows and not self._shown:
             unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
             raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())
@@ -146,16 +138,7 @@ def chosen_columns() -> Columns | None:
 
 @contextmanager
 def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Columns | None]:
-    """Lets `chosen_columns` be these meanwhile.
-
-    Args:
-        names: The value of ``--fields``, or None.
-        as_json: Whether ``--json`` was given.
-        header: Whether ``--no-header`` was not.
-
-    Raises:
-        ConfigurationError: There is no name in it.
-    """
+    """Lets `chosen_columns` be these meanwhile."""
     if names is None:
         yield None
         return

@@ -94,17 +94,7 @@ class Context:
         with_choice: bool = False,
         searches: bool = False,
     ) -> Iterator[SyncRetriever]:
-        """The collection of the settings; where none was named and there is but one, that one.
-
-        Args:
-            settings: Default: those of the options.
-            create: Whether it is made where it does not exist.
-            with_choice: Whether to print which model was chosen.
-            searches: Whether its searches begin as the settings say.
-
-        Raises:
-            CollectionNotFoundError: There is none, and none is made.
-        """
+        """The collection of the settings; where none was named and there is but one, that one."""
         from semlex.settings.values import ARGUMENT
 
         settings = settings or self.settings()
@@ -189,10 +179,6 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
     """Gives a command shared options and those of the output: it gets them as a `Context`, its first argument.
 
     A command that opens a collection and has no ``--model`` needs none: its `Context` says so.
-
-    Args:
-        names: Attributes of `Context`, in the order of the help. ``...`` is where the command's own parameters go;
-            without it they come first.
     """
     order = [*names, *OUTPUT] if ... in names else [..., *names, *OUTPUT]
     fixed = {"embedding_model": "none"} if "collection" in names and "embedding_model" not in names else {}

@@ -63,12 +63,7 @@ def exit_code(error: SemlexError) -> int:
 
 
 def on_signals(received: list[int], end: Callable[[], object]) -> None:
-    """Lets Ctrl-C or SIGTERM end the work of a running event loop, and a second one the process.
-
-    Args:
-        received: Gets the signals.
-        end: Called by the first one.
-    """
+    """Lets Ctrl-C or SIGTERM end the work of a running event loop, and a second one the process."""
     import asyncio
 
     def stop(number: int) -> None:

@@ -23,12 +23,7 @@ KEYWORDS_ONLY = "keywords only"
 
 
 def print_collections(found: Sequence[CountedCollection], *, header: bool) -> None:
-    """Prints a line per collection.
-
-    Args:
-        found: As `Client.count_collections` has them.
-        header: Whether to print the columns' titles first.
-    """
+    """Prints a line per collection."""
     if not found:
         messages.print("no collections: semlex index FOLDER makes one")
         return
@@ -49,14 +44,7 @@ def print_collections(found: Sequence[CountedCollection], *, header: bool) -> No
 def print_table(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], *, header: bool
 ) -> None:
-    """Prints columns that are as wide as their widest cell.
-
-    Args:
-        titles: Of the columns.
-        rows: Their cells.
-        numbers: Titles of the columns that end on the right.
-        header: Whether to print the titles first.
-    """
+    """Prints columns that are as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     for row in [titles, *rows] if header else rows:
         cells = [
@@ -90,11 +78,7 @@ def _value_text(value: object) -> str:
 
 
 def print_status(figures: CollectionStatus) -> None:
-    """Prints a collection's figures in groups.
-
-    Args:
-        figures: As `PostgreSQLRetriever.status` has them.
-    """
+    """Prints a collection's figures in groups."""
     for title, lines in _groups(figures):
         output.print(title, style="bold")
         for label, value in lines:

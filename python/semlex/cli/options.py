@@ -43,11 +43,7 @@ class WorkingGroup(HelpGroup):
 
 
 def has_command(ctx: typer.Context) -> bool:
-    """Whether a group was called with a command of its own, which alone has the options then.
-
-    Raises:
-        ConfigurationError: There are options before the command: they would be lost.
-    """
+    """Whether a group was called with a command of its own, which alone has the options then."""
     if ctx.invoked_subcommand is None:
         return False
     given = [
@@ -68,11 +64,7 @@ def folded(text: str) -> str:
 
 
 def whole_number(text: str | int) -> int:
-    """The value of an option.
-
-    Raises:
-        typer.BadParameter: It is no whole number.
-    """
+    """The value of an option."""
     try:
         return int(text)
     except ValueError:
@@ -80,12 +72,7 @@ def whole_number(text: str | int) -> int:
 
 
 def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[str | int], int]:
-    """A parser for an option with bounds.
-
-    Args:
-        minimum: The smallest value.
-        maximum: The largest one, or None.
-    """
+    """A parser for an option with bounds."""
     bounds = f"at least {minimum:,}" if maximum is None else f"between {minimum:,} and {maximum:,}"
 
     def read(text: str | int) -> int:
@@ -98,11 +85,7 @@ def whole_number_between(minimum: int, maximum: int | None = None) -> Callable[[
 
 
 def number(text: str | float) -> float:
-    """The value of an option.
-
-    Raises:
-        typer.BadParameter: It is no number.
-    """
+    """The value of an option."""
     try:
         return float(text)
     except ValueError:
@@ -110,12 +93,7 @@ def number(text: str | float) -> float:
 
 
 def number_that(is_allowed: Callable[[float], bool], must: str) -> Callable[[str | float], float]:
-    """A parser for an option.
-
-    Args:
-        is_allowed: Whether a number may be the value.
-        must: What the value must be, for the message.
-    """
+    """A parser for an option."""
 
     def read(text: str | float) -> float:
         try:
@@ -137,11 +115,7 @@ seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds,
 
 
 def time_with_zone(option: str, text: str | None) -> datetime | None:
-    """The value of an option.
-
-    Raises:
-        ConfigurationError: It is no time, or has no zone.
-    """
+    """The value of an option."""
     if text is None:
         return None
     try:
@@ -154,12 +128,7 @@ def time_with_zone(option: str, text: str | None) -> datetime | None:
 
 
 def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | None:
-    """The values of ``--boost``, each a factor and a filter: ``0.5 @source == "releases"``.
-
-    Raises:
-        ConfigurationError: One does not begin with a number.
-        ValidationError: What is wrong with the filter of one, and in which column.
-    """
+    """The values of ``--boost``, each a factor and a filter: ``0.5 @source == "releases"``."""
     from semlex.filters.text import tree_of_text
 
     boosts = []
@@ -174,11 +143,7 @@ def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | N
 
 
 def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
-    """The values of ``--filter`` as one filter: all of them must hold.
-
-    Raises:
-        ValidationError: What is wrong with one of them, and in which column.
-    """
+    """The values of ``--filter`` as one filter: all of them must hold."""
     from semlex.filters.text import tree_of_text
     from semlex.filters.tree import joined
 
@@ -187,15 +152,7 @@ def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
 
 
 def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
-    """The question that its words make; of a file those that stand in it, one a line.
-
-    Args:
-        words: Of the question; ``-`` alone stands for standard input.
-        file: In place of words; ``-`` is standard input.
-
-    Raises:
-        ConfigurationError: There is none in the file, or it cannot be read.
-    """
+    """The question that its words make; of a file those that stand in it, one a line."""
     if file is None and list(words) != ["-"]:
         return [" ".join(words)]
     file = Path("-") if file is None else file
@@ -207,16 +164,7 @@ def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
 
 
 def agree(question: str, *, yes: bool) -> None:
-    """Asks before something is deleted.
-
-    Args:
-        question: What is asked.
-        yes: Whether nobody is to be asked.
-
-    Raises:
-        ConfigurationError: There is nobody to ask.
-        typer.Abort: The answer is no.
-    """
+    """Asks before something is deleted."""
     if yes:
         return
     messages.print(f"{question} [y/N]: ", end="", markup=False)
@@ -232,9 +180,6 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a file (``-``: of standard input) that are not blank, as they are.
 
     A line ends with a line feed alone: what else Unicode counts as an end may stand within JSON.
-
-    Raises:
-        ConfigurationError: It cannot be read.
     """
     try:
         content = read_input() if str(path) == "-" else path.expanduser().read_bytes()

@@ -15,11 +15,7 @@ _SAID = {"ignored": "by .gitignore", "bad_text": "with bad text"}
 
 
 def skipped_line(skipped: Mapping[str, Mapping[str, int]]) -> str:
-    """What was left out, by reason.
-
-    Args:
-        skipped: Of an `IndexReport`, not empty: reason -> suffix, or name and slash of a folder -> number.
-    """
+    """What was left out, by reason."""
     formats = skipped.get("format", {})
     by_extra: dict[str, dict[str, int]] = {}
     for suffix, count in formats.items():

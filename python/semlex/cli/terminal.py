@@ -99,13 +99,7 @@ def inform(text: str) -> None:
 
 
 def marked_text(excerpt: str, content: str, style: str) -> Text:
-    """An excerpt with its matched words in a style, and without the marks around them.
-
-    Args:
-        excerpt: Parts of the content, matched words between ``**``.
-        content: The whole text.
-        style: Of the matched words.
-    """
+    """An excerpt with its matched words in a style, and without the marks around them."""
     text = Text()
     for piece, is_marked in marked_parts(excerpt, content):
         text.append(piece, style if is_marked else None)

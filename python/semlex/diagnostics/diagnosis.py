@@ -66,19 +66,7 @@ async def diagnose(
     collection: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Looks at a server and at the collections of a schema. Nothing is written; every check is a short transaction.
-
-    Args:
-        database: An open database.
-        schema: Schema of the collections. The tables of other schemas are looked at, their rows are not.
-        models: Of this machine.
-        collection: The only collection whose rows are looked at, or None.
-        tell: Told what is looked at, before it is.
-
-    Raises:
-        CollectionNotFoundError: There is no such collection.
-        ConnectionFailedError: The server is gone.
-    """
+    """Looks at a server and at the collections of a schema. Nothing is written; every check is a short transaction."""
     tell = tell or (lambda _what: None)
     found = _Found()
     tell("the server")

@@ -134,18 +134,7 @@ class ServerExamination:
 
 
 def examine_server(url: str) -> ServerExamination:
-    """Looks at a database: versions, keyword engines that could be used, what is wrong with collections, settings.
-
-    Args:
-        url: Connection string for libpq.
-
-    Returns:
-        What was found.
-
-    Raises:
-        ConnectionFailedError: It cannot be reached.
-        UnsupportedServerError: Postgres or pgvector is too old.
-    """
+    """Looks at a database: versions, keyword engines that could be used, what is wrong with collections, settings."""
 
     async def work(connection: Connection) -> ServerExamination:
         info = await read_server_info(connection)
@@ -179,13 +168,7 @@ def examine_models(
     sentence; so does a server's model.
 
     Args:
-        model: Embedding model, as for `semlex.embedding.registry.choose_embedder`; None for no model.
-        reranker: Reranker, as for `semlex.reranking.registry.choose_reranker`; None for no reranker.
-        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
         dimensions: Length of the embedding model's vectors, or None.
-
-    Returns:
-        What was found; what does not work is part of it and raises nothing.
     """
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)

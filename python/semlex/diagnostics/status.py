@@ -185,16 +185,7 @@ async def collection_status(
     query_log: QueryLogFigures | None = None,
     exact: bool = False,
 ) -> CollectionStatus:
-    """Reads the figures of a collection.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        query_cache: Of the retriever.
-        data_folder: Folder of the embedded server, or None.
-        query_log: Of the retriever, or None.
-        exact: Whether large tables are counted; see `semlex.store.query.statistics`.
-    """
+    """Reads the figures of a collection."""
 
     async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
@@ -246,7 +237,6 @@ async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: f
     """Whether the database answers; never raises for one that does not.
 
     Args:
-        reach: Gives the database, opened if need be.
         deadline: Seconds to wait for its answer; by default its own timeout.
     """
     started = time.perf_counter()

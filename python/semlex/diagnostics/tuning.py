@@ -89,12 +89,7 @@ async def examine_settings(connection: Connection) -> list[Advice]:
 
 
 def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Advice]:
-    """The advice for a server with these settings.
-
-    Args:
-        settings: Every one of `NAMES`.
-        machine: Where it runs.
-    """
+    """The advice for a server with these settings."""
     memory, cores = machine.memory, machine.cores
     yield _at_least(
         settings["shared_buffers"],

@@ -30,12 +30,7 @@ MIN_COSINE = 0.98
 
 
 class EmbedderProbe:
-    """Compares a model with each set of vectors before it is first used for it.
-
-    Args:
-        embedder: The model, or None.
-        executor: Runs its blocking calls.
-    """
+    """Compares a model with each set of vectors before it is first used for it."""
 
     def __init__(self, embedder: Embedder | None, executor: ModelExecutor) -> None:
         self._embedder = embedder
@@ -55,13 +50,7 @@ class EmbedderProbe:
         return stored
 
     async def mismatch(self, stored: str | None, model: str, collection: str) -> ModelMismatchError | None:
-        """Compare the model with a set of vectors, once; return the error of a model that makes other vectors.
-
-        Args:
-            stored: What `make` gave when the set was begun; None: vectors from elsewhere, which cannot be compared.
-            model: Its name.
-            collection: The collection's name.
-        """
+        """Compare the model with a set of vectors, once; return the error of a model that makes other vectors."""
         if stored is None or self._embedder is None or stored in self._passed:
             return None
         made = _vector(await self._executor.query(self._embedder.embed_documents, [TEXT], model=self._embedder))
@@ -95,11 +84,7 @@ def may_be_equal(one: str | None, other: str | None) -> bool:
 
 
 def restored(stored: str) -> NDArray[np.float32]:
-    """Return a stored vector.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return a stored vector."""
     return np.frombuffer(b64decode(stored, validate=True), dtype="<f4")
 
 

@@ -53,12 +53,6 @@ class QueryEmbeddingCache:
 
     A vector is found again by the key of the embedder's identity and the exact text. The key is handed in, because an
     embedder may have to wait for its model to know it.
-
-    Args:
-        capacity: Most vectors; 0 keeps none.
-
-    Raises:
-        ConfigurationError: ``capacity`` is negative or not a whole number.
     """
 
     def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
@@ -70,10 +64,6 @@ class QueryEmbeddingCache:
 
     def find(self, identity: str, text: str) -> NDArray[np.float32] | None:
         """Looks a query up; only what is found is counted.
-
-        Args:
-            identity: `EmbedderIdentity.key` of the embedder that would embed it.
-            text: The query.
 
         Returns:
             (dimensions,), read-only; or None.
@@ -89,17 +79,8 @@ class QueryEmbeddingCache:
     def embed(self, embedder: Embedder, identity: str, text: str) -> NDArray[np.float32]:
         """The vector of a query: kept, or made now and kept. Blocking.
 
-        Args:
-            embedder: Embeds it.
-            identity: `EmbedderIdentity.key` of the embedder.
-            text: The query.
-
         Returns:
             (dimensions,), read-only.
-
-        Raises:
-            ValidationError: As `Embedder.embed_query`.
-            ModelError: As `Embedder.embed_query`.
         """
         # An equal query may have been embedded while this one waited for the model.
         found = self.find(identity, text)
@@ -108,17 +89,8 @@ class QueryEmbeddingCache:
     def embed_many(self, embedder: Embedder, identity: str, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """The vectors of queries that are not kept: made now, in one batch where the embedder can, and kept. Blocking.
 
-        Args:
-            embedder: Embeds them; one without ``embed_queries`` is asked for each.
-            identity: `EmbedderIdentity.key` of the embedder.
-            texts: n queries.
-
         Returns:
             n vectors, each (dimensions,), read-only.
-
-        Raises:
-            ValidationError: As `Embedder.embed_query`.
-            ModelError: As `Embedder.embed_query`.
         """
         together = getattr(embedder, "embed_queries", None)
         if together is None:

@@ -139,14 +139,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
 
 
 def read_vector(values: Any) -> NDArray[np.float32] | None:
-    """Numbers of an answer as a vector, or None where they are none; values that are not finite are left to the check.
-
-    Args:
-        values: A list of numbers.
-
-    Returns:
-        (d,), or None.
-    """
+    """Return an answer's numbers as a vector, or None if they are not numbers; infinite values are checked later."""
     if not isinstance(values, list) or not set(map(type, values)) <= {int, float}:
         return None
     try:

@@ -228,14 +228,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
 
 def is_default_for(folder: ModelFolder) -> bool:
-    """Whether a folder's name alone leads to this embedder.
-
-    Args:
-        folder: The model.
-
-    Returns:
-        True for a model of sentence-transformers that no other embedder here runs.
-    """
+    """Whether a folder's name alone leads to this embedder."""
     modules = folder.path / MODULES
     if not modules.is_file() or folder.read_json("config.json").get("model_type") in {"qwen3", "model2vec"}:
         return False

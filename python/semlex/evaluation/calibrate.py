@@ -75,19 +75,6 @@ async def calibrate(
 
     Each query is searched once, as a user searches without a reranker. A hit is relevant where it, or its document, is
     judged so; one without a judgement is not.
-
-    Args:
-        retriever: An open retriever with a model and vectors that are compared by cosine.
-        queries: Query id -> text.
-        judgements: Query id -> document id -> relevance, from 1 relevant; also of queries without a relevant document.
-        depth: Hits of each query, 1 to 1,000: as many as users see.
-        folds: Parts of the queries, each of which is judged by the curve of the other parts.
-        judged: As for `semlex.evaluation.evaluate`.
-        progress: Called after every query.
-
-    Raises:
-        ConfigurationError: There are no cosines, the judgements are too few, or a number is out of range.
-        SemlexError: A search failed.
     """
     check_range("depth", depth, 1, MAX_TOP_K)
     check_range("folds", folds, 2)
@@ -148,22 +135,14 @@ async def calibrate(
 
 
 def check_queries(count: int) -> None:
-    """Refuses to learn from too few queries.
-
-    Raises:
-        ConfigurationError: They are.
-    """
+    """Refuses to learn from too few queries."""
     if count < MIN_QUERIES:
         found = "1 judged query is" if count == 1 else f"{count} judged queries are"
         raise ConfigurationError(f"{found} too few for a calibration: judge {MIN_QUERIES} or more")
 
 
 def _refuse_too_few(relevant: int, hits: int) -> None:
-    """Refuses hits out of which nothing can be learned.
-
-    Raises:
-        ConfigurationError: Too few of them are relevant, or are not.
-    """
+    """Refuses hits out of which nothing can be learned."""
     if relevant < MIN_HITS:
         remedy = (
             "are the judged ids those of the collection's chunks or sources?" if not relevant else "judge more queries"

@@ -72,7 +72,6 @@ def cross_validated(cosines: Numbers, relevant: Truths, queries: Labels, folds: 
         cosines: Of n hits, shape (n,).
         relevant: Of the same, shape (n,).
         queries: Numbers of their queries, shape (n,).
-        folds: Parts of the queries, each of which is judged by the curve of the others.
     """
     known = np.unique(queries)
     parts = np.array_split(np.random.default_rng(_SEED).permutation(known), min(folds, len(known)))
@@ -116,7 +115,6 @@ def calibration_error(confidences: Numbers, relevant: Truths, bins: int = BINS) 
     Args:
         confidences: Shape (n,).
         relevant: Shape (n,).
-        bins: How many.
     """
     places = np.minimum((_middle_ranks(confidences) - 0.5) * bins / len(confidences), bins - 1).astype(np.int64)
     apart = np.bincount(places, weights=confidences - relevant, minlength=bins)

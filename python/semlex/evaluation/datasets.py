@@ -64,20 +64,7 @@ def read_judged_set(
     judgements: Path | None = None,
     unanswerable: bool = False,
 ) -> JudgedSet:
-    """Reads queries and judgements.
-
-    Args:
-        folder: Folder of the set.
-        queries: File of the queries; by default found in the folder.
-        judgements: File of the judgements; by default found in the folder.
-        unanswerable: Whether queries of which no judged document is relevant belong to the set, too.
-
-    Returns:
-        The queries that can be measured.
-
-    Raises:
-        ConfigurationError: A file is missing or cannot be read, or no query has both a text and a relevant document.
-    """
+    """Reads queries and judgements."""
     texts = read_queries(queries or _find(folder, QUERIES, "queries"))
     judged = read_judgements(judgements or _find(folder, QRELS, "judgements"))
     answerable = {query for query, documents in judged.items() if any(value > 0 for value in documents.values())}
@@ -106,11 +93,7 @@ def read_judged_set(
 
 
 def read_corpus(folder: Path) -> Iterator[Document]:
-    """The documents of a set, title and text together, in the order of the file; empty ones are left out.
-
-    Raises:
-        ConfigurationError: The file is missing, a line cannot be read, or no document has a text.
-    """
+    """The documents of a set, title and text together, in the order of the file; empty ones are left out."""
     path = _find(folder, CORPUS, "corpus")
     empty = True
     for number, entry in _objects(path):
@@ -125,11 +108,7 @@ def read_corpus(folder: Path) -> Iterator[Document]:
 
 
 def read_queries(path: Path) -> dict[str, str]:
-    """Query id -> text, from JSON lines, or from lines of id, tab, text.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or a line is not of that form.
-    """
+    """Query id -> text, from JSON lines, or from lines of id, tab, text."""
     if ".json" in path.name:
         return {
             _field(entry, _ID_NAMES, path, number): _field(entry, _TEXT_NAMES, path, number)
@@ -148,9 +127,6 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
     """Query id -> document id -> relevance, from BEIR's three columns or TREC's four.
 
     Columns are split at tabs where a line has any, else at white space.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or a line is not of that form.
     """
     found: dict[str, dict[str, int]] = {}
     for number, line in _lines(path):

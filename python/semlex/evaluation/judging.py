@@ -25,33 +25,18 @@ class JudgementFolder:
     """A folder with ``queries.tsv`` and ``qrels.tsv``, made when the first judgement is noted.
 
     One process writes it at a time; each file is replaced as a whole, the queries first.
-
-    Args:
-        path: The folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Question -> id -> relevance, of all that was noted.
-
-        Raises:
-            ConfigurationError: A file cannot be read.
-        """
+        """Question -> id -> relevance, of all that was noted."""
         queries, judged = self._read()
         return {text: judged[query] for query, text in queries.items() if query in judged}
 
     def note(self, question: str, relevance: Mapping[str, int | None]) -> dict[str, int]:
-        """Notes what was judged for a question, and returns all that is judged for it.
-
-        Args:
-            question: Its text; blanks of every kind are stored as single spaces.
-            relevance: Id -> 0 (does not answer it) to 3 (answers it best); None takes a judgement back.
-
-        Raises:
-            ConfigurationError: An id or a relevance cannot be stored, or a file cannot be read or written.
-        """
+        """Notes what was judged for a question, and returns all that is judged for it."""
         check_judgements(question, relevance)
         text = question_text(question)
         queries, judgements = self._read()
@@ -88,15 +73,7 @@ class JudgementFolder:
 
 
 def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None:
-    """Refuses what cannot stand in the files.
-
-    Args:
-        question: As for `JudgementFolder.note`.
-        relevance: Likewise.
-
-    Raises:
-        ConfigurationError: An id or a relevance cannot be stored, or the question is blank.
-    """
+    """Refuses what cannot stand in the files."""
     for judged, value in relevance.items():
         if not is_column(judged):
             raise ConfigurationError(

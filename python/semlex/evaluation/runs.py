@@ -125,9 +125,6 @@ def write_run(path: Path, run: Run, tag: str) -> None:
     """Writes a run as trec_eval reads it: query id, Q0, document id, rank, score, tag.
 
     White space in an id would shift the columns; it is written as ``_``.
-
-    Raises:
-        ConfigurationError: The file cannot be written.
     """
     try:
         with path.open("w", encoding="utf-8", newline="\n") as stream:

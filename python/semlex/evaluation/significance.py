@@ -27,14 +27,6 @@ def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUND
     Args:
         ours: One value a query, shape (n,).
         baseline: The same queries' other values, shape (n,).
-        rounds: Number of random swaps.
-        seed: Of the random numbers.
-
-    Returns:
-        1 / (rounds + 1) to 1.
-
-    Raises:
-        ConfigurationError: The shapes differ.
     """
     differences = _differences(ours, baseline)
     differences = differences[differences != 0]  # swapping equal values changes nothing
@@ -63,15 +55,6 @@ def bootstrap_interval(
     Args:
         ours: One value a query, shape (n,), n from 1.
         baseline: The same queries' other values, shape (n,).
-        level: Share of the drawn means that lies inside.
-        rounds: Number of draws.
-        seed: Of the random numbers.
-
-    Returns:
-        Lower and upper end.
-
-    Raises:
-        ConfigurationError: The shapes differ, or there is no value.
     """
     differences = _differences(ours, baseline)
     if not len(differences):

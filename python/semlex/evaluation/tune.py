@@ -124,27 +124,7 @@ async def tune(
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
-    """Suggests the vector leg's share of the fused score.
-
-    Args:
-        retriever: An open retriever with both legs.
-        queries: Query id -> text.
-        judgements: Query id -> document id -> relevance, from 1 relevant.
-        fusion: ``completed`` or ``linear``; None is the first of them that there is.
-        k: Depth of nDCG, 1 to 1,000.
-        default: The weight that is compared with; None is the embedder's own, or 0.5.
-        candidates: Candidates per leg, 1 to 1,000; at least k are taken.
-        folds: Parts of the queries, each of which is measured with the weight that suits the other parts.
-        judged: As for `semlex.evaluation.evaluate`.
-        progress: Called after every query.
-
-    Returns:
-        The report.
-
-    Raises:
-        ConfigurationError: A leg is missing, fewer than two queries are judged, or a parameter is out of range.
-        SemlexError: A search failed.
-    """
+    """Suggests the vector leg's share of the fused score."""
     chosen = fusion or ("completed" if "completed" in FUSIONS else "linear")
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
@@ -218,11 +198,7 @@ def _leg_scores(leg: SearchResults) -> dict[str, float]:
 
 
 def linear_parts(legs: Sequence[Mapping[str, float]]) -> Parts:
-    """Parts of linear fusion: each leg's scores scaled to 0..1, 0 for what it did not find.
-
-    Args:
-        legs: Chunk id -> score, best first, of the keyword leg, then of the vector leg.
-    """
+    """Parts of linear fusion: each leg's scores scaled to 0..1, 0 for what it did not find."""
     ids = sorted(set().union(*legs))
     parts = []
     for leg in legs:
@@ -283,13 +259,6 @@ def choose_weight(
     Args:
         values: nDCG, shape (queries, 21): a row a query, a column a weight of the grid.
         legs: nDCG of the keyword leg and of the vector leg, shape (queries, 2).
-        fusion: For the report.
-        k: For the report.
-        default: The weight that is compared with; the nearest of the grid is taken.
-        folds: Number of parts; at most one a query.
-
-    Returns:
-        The report.
     """
     count = len(values)
     usual = int(np.abs(GRID - default).argmin())

@@ -21,14 +21,7 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
-    """Whether a filter holds.
-
-    Args:
-        tree: The filter.
-        metadata: Of the document.
-        own: Fields of semlex's own by name, without those that the document does not have: texts, lists of texts,
-            numbers, and datetimes with a zone.
-    """
+    """Whether a filter holds."""
     node = node_of(tree)
     if isinstance(node, Group):
         return (all if node.word == "and" else any)(holds(part, metadata, own) for part in node.parts)
@@ -41,11 +34,6 @@ def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any
     """The smallest parts for which a filter does not hold; none where it holds.
 
     Of *and* those parts that fail; *or* and *not* fail as a whole.
-
-    Args:
-        tree: The filter.
-        metadata: As for `holds`.
-        own: As for `holds`.
     """
     node = node_of(tree)
     if isinstance(node, Group) and node.word == "and":

@@ -51,14 +51,7 @@ _NAME_FORM = 'the name of a field: keys with dots between them, and a key that h
 
 
 def refusal(place: str, code: str, limit: str | None = None, actual: str | None = None) -> ValidationError:
-    """The error about a part of a filter.
-
-    Args:
-        place: Where, such as ``filters.$or[1].year``.
-        code: The rule that is broken.
-        limit: Its bound.
-        actual: What was found; never a value.
-    """
+    """The error about a part of a filter."""
     return ValidationError(refuse(place, code, limit, actual))
 
 
@@ -107,15 +100,7 @@ def _written(part: str, *, is_first: bool) -> str:
 
 
 def own_field(name: str, place: str) -> Field:
-    """One of semlex's own fields.
-
-    Args:
-        name: Without ``@``.
-        place: Where it stands.
-
-    Raises:
-        ValidationError: There is none of that name.
-    """
+    """One of semlex's own fields."""
     if name not in OWN:
         near = nearest(name, OWN).replace("mean ", "mean @")
         raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in OWN) + near)
@@ -123,11 +108,7 @@ def own_field(name: str, place: str) -> Field:
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """A path into the metadata.
-
-    Raises:
-        ValidationError: A key cannot be stored, or there are too many.
-    """
+    """A path into the metadata."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]
@@ -137,11 +118,7 @@ def metadata_field(parts: tuple[str, ...], place: str) -> Field:
 
 
 def field_named(name: object, place: str) -> Field:
-    """The field of a name as Python and mappings write it: any characters but ``.``, unless in double quotes.
-
-    Raises:
-        ValidationError: It is no name.
-    """
+    """The field of a name as Python and mappings write it: any characters but ``.``, unless in double quotes."""
     if not isinstance(name, str):
         raise refusal(place, "wrong_type", "str", type(name).__name__)
     if name.startswith("@"):
@@ -159,11 +136,7 @@ def field_named(name: object, place: str) -> Field:
 
 
 def unquoted(text: str, place: str) -> str:
-    """The text that a JSON string stands for.
-
-    Raises:
-        ValidationError: A backslash begins nothing that JSON knows.
-    """
+    """The text that a JSON string stands for."""
     try:
         return str(json.loads(text, strict=False))
     except ValueError:

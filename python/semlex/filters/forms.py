@@ -16,15 +16,7 @@ Boosts = Mapping[str, float] | Sequence[tuple[Filters, float]]
 
 
 def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | None:
-    """The tree of a filter; None where there is none.
-
-    Args:
-        filters: In any form.
-        place: What messages call it.
-
-    Raises:
-        ValidationError: With everything that is wrong, each with its place.
-    """
+    """The tree of a filter; None where there is none."""
     if filters is None or isinstance(filters, FilterTree):
         return filters
     if isinstance(filters, str):

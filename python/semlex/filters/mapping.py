@@ -66,15 +66,7 @@ _BOUNDS = 2
 
 
 def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTree | None:
-    """The tree of a mapping; None of an empty one.
-
-    Args:
-        mapping: As the module says.
-        place: What messages call it.
-
-    Raises:
-        ValidationError: With everything that is wrong, each with its path, such as ``filters.$or[1].year``.
-    """
+    """The tree of a mapping; None of an empty one."""
     reader = _Reader()
     tree = reader.filter(mapping, place, 0) if mapping else None
     if reader.errors:

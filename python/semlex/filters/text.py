@@ -52,15 +52,7 @@ _A_VALUE = 'a value: a number, a text in quotes ("de"), true, false, null, or a 
 
 
 def tree_of_text(text: str, place: str = PLACE) -> FilterTree:
-    """The tree of a text.
-
-    Args:
-        text: As the module says.
-        place: What messages call it.
-
-    Raises:
-        ValidationError: With the column, what was expected there, and the nearest word that is known.
-    """
+    """The tree of a text."""
     if len(text) > MAX_BYTES:
         raise refusal(place, "too_long", f"{MAX_BYTES} bytes", f"{len(text)} characters")
     checked_text(text, place)

@@ -144,27 +144,14 @@ Node = Condition | Group | Not
 
 
 def node_of(tree: FilterTree) -> Node:
-    """A tree as one of the kinds that there are.
-
-    Raises:
-        TypeError: It is a class of somebody else's.
-    """
+    """A tree as one of the kinds that there are."""
     if not isinstance(tree, (Condition, Group, Not)):
         raise TypeError(f"{type(tree).__name__} is no filter of semlex")
     return tree
 
 
 def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str = PLACE) -> FilterTree:
-    """One filter of several.
-
-    Args:
-        word: Whether all must hold, or one.
-        parts: At least one.
-        place: Where they stand.
-
-    Raises:
-        ValidationError: The filter becomes too large.
-    """
+    """One filter of several."""
     given = tuple(parts)
     if len(given) == 1:
         return given[0]
@@ -181,11 +168,7 @@ def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str =
 
 
 def negated(tree: FilterTree, place: str = PLACE) -> FilterTree:
-    """What holds where a filter does not.
-
-    Raises:
-        ValidationError: It is nested too deeply.
-    """
+    """What holds where a filter does not."""
     node = node_of(tree)
     if isinstance(node, Not):
         return node.part
@@ -199,17 +182,7 @@ def _checked_depth(depth: int, place: str) -> int:
 
 
 def condition(field: Field, operator: Operator, value: object = None, place: str = PLACE) -> Condition:
-    """A checked condition.
-
-    Args:
-        field: What is looked at.
-        operator: How.
-        value: With what.
-        place: Where it stands, for messages.
-
-    Raises:
-        ValidationError: The value is none that this operator, or this field, can be compared with.
-    """
+    """A checked condition."""
     kind = field.kind
     allowed = get_args(Operator) if kind is None else OPERATORS[kind]
     if operator not in allowed:
@@ -273,11 +246,7 @@ def _document_key(value: object, place: str) -> str:
 
 
 def between(field: Field, low: object, high: object, place: str = PLACE) -> FilterTree:
-    """Both bounds included.
-
-    Raises:
-        ValidationError: They are not of one kind, or the first is above the second.
-    """
+    """Both bounds included."""
     bounds = condition(field, ">=", low, place), condition(field, "<=", high, place)
     first, last = (bound.value for bound in bounds)
     if is_number(first) and is_number(last):
@@ -290,11 +259,7 @@ def between(field: Field, low: object, high: object, place: str = PLACE) -> Filt
 
 
 def listed(field: Field, values: Sequence[object], place: str = PLACE) -> FilterTree:
-    """A bare list: the field's list has all of its values, or the field's single value is one of them.
-
-    Raises:
-        ValidationError: The list is empty, or has a value that the field cannot have.
-    """
+    """A bare list: the field's list has all of its values, or the field's single value is one of them."""
     if field.kind is not None:
         return condition(field, "all" if field.kind == "texts" else "in", values, place)
     return joined("or", (condition(field, "all", values, place), condition(field, "in", values, place)), place)

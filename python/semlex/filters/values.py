@@ -42,11 +42,7 @@ def exact(number: Number) -> int | Decimal:
 
 
 def checked_value(value: object, place: str, depth: int = 0) -> Any:
-    """A copy of a value, of JSON's types (and Decimal).
-
-    Raises:
-        ValidationError: It is none that metadata can hold.
-    """
+    """A copy of a value, of JSON's types (and Decimal)."""
     if value is None or isinstance(value, bool):
         return value
     if is_number(value):
@@ -93,22 +89,14 @@ def _plainest(number: Decimal) -> Number:
 
 
 def checked_text(value: object, place: str) -> str:
-    """A text that Postgres can store.
-
-    Raises:
-        ValidationError: It is none.
-    """
+    """A text that Postgres can store."""
     if errors := text_errors(place, value):
         raise ValidationError(errors[:1])
     return str.__str__(value)  # of a subclass, the text
 
 
 def checked_pattern(value: object, place: str) -> str:
-    r"""A pattern for ``like``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the next as it is.
-
-    Raises:
-        ValidationError: It is none, is too long, or ends within an escape.
-    """
+    r"""A pattern for ``like``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the next as it is."""
     pattern = checked_text(value, place)
     if len(pattern.encode()) > MAX_PATTERN_BYTES:
         raise refusal(place, "too_long", f"{MAX_PATTERN_BYTES} bytes", f"{len(pattern.encode())} bytes")
@@ -142,11 +130,7 @@ def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
 
 
 def checked_instant(value: object, place: str) -> datetime:
-    """A point in time, in UTC: a datetime with a zone, or an ISO 8601 text, which is UTC where it has none.
-
-    Raises:
-        ValidationError: It is none.
-    """
+    """A point in time, in UTC: a datetime with a zone, or an ISO 8601 text, which is UTC where it has none."""
     found = value
     if isinstance(value, str):
         try:

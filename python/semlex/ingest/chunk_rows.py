@@ -51,11 +51,7 @@ def embedded_text(context: str, text: str) -> str:
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Numbers of the rows without repeated ids: the last one of each, or the first where what is there stays.
-
-    Raises:
-        DuplicateError: An id is repeated, and that is to fail.
-    """
+    """Numbers of the rows without repeated ids: the last one of each, or the first where what is there stays."""
     rows = list(enumerate(ids))
     kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
     if on_duplicate == "fail" and len(kept) < len(ids):

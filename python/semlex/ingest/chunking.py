@@ -77,11 +77,6 @@ class Chunker:
 
     Args:
         counter: Counts the tokens.
-        settings: How long chunks are. `chunk_tokens` is 16 to 2,000 (200 to 2,000 are sensible for retrieval),
-            `overlap_tokens` below half of it, `min_tokens` at most half of it.
-
-    Raises:
-        ConfigurationError: A number is out of its range.
     """
 
     def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
@@ -97,17 +92,9 @@ class Chunker:
     def cut(self, text: str, structure: str = "markdown") -> CutText:
         """Cuts one text.
 
-        Args:
-            text: The text.
-            structure: How its structure is written: ``plain`` (not at all: the text is one section), ``markdown``,
-                ``restructuredtext``, or ``code:`` with the suffix of such files (``code:py``).
-
         Returns:
             Its title, and the chunks in the order of the text. Together they hold every character that is not blank;
             each has at most `chunk_tokens` tokens (a single character may have more) and at most 128 KiB.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
         """
         if errors := text_errors("text", text, nul=True):
             raise ValidationError(errors)

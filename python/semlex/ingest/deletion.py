@@ -34,9 +34,6 @@ class Deletion:
         source: Name of a source, or None.
         condition: A filter.
         vanished: Whether only documents are meant whose file is gone.
-
-    Raises:
-        ConfigurationError: Nothing is given.
     """
 
     ids: Sequence[str] | None
@@ -67,12 +64,7 @@ class Deletion:
         return None if rest else self.source
 
     async def selections(self, database: Database, collection: CollectionInfo) -> AsyncIterator[Selection]:
-        """The chunks in parts that are small enough for one transaction.
-
-        Raises:
-            ConfigurationError: There is no such source, or the document's name is not enough; or the folder of a
-                source is not there, so that nothing can be said about its files.
-        """
+        """The chunks in parts that are small enough for one transaction."""
         documents = await self._documents(database, collection)
         if self.ids is not None:
             keys = sorted(keys_of(self.ids), key=lambda key: (key[0].bytes, key[1]))

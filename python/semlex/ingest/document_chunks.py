@@ -107,11 +107,7 @@ class CutFile:
 
 
 def cut_file(file: FileBytes, reading: Reading) -> CutFile:
-    """Makes chunks of the bytes of a file.
-
-    Raises:
-        LoadError: It cannot be read.
-    """
+    """Makes chunks of the bytes of a file."""
     loader = loader_of(file, reading.loaders)
     loaded = load(file, loader, reading.options)
     extraction = reading.extraction

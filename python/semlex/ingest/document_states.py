@@ -73,19 +73,7 @@ async def documents_with_states(
     limit: int | None = None,
     after: str | None = None,
 ) -> Documents:
-    """The documents of a source or of all, with the states of their files.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        source: Name of the only source.
-        limits: The largest files that are read.
-        limit: Most documents; None: all.
-        after: `Documents.next_after` of the page before.
-
-    Raises:
-        ConfigurationError: There is no such source.
-    """
+    """The documents of a source or of all, with the states of their files."""
 
     async def read(connection: Connection) -> tuple[list[ListedDocument], dict[str, Any] | None]:
         more = None if limit is None else limit + 1  # whether another page follows

@@ -42,14 +42,7 @@ SLICE_SECONDS = (2.0, 8.0)
 
 
 class DocumentVectors:
-    """Embeds the texts of a load.
-
-    Args:
-        collection: Name of the collection.
-        embedder: The model, or None.
-        executor: Runs its blocking calls.
-        probe: Compares the model with the collection's vectors before it is first used for them.
-    """
+    """Embeds the texts of a load."""
 
     def __init__(
         self, collection: str, embedder: Embedder | None, executor: ModelExecutor, probe: EmbedderProbe | None = None
@@ -65,18 +58,8 @@ class DocumentVectors:
     ) -> NDArray[np.float32]:
         """Vectors of texts.
 
-        Args:
-            texts: n texts, at least one.
-            version: What the vectors must be like.
-            done: Told how many texts have their vector.
-
         Returns:
             float32, shape (n, d).
-
-        Raises:
-            EmbeddingsMissingError: There is no model.
-            ModelMismatchError: The model makes other vectors than those that are stored.
-            ModelError: The model's answer cannot be stored.
         """
         if self._embedder is None or version is None:
             raise EmbeddingsMissingError("no embedding model is configured")
@@ -98,18 +81,7 @@ class DocumentVectors:
 async def rows_to_embed(
     database: Database, collection: CollectionInfo, rows: ChunkBatch, *, replaces: bool
 ) -> list[int]:
-    """Numbers of the rows that bring no vector and whose text has none; those that keep a line of a model have it then.
-
-    Args:
-        database: Of the collection.
-        collection: As opened.
-        rows: To be written.
-        replaces: Whether a row replaces one that is there.
-
-    Raises:
-        CollectionNotFoundError: The collection was dropped.
-        ModelMismatchError: The vectors of the open model were dropped.
-    """
+    """Return the numbers of the rows that have no vector yet, after kept chunk descriptions are filled in."""
     keys = rows.keys()
 
     async def look(connection: Connection) -> dict[Key, bytes]:
@@ -139,15 +111,7 @@ def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: S
     """What a model made of texts, as vectors that can be stored; an embedder of the user's may return anything.
 
     Args:
-        made: Its answer.
-        rows: Number of texts.
         dimensions: Of a vector.
-        model: Its name.
-        storage: pgvector's type.
-
-    Raises:
-        ModelMismatchError: Vectors of another dimension.
-        ModelError: Another number of rows, or a row that cannot be stored.
     """
     try:
         vectors = np.asarray(made, dtype=np.float32, order="C")

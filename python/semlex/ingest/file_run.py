@@ -48,14 +48,7 @@ STATES_AT_ONCE = 10_000
 
 
 class FileRun:
-    """One run over files.
-
-    Args:
-        indexer: Of the collection.
-        wanted: How the caller wants files to be cut.
-        progress: Called as the work goes on.
-        extraction: Reads metadata out of the files, or None.
-    """
+    """One run over files."""
 
     def __init__(
         self,
@@ -172,11 +165,7 @@ class FileRun:
         await asyncio.to_thread(refuse_moved, new, known)
 
     async def _chunker(self) -> Chunker:
-        """What cuts the files of this collection; its settings are stored with the first files.
-
-        Raises:
-            CollectionSettingsError: Other settings are wanted than the stored ones.
-        """
+        """What cuts the files of this collection; its settings are stored with the first files."""
         counter = self._indexer.token_counter()
         # Another process may have changed them since this one opened the collection.
         stored = await self._database.read(

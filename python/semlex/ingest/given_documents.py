@@ -62,21 +62,7 @@ def listed(
     kinds: tuple[type, ...] = (object,),
     most: int | None = None,
 ) -> list[Any]:
-    """The items of a list, a generator or any other iterable, read once.
-
-    Args:
-        values: The iterable.
-        name: Of the argument.
-        of: What its items are, for messages.
-        field: Name of an item, for messages.
-        kinds: Classes of its items. Items of others are left to later checks; but if all of the first thousand are of
-            others, no more are read.
-        most: How many items of an iterable that is no list are read; None: all.
-
-    Raises:
-        ValidationError: It is one item itself (a text, a mapping, a document), nothing that has items, or an iterable
-            of something else.
-    """
+    """The items of a list, a generator or any other iterable, read once."""
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
     if single or not isinstance(values, Iterable):
         raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
@@ -94,11 +80,7 @@ def listed(
 
 
 def documents_in(documents: Given) -> list[Any]:
-    """What stands in an iterable of documents, read once.
-
-    Raises:
-        ValidationError: It is one document, nothing that has items, or a data frame.
-    """
+    """What stands in an iterable of documents, read once."""
     if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
         limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
@@ -108,11 +90,7 @@ def documents_in(documents: Given) -> list[Any]:
 def documents_from_texts(
     texts: Iterable[str], ids: Iterable[AnyId] | None, metadata: Iterable[dict[str, Any]] | None
 ) -> list[Document]:
-    """Documents from texts with ids and metadata beside them.
-
-    Raises:
-        ValidationError: The lengths differ, or one of them is no list.
-    """
+    """Documents from texts with ids and metadata beside them."""
     texts = listed(texts, "texts", "str", field="content", kinds=(str,))
     count = len(texts)
     ids = None if ids is None else listed(ids, "ids", "str", most=count + 1)
@@ -185,11 +163,7 @@ class GivenDocuments:
 
     @classmethod
     def taken(cls, documents: Given) -> GivenDocuments:
-        """The documents of a list or any other iterable, which is read once.
-
-        Raises:
-            ValidationError: It is no list of documents, or some have vectors and others have none.
-        """
+        """The documents of a list or any other iterable, which is read once."""
         items = documents_in(documents)
         rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
         errors = [
@@ -235,21 +209,13 @@ class GivenDocuments:
     def vectors_or(
         self, embeddings: ArrayLike | Sequence[ArrayLike | None] | None
     ) -> ArrayLike | Sequence[ArrayLike | None] | None:
-        """The vectors that came with the documents, else those that came beside them.
-
-        Raises:
-            ConfigurationError: There are both.
-        """
+        """The vectors that came with the documents, else those that came beside them."""
         if embeddings is not None and self.vectors is not None:
             raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
         return self.vectors if embeddings is None else embeddings
 
     async def extracted(self, extraction: MetadataExtraction | None) -> GivenDocuments:
-        """The documents with what a function of the user's reads out of each.
-
-        Raises:
-            ConfigurationError: It fails for one, which the message names.
-        """
+        """The documents with what a function of the user's reads out of each."""
         if extraction is None:
             return self
         loop = asyncio.get_running_loop()
@@ -267,16 +233,7 @@ class GivenDocuments:
         return replace(self, metadata=await asyncio.to_thread(merged))
 
     def checked(self, embeddings: Vectors | None, storage: str = "vector", *, copied: bool = True) -> GivenDocuments:
-        """The documents, each with an id, when no rule is broken.
-
-        Args:
-            embeddings: Those that are brought.
-            storage: pgvector's type that the vectors will have.
-            copied: Whether metadata is copied; nobody else has it where it need not be.
-
-        Raises:
-            ValidationError: With every error of every row.
-        """
+        """The documents, each with an id, when no rule is broken."""
         given: GivenDocuments = self
         errors = self.row_errors(embeddings, storage)
         foreign = {error.row for error in errors if error.code == "unsupported_type"}
@@ -366,16 +323,7 @@ class GivenDocuments:
 def without_refused(
     documents: Given, embeddings: ArrayLike | Sequence[ArrayLike | None] | None, storage: str
 ) -> tuple[list[Any], Any, list[FieldError]]:
-    """The documents that break no rule, their part of the vectors, and what is wrong with the others.
-
-    Args:
-        documents: Any iterable, read once.
-        embeddings: Beside them, or None.
-        storage: pgvector's type of the vectors.
-
-    Raises:
-        ValidationError: What is wrong is not about single rows.
-    """
+    """The documents that break no rule, their part of the vectors, and what is wrong with the others."""
     items = documents_in(documents)
     numbers, refused = list(range(len(items))), list[FieldError]()
     given: Any = embeddings
@@ -404,21 +352,13 @@ def without_refused(
 
 
 def check_on_duplicate(on_duplicate: object) -> None:
-    """Refuses anything but the three ways.
-
-    Raises:
-        ConfigurationError: It is none of them.
-    """
+    """Refuses anything but the three ways."""
     if not is_one_of(on_duplicate, ("update", "skip", "fail")):
         raise ConfigurationError(f"on_duplicate must be 'update', 'skip' or 'fail'; got {on_duplicate!r:.80}")
 
 
 def checked_on_error(on_error: OnError) -> OnError:
-    """What is done with documents that break a rule.
-
-    Raises:
-        ConfigurationError: It is neither of the two ways.
-    """
+    """What is done with documents that break a rule."""
     if not is_one_of(on_error, ("raise", "skip")):
         raise ConfigurationError(f"on_error must be 'raise' or 'skip'; got {on_error!r:.80}")
     return on_error

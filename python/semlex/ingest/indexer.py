@@ -63,14 +63,7 @@ EMBED_PAGE_ROWS = 1_000
 
 
 class Indexer:
-    """Writes into one collection.
-
-    Args:
-        opened: The collection.
-        bulk: How documents are written.
-        storage: pgvector's type of a new collection's vectors.
-        limits: The largest files that are read.
-    """
+    """Writes into one collection."""
 
     def __init__(
         self,
@@ -264,12 +257,7 @@ class Indexer:
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
-        """Refuses to write where that is not possible, before anything is done.
-
-        Raises:
-            ReadOnlyError: The server takes no writes.
-            ModelError: The collection's model is not there.
-        """
+        """Refuses to write where that is not possible, before anything is done."""
         self.refuse_read_only()
         self._models.refuse_without_model()
 
@@ -291,11 +279,7 @@ class Indexer:
             raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
 
     def token_counter(self) -> TokenCounter:
-        """What counts the tokens of this collection's chunks.
-
-        Raises:
-            ModelMismatchError: Another model or tokenizer than the open one brings it.
-        """
+        """What counts the tokens of this collection's chunks."""
         return self._models.token_counter(self.collection.names.collection, self.collection.settings.token_counter)
 
     async def ensure_version(self, given: EmbeddingVersion | None) -> None:

@@ -37,11 +37,7 @@ OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
 
 
 async def open_sources(database: Database, collection: CollectionInfo, places: Sequence[Place]) -> OpenSources:
-    """The sources of places, made where they are new.
-
-    Raises:
-        ConfigurationError: Another run has made a source that is in the way.
-    """
+    """The sources of places, made where they are new."""
     roots = {place.source: str(place.root) for place in places}
 
     async def work(connection: Connection) -> OpenSources:
@@ -64,11 +60,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
 
 
 async def known_sources(database: Database, collection: CollectionInfo, name: str | None = None) -> OpenSources:
-    """The source of a name, or all of them.
-
-    Raises:
-        ConfigurationError: There is no such source.
-    """
+    """The source of a name, or all of them."""
 
     async def work(connection: Connection) -> OpenSources:
         found = await read_sources(connection, collection)
@@ -81,11 +73,7 @@ async def known_sources(database: Database, collection: CollectionInfo, name: st
 
 
 def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
-    """Refuses files of new sources of which half of a known source, whose folder is gone, has the names and bytes.
-
-    Raises:
-        ConfigurationError: Says how to move that source.
-    """
+    """Refuses files of new sources of which half of a known source, whose folder is gone, has the names and bytes."""
     files: dict[Path, dict[str, FoundFile]] = {}
     for file in found:
         files.setdefault(file.root, {})[file.uri] = file

@@ -68,10 +68,6 @@ async def ahead(
     """Gives items on, and has the next one made and worked on while the caller has the last.
 
     When it is closed, what is being made is cancelled, and `items` is closed.
-
-    Args:
-        items: What is given on.
-        work: Done to each item.
     """
 
     async def make() -> T | None:
@@ -102,10 +98,6 @@ class FilePipeline:
     """The stages of one run over files.
 
     Args:
-        indexer: Of the collection.
-        report: Counts what is written.
-        progress: Called as the work goes on.
-        prepare: Reads and cuts a file, in any thread; None where there is nothing to write.
         begin: Called in the transaction of every batch, before it is written.
     """
 

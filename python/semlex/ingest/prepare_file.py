@@ -47,9 +47,6 @@ def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> Embedd
     """The embedding version of vectors that the caller brings.
 
     It is the open model's, else one of which only the dimension is known.
-
-    Raises:
-        ModelMismatchError: They have another dimension than the configured model.
     """
     dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
@@ -124,18 +121,7 @@ def prepare_file(
     *,
     again: bool = False,
 ) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
-    """Reads and cuts a file; one that has the state in which it was read before is not read.
-
-    Args:
-        file: As found.
-        source: Its source.
-        known: The documents of that source.
-        reading: How it is read and cut.
-        again: Whether a file that did not change is cut as well, if it would be cut in another way today.
-
-    Returns:
-        The rows; or that there is nothing to do, or that it is left out; or why it cannot be read.
-    """
+    """Reads and cuts a file; one that has the state in which it was read before is not read."""
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
     if again and before is not None:

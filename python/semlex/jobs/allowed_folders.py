@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 class AllowedFolders:
     """Folders that jobs may read, with all that is below them; none by default.
 
-    Args:
-        folders: Their paths; links are followed once, now.
-
     Attributes:
         roots: Their paths without links.
-
-    Raises:
-        ConfigurationError: One is no folder.
     """
 
     def __init__(self, folders: Sequence[str | Path] = ()) -> None:
@@ -43,9 +37,6 @@ class AllowedFolders:
         """Refuses paths that may not be read, or that this worker cannot see.
 
         A path that is missing here may be there on another machine: it never means that it was emptied.
-
-        Raises:
-            ConfigurationError: Names the path, and how to go on.
         """
         for path in paths:
             await asyncio.to_thread(self._check, path)

@@ -31,11 +31,7 @@ class Allowed:
     models: Mapping[str, str | Embedder] = field(default_factory=dict)
 
     def model(self, name: str) -> str | Embedder:
-        """The model of a name.
-
-        Raises:
-            ConfigurationError: This worker has none of that name.
-        """
+        """The model of a name."""
         if name not in self.models:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
@@ -46,11 +42,7 @@ class Allowed:
 
 
 def models_by_name(models: Sequence[str | Embedder]) -> dict[str, str | Embedder]:
-    """Models by the names that jobs use: as it was given, or as the embedder calls its own.
-
-    Raises:
-        ConfigurationError: One is neither a name nor an embedder.
-    """
+    """Models by the names that jobs use: as it was given, or as the embedder calls its own."""
     if isinstance(models, str) or not isinstance(models, (list, tuple)):
         raise ConfigurationError(f"models must be a list of names or embedders; got {type(models).__name__}")
     for model in models:

@@ -64,14 +64,7 @@ LASTING = (
 
 
 class Attempt:
-    """One attempt at a job.
-
-    Args:
-        claim: The job.
-        leases: Where it was taken.
-        open_collection: Opens a collection by its name, with the models of this process.
-        allowed: What it may use of this worker.
-    """
+    """One attempt at a job."""
 
     def __init__(
         self,
@@ -166,11 +159,7 @@ class Attempt:
                 work.cancel()
 
     async def _note(self, work: asyncio.Task[dict[str, Any]]) -> Outcome:
-        """Notes the outcome.
-
-        Raises:
-            StoreError: It could not be stored.
-        """
+        """Notes the outcome."""
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         try:
             return await self._noted(work, error)

@@ -19,12 +19,7 @@ NAMES = frozenset(one.name for one in fields(Document))
 
 
 def documents_to_json(documents: Given) -> list[dict[str, Any]]:
-    """Documents, checked, each with an id; what is empty is left out.
-
-    Raises:
-        ValidationError: With every error of every row.
-        ConfigurationError: They bring vectors.
-    """
+    """Documents, checked, each with an id; what is empty is left out."""
     taken = GivenDocuments.taken(documents)
     if taken.vectors is not None:
         raise ConfigurationError("documents of a job bring no vectors: leave these out, or call add_documents()")
@@ -46,11 +41,7 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """The documents of a job, as far as their shape goes; adding them checks the rest.
-
-    Raises:
-        ConfigurationError: They are not what `documents_to_json` makes.
-    """
+    """The documents of a job, as far as their shape goes; adding them checks the rest."""
     if not isinstance(rows, list) or not rows:
         raise ConfigurationError("documents must be a list of objects, at least one")
     documents = []

@@ -68,12 +68,7 @@ class JobKind:
 
 
 def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments of a new job, as JSON: paths absolute, documents with their ids, what is None left out.
-
-    Raises:
-        ConfigurationError: There is no such kind or argument, a value is refused, or all are too large.
-        ValidationError: With every error of every document.
-    """
+    """The arguments of a new job, as JSON: paths absolute, documents with their ids, what is None left out."""
     given = {} if given is None else given
     check_parameters(kind_errors("kind", kind, str), kind_errors("arguments", given, Mapping))
     arguments = {name: value for name, value in given.items() if value is not None}
@@ -97,11 +92,7 @@ def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, 
 
 
 def check_arguments(kind: str, arguments: object) -> dict[str, Any]:
-    """Arguments as they are stored.
-
-    Raises:
-        ConfigurationError: There is no such kind or argument, or a value is refused.
-    """
+    """Arguments as they are stored."""
     if not isinstance(arguments, dict):
         raise ConfigurationError(f"arguments must be an object; got {type(arguments).__name__}")
     _check_names(kind, arguments)

@@ -56,9 +56,6 @@ class WorkerOptions:
         lease: Seconds after which a job of a silent worker goes on elsewhere.
         keep_days: Days for which ended jobs are kept.
         tell: Gets a line about each job, and about a server that is lost.
-
-    Raises:
-        ConfigurationError: A value has another kind or is out of range.
     """
 
     concurrency: int = 1
@@ -85,14 +82,7 @@ class WorkerOptions:
 
 
 class Worker:
-    """Takes jobs and does them.
-
-    Args:
-        database: An open database.
-        schema: Schema of semlex's tables.
-        open_collection: Opens a collection by its name, with the models of this process.
-        options: How it works.
-    """
+    """Takes jobs and does them."""
 
     def __init__(
         self,

@@ -82,11 +82,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest of a folder.
-
-        Raises:
-            DumpError: There is none, or it is not one of this version.
-        """
+        """The manifest of a folder."""
         path = folder / MANIFEST
         if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
             raise DumpError(f"{folder}: no such folder; name the one that semlex dump has made")
@@ -124,11 +120,7 @@ class Manifest:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
 
     def check_files(self, folder: Path) -> None:
-        """Compares every file with what was dumped.
-
-        Raises:
-            DumpError: One is missing or is another one.
-        """
+        """Compares every file with what was dumped."""
         for table, expected in self.files.items():
             path = file_of(folder, table)
             try:
@@ -156,15 +148,6 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
     """A folder for a dump, empty, locked against other dumps; when the block fails it is left as it was.
 
     A dump that was killed leaves tables without a manifest: they are removed.
-
-    Args:
-        folder: Does not exist, or is empty. It may be one that is mounted.
-
-    Yields:
-        Its absolute path.
-
-    Raises:
-        ConfigurationError: It holds something, another dump writes into it, or it cannot be made.
     """
     name = str(folder)
     try:

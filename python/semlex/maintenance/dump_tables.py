@@ -30,11 +30,7 @@ BATCH_VALUES = 256 * 1024
 
 
 class HashedFile:
-    """A file that is hashed while it is written.
-
-    Args:
-        file: Open for writing.
-    """
+    """A file that is hashed while it is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -66,13 +62,7 @@ class HashedFile:
 
 
 class TableWriter:
-    """Writes the rows of a table into its file.
-
-    Args:
-        file: Open for writing.
-        table: A key of `TABLES`.
-        embedding: What the vectors are, or None.
-    """
+    """Writes the rows of a table into its file."""
 
     def __init__(self, file: BinaryIO, table: str, embedding: EmbeddingVersion | None) -> None:
         pyarrow = arrow()
@@ -163,17 +153,7 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
 
 
 def table_parts(folder: Path, table: str, embedding: EmbeddingVersion | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in parts.
-
-    Args:
-        folder: Of the dump.
-        table: A key of `TABLES`.
-        embedding: What the vectors are, or None.
-        rows: Most rows of a part.
-
-    Raises:
-        DumpError: It has other columns than a dump of this version.
-    """
+    """The rows of a file, in parts."""
     pyarrow = arrow()
     import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 

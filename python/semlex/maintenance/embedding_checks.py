@@ -38,15 +38,7 @@ EQUAL = 1e-6
 
 
 class EmbeddingChecks:
-    """Looks at a set of vectors.
-
-    Args:
-        database: An open database.
-        collection: As opened, with the version as its vectors.
-        embedder: Its model.
-        vectors: What embeds texts with it.
-        executor: Runs its blocking calls.
-    """
+    """Looks at a set of vectors."""
 
     def __init__(
         self,
@@ -63,15 +55,7 @@ class EmbeddingChecks:
         self._executor = executor
 
     async def run(self) -> tuple[int, float | None]:
-        """Both checks.
-
-        Returns:
-            How many texts were embedded once more, and the index's recall@10; None without an index.
-
-        Raises:
-            ModelError: The model makes other vectors now than it did.
-            StoreError: The index finds too little.
-        """
+        """Both checks."""
         sample, stored = await self._database.read(
             "read a sample of vectors", lambda c: sample_chunks(c, self._collection, SAMPLE_CHUNKS)
         )
@@ -130,11 +114,7 @@ class EmbeddingChecks:
 
 
 def _answer(result: LegResult) -> NDArray[np.float64]:
-    """The similarities that a leg found.
-
-    Raises:
-        SemlexError: It failed.
-    """
+    """The similarities that a leg found."""
     if result.error is not None:
         raise result.error
     return result.scores

@@ -63,12 +63,7 @@ class _Begun:
 
 
 def refuse_work(opened: OpenCollection) -> None:
-    """Refuses where several transactions of one's own are not possible.
-
-    Raises:
-        ReadOnlyError: The server takes no writes.
-        ConfigurationError: There is a single connection of the caller's.
-    """
+    """Refuses where several transactions of one's own are not possible."""
     if opened.info.server.read_only:
         raise ReadOnlyError("this server is read-only (a standby?); the model is changed on the primary")
     if opened.database.joins_transaction:
@@ -76,15 +71,7 @@ def refuse_work(opened: OpenCollection) -> None:
 
 
 class Reembedding:
-    """Changes the embedding model of a collection.
-
-    Args:
-        opened: The collection.
-        models: The new model.
-        storage: pgvector's type of the new vectors; None: as they are stored now.
-        restart: Whether what an earlier run has made is dropped first.
-        progress: Called as the work goes on.
-    """
+    """Changes the embedding model of a collection."""
 
     def __init__(
         self,
@@ -146,13 +133,7 @@ class Reembedding:
         )
 
     async def run(self) -> ReembedReport:
-        """Fills a version of the new model, looks at it and lets it serve.
-
-        Raises:
-            ConfigurationError: The collection has this model already, or another one is being made ready.
-            StoreError: Another process is at it, or a check failed; the version that served goes on to serve.
-            ModelError: The model failed, or makes other vectors than before.
-        """
+        """Fills a version of the new model, looks at it and lets it serve."""
         refuse_work(self._opened)
         await self._make_probe()
         begun = await self._begin()
@@ -240,11 +221,7 @@ class Reembedding:
         return begun
 
     def _resumable(self, versions: Versions) -> EmbeddingVersion | None:
-        """The version that an earlier run has begun for this model, or None.
-
-        Raises:
-            ConfigurationError: The collection has this model, or one for another model was begun.
-        """
+        """The version that an earlier run has begun for this model, or None."""
         wanted, name = self._wanted, self._opened.info.names.collection
         building = None if self._restart else versions.building
         if building is not None and self._is_same(building):
@@ -288,17 +265,7 @@ async def build_indexes(
     report: ReembedReport,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    """Builds the index that a version should have before it serves: the one that was chosen for the serving vectors.
-
-    Args:
-        opened: The collection.
-        info: With the version as its vectors.
-        report: Gets what was built, and what should be known.
-        progress: Called as the work goes on.
-
-    Raises:
-        StoreError: It could not be built; or another process is at it.
-    """
+    """Builds the index that a version should have before it serves: the one that was chosen for the serving vectors."""
     serving = replace(info, embedding=info.versions.answering)
 
     async def look(connection: Connection) -> tuple[VectorIndex | None, bool]:

@@ -47,16 +47,7 @@ PART_ROWS = 16_384
 
 
 class Restore:
-    """One restore.
-
-    Args:
-        database: An open database.
-        names: Schema and name of the collection.
-        folder: The dump.
-        manifest: Of the folder.
-        storage: Another type of the vectors, or None.
-        progress: Called as the work goes on.
-    """
+    """One restore."""
 
     def __init__(
         self,

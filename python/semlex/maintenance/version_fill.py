@@ -52,15 +52,7 @@ BEATS = 3  # within the time for which a run says that it goes on
 
 
 class VersionFill:
-    """One run that fills a version.
-
-    Args:
-        database: An open database with a pool.
-        collection: As opened, with the version that is filled as its vectors.
-        run: The right to do so.
-        vectors: What embeds; None where nothing can be made.
-        progress: Called as the work goes on.
-    """
+    """One run that fills a version."""
 
     def __init__(
         self,
@@ -164,14 +156,7 @@ class VersionFill:
     # --- the switch ---------------------------------------------------------------------------------------------------
 
     async def switch(self, *, force: bool = False) -> int:
-        """Lets the version serve; returns how many chunks lack a vector of it.
-
-        Args:
-            force: Whether it serves although chunks lack a vector.
-
-        Raises:
-            StoreError: Another run has taken over, or writers left no moment for it.
-        """
+        """Lets the version serve; returns how many chunks lack a vector of it."""
         while (lacking := await self._try_switch(force=force)) is None:
             await self.catch_up()  # writers were faster
         return lacking

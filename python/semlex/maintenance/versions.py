@@ -77,11 +77,7 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
 
 
 async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
-    """The set of vectors that served before the one that serves.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
+    """The set of vectors that served before the one that serves."""
     rows = await opened.database.read("look at the embedding versions", lambda c: version_rows(c, opened.info))
     before = [row for row in rows if row.served_until is not None]
     if not before:
@@ -93,18 +89,7 @@ async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
 
 
 class Rollback:
-    """The way back to the set of vectors that served before.
-
-    Args:
-        opened: The collection.
-        version: That set.
-        models: Its model; None where it cannot be opened.
-        why_not: Why it cannot be opened, or None.
-        progress: Called as the work goes on.
-
-    Raises:
-        ModelMismatchError: The model makes other vectors.
-    """
+    """The way back to the set of vectors that served before."""
 
     def __init__(
         self,
@@ -128,14 +113,7 @@ class Rollback:
         self._progress = progress
 
     async def run(self, *, force: bool) -> ReembedReport:
-        """Makes what is missing and lets the version serve again.
-
-        Args:
-            force: Whether it serves although chunks lack a vector that cannot be made.
-
-        Raises:
-            StoreError: Chunks lack a vector that cannot be made here, or another process is at it.
-        """
+        """Makes what is missing and lets the version serve again."""
         opened, version, started = self._opened, self._version, time.perf_counter()
         info = replace(opened.info, embedding=version)
 

@@ -22,11 +22,7 @@ _flag: ContextVar[threading.Event | None] = ContextVar("semlex_abandoned", defau
 
 @contextmanager
 def abandoned_by(flag: threading.Event) -> Iterator[None]:
-    """Lets work inside end when the flag is set.
-
-    Args:
-        flag: Set by whoever no longer waits.
-    """
+    """Lets work inside end when the flag is set."""
     token = _flag.set(flag)
     try:
         yield
@@ -35,11 +31,7 @@ def abandoned_by(flag: threading.Event) -> Iterator[None]:
 
 
 def check() -> None:
-    """Goes on, or ends the work: called between its steps.
-
-    Raises:
-        WorkAbandonedError: Nobody waits for the result.
-    """
+    """Goes on, or ends the work: called between its steps."""
     flag = _flag.get()
     if flag is not None and flag.is_set():
         raise WorkAbandonedError("nobody waits for this result any more")

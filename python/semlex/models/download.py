@@ -43,15 +43,7 @@ def plan_download(name: str, revision: str | None, timeout: float) -> DownloadPl
     """Asks the hub what there is to fetch.
 
     Args:
-        name: Hub id.
-        revision: Branch, tag or commit; None for the main branch.
         timeout: Seconds that the hub has for each answer about a file.
-
-    Returns:
-        The plan.
-
-    Raises:
-        ModelNotFoundError: The hub does not answer, or has no such files.
     """
     found = _fetch(name, revision, timeout, dry_run=True)
     if not found:
@@ -69,16 +61,8 @@ def download(name: str, revision: str | None, timeout: float, step: Callable[[in
     """Fetches what is missing.
 
     Args:
-        name: Hub id.
-        revision: Branch, tag or commit; None for the main branch.
         timeout: Seconds that the hub has for each answer about a file.
         step: Called with the bytes that have arrived so far, from several threads.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ModelNotFoundError: The download failed; what arrived whole is kept.
     """
     return Path(_fetch(name, revision, timeout, tqdm_class=_counting_bar(step)))
 

@@ -36,17 +36,7 @@ class ModelExecutor:
         self._closed = False
 
     async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
-        """Runs a function that a search waits for.
-
-        Args:
-            function: Blocking.
-            *arguments: Its arguments.
-            model: The model that it asks; its ``calls_at_once`` says how many such calls run at the same time, one
-                without.
-
-        Returns:
-            What it returns.
-        """
+        """Runs a function that a search waits for."""
         return await self._run(self._executor_of(model), function, *arguments)
 
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
@@ -55,14 +45,7 @@ class ModelExecutor:
 
     @contextmanager
     def several(self, threads: int) -> Iterator[Callable[..., Coroutine[Any, Any, T]]]:
-        """Threads for one piece of work, for functions that wait for a server and need none of this machine's cores.
-
-        Args:
-            threads: How many.
-
-        Yields:
-            As `documents`; so many of its calls run at the same time.
-        """
+        """Threads for one piece of work, for functions that wait for a server and need none of this machine's cores."""
         executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-several")
         try:
             yield partial(self._run, executor)

@@ -51,17 +51,7 @@ class ModelFolder:
     path: Path
 
     def read_json(self, file: str) -> dict[str, Any]:
-        """Reads one of the model's JSON files.
-
-        Args:
-            file: Its name, for example ``config.json``.
-
-        Returns:
-            Its content, or an empty mapping when there is no such file.
-
-        Raises:
-            ModelError: The file is not a JSON object.
-        """
+        """Reads one of the model's JSON files."""
         path = self.path / file
         if not path.is_file():
             return {}
@@ -92,15 +82,7 @@ class PulledModel:
 
 
 def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
-    """Looks for a model in the local cache of the hub; never touches the network.
-
-    Args:
-        name: Hub id.
-        revision: Branch, tag or commit; None for the newest that was fetched.
-
-    Returns:
-        The folder, or None when the cache does not hold the model's config and all of its weights.
-    """
+    """Looks for a model in the local cache of the hub; never touches the network."""
     found = _look_into_cache(name, revision)
     return found if isinstance(found, ModelFolder) else None
 
@@ -115,17 +97,8 @@ def find_model(
     """Finds a model's folder.
 
     Args:
-        name: Path of a local folder, or hub id.
-        revision: Branch, tag or commit of the hub; refused for a local folder.
         allow_download: Whether the hub may be asked when the cache does not hold the model. The hub then has 3 seconds
             to answer; ``HF_HUB_OFFLINE`` is honoured.
-        without_hub: Which models of this kind need no hub, for the error.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ModelNotFoundError: With what was tried and what helps.
     """
     local = Path(name).expanduser()
     if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
@@ -159,18 +132,8 @@ def pull_model(
     """Fetches a model into the local cache of the hub; files that are there already are not fetched again.
 
     Args:
-        name: Hub id.
-        revision: Branch, tag or commit; None for the main branch.
         announce: Called once, before the first byte: number of files, their bytes, and the bytes to fetch.
         progress: Called with the bytes that have arrived so far, from several threads.
-
-    Returns:
-        The model, and what was fetched. When the hub cannot give the model and the cache holds it, that one.
-
-    Raises:
-        ConfigurationError: The name is that of a local folder.
-        ModelNotFoundError: With what was tried and what helps; within 3 seconds where the hub does not answer.
-        MissingExtraError: The hub's client is not installed.
     """
     if _is_path(name):
         raise ConfigurationError(f"{name!r} is a folder on this machine; a model to fetch is named like org/model")
@@ -198,15 +161,7 @@ def pull_model(
 
 
 def fingerprint(folder: Path) -> str:
-    """Describes the content of a model's folder without reading gigabytes.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        ``sha256:`` and 16 hexadecimal digits over the JSON files that decide the vectors and, of every safetensors
-        file, its size and 16 evenly spaced blocks of 64 KiB (the first holds the names and shapes).
-    """
+    """Describes the content of a model's folder without reading gigabytes."""
     digest = hashlib.sha256()
     for name in ("config.json", "tokenizer.json"):
         path = folder / name

@@ -58,16 +58,7 @@ class ModelServer:
 
     Args:
         base_url: Address in front of every path, ``http`` or ``https``, without user, password, query or fragment.
-        api_key: Sent with every request; kept out of messages, logs and ``repr``.
-        key_header: Header that carries the key; ``Authorization`` carries it as ``Bearer``.
-        key_variable: Environment variable that holds the key, for messages.
         timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
-        attempts: Most attempts of one request, 1 to 20.
-        concurrency: Most requests at the same time in one call of `map`, 1 to 64.
-        clock: Measures attempts and the pauses between them.
-
-    Raises:
-        ConfigurationError: A parameter cannot be used.
     """
 
     def __init__(
@@ -111,18 +102,7 @@ class ModelServer:
         """Sends one request and waits for its answer.
 
         Args:
-            path: Path behind the base URL, with its leading slash.
-            body: What is sent, as JSON.
             max_bytes: Most bytes of the answer; None for `MAX_ANSWER_BYTES`.
-
-        Returns:
-            The answer, parsed.
-
-        Raises:
-            ModelServerError: The server cannot be reached, refuses, or answers with something that is not JSON.
-            ModelError: The server object was closed.
-            ConfigurationError: The environment's proxy settings cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         return self._parse(path, self._asked(path, lambda: self._try(path, content, max_bytes or MAX_ANSWER_BYTES)))
@@ -133,19 +113,8 @@ class ModelServer:
         Until the first byte is there it is tried again like any other, but where the server takes the request and is
         silent: somebody waits for the answer. Afterwards it is not. Closing the iterator gives the connection up.
 
-        Args:
-            path: Path behind the base URL, with its leading slash.
-            body: What is sent, as JSON.
-            limits: Of the answer.
-
         Yields:
             The answer's bytes, in pieces of any size.
-
-        Raises:
-            ModelServerError: As `post`; and: the answer stops in the middle, pauses for too long, or does not end.
-            ModelError: The server object was closed.
-            ConfigurationError: The environment's proxy settings cannot be used.
-            WorkAbandonedError: Nobody waits for the result any more.
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -182,19 +151,7 @@ class ModelServer:
         raise self._refusal(path, cast("Response", answer))
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Calls a function that talks to this server for every item, several at a time.
-
-        Args:
-            function: Called in other threads, in a copy of this one's context.
-            items: n items.
-
-        Returns:
-            n results in the order of the items.
-
-        Raises:
-            WorkAbandonedError: Nobody waits for the result any more.
-            Exception: The first that a call raised; the other calls are given up.
-        """
+        """Calls a function that talks to this server for every item, several at a time."""
         if len(items) <= 1 or self._concurrency == 1:
             return [function(item) for item in items]
         cancellation.check()

@@ -43,15 +43,7 @@ class Limits:
 
 
 class Stream:
-    """One request, whose answer is read by iterating once.
-
-    Args:
-        client: The HTTP library's.
-        url: Where to.
-        content: What is sent.
-        limits: Of the answer.
-        clock: Measures the limits.
-    """
+    """One request, whose answer is read by iterating once."""
 
     def __init__(self, client: Any, url: str, content: bytes, limits: Limits, clock: Clock) -> None:
         self._limits, self._clock, self._begun = limits, clock, clock.monotonic()
@@ -67,9 +59,6 @@ class Stream:
 
         Args:
             seconds: Maximum time since the request was sent.
-
-        Returns:
-            None where it has begun; a refusal, or what stood in the way. It is over then.
         """
         first: Any = TimeoutError
         try:

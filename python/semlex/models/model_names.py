@@ -113,15 +113,7 @@ def is_path_or_hub_id(name: str) -> bool:
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
-    """What a model's name leads to.
-
-    Args:
-        name: As for `semlex.embedding.registry.choose_embedder` or `semlex.reranking.registry.choose_reranker`.
-
-    Returns:
-        ``server``: texts would be sent away. ``folder``: files of a path would be loaded; a hub id counts as one where
-        the working directory has a folder of that name. None: a keyword, or a hub id.
-    """
+    """What a model's name leads to."""
     local = bare_name(name)
     if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
@@ -134,11 +126,7 @@ def _is_folder(name: str) -> bool:
 
 
 def model_and_address(name: str) -> tuple[str, str]:
-    """Both parts of ``ADDRESS#MODEL``.
-
-    Raises:
-        ConfigurationError: There is no model. The message does not show the address, which may hold a password.
-    """
+    """Both parts of ``ADDRESS#MODEL``."""
     address, _, model = name.partition("#")
     if not model.strip():
         raise ConfigurationError("an address must end with # and the model's name: http(s)://HOST[:PORT]/v1#MODEL")
@@ -163,12 +151,7 @@ def host_of(name: str) -> str | None:
 
 
 def host_at(base_url: str) -> tuple[str, bool]:
-    """Host and port of a server's address, for messages, and whether that is this machine.
-
-    Raises:
-        ConfigurationError: It cannot be the address of a server, or holds what belongs elsewhere. The message does not
-            show it.
-    """
+    """Host and port of a server's address, for messages, and whether that is this machine."""
     try:
         parts = urlsplit(base_url)
         host, port = parts.hostname, parts.port
@@ -196,11 +179,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def ollama_address() -> str:
-    """Address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it.
-
-    Raises:
-        ConfigurationError: The variable holds no address, or a user or password.
-    """
+    """Address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it."""
     value = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
     if not value:
         return f"http://localhost:{OLLAMA_PORT}/v1"
@@ -225,13 +204,6 @@ def key_for(variable: str, address: str) -> tuple[str | None, str]:
 
     A key belongs to one host. Where the environment names an address beside the key, it is that one's; else it is for
     the address that the program's user names.
-
-    Args:
-        variable: Environment variable of the key.
-        address: The server's.
-
-    Returns:
-        The key, or None; and how messages call its variable.
     """
     key = environment(variable)
     setting = MODEL_VARIABLES[variable]

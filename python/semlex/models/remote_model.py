@@ -110,18 +110,7 @@ class RemoteModel:
     def _in_batches(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str]
     ) -> list[NDArray[np.float32]]:
-        """Answers to all texts, in order.
-
-        Args:
-            ask: One request: an answer with a row for every text, in order.
-            texts: n texts.
-
-        Returns:
-            Arrays with n rows together.
-
-        Raises:
-            ModelServerError: The server refuses a text, which the message names by its row, or fails otherwise.
-        """
+        """Answers to all texts, in order."""
         size = self._batch_size
         return self._server.map(
             lambda first: self._ask_or_halve(ask, texts[first : first + size], first), range(0, len(texts), size)

@@ -95,20 +95,7 @@ def counter_of_words(name: str) -> WordCounter | None:
 
 
 def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> TokenCounter:
-    """Finds what counts the tokens of a model on a server; never touches the network.
-
-    Args:
-        model: The model's name on its server. A hub id may be in the local cache.
-        given: As for `given_tokenizer`, or None.
-
-    Returns:
-        The given tokenizer; else that of the model, if it is in the local cache; else words.
-
-    Raises:
-        ConfigurationError: The given tokenizer is not on this machine, or cannot be read.
-        MissingExtraError: The given tokenizer is of a kind that needs a package which is not installed.
-        ModelError: That of the local cache cannot be read.
-    """
+    """Finds what counts the tokens of a model on a server; never touches the network."""
     if given is not None:
         return given_tokenizer(given)
     folder = find_cached(model) if "/" in model else None
@@ -116,15 +103,7 @@ def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> Toke
 
 
 def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
-    """Opens a tokenizer that the user has named.
-
-    Args:
-        given: A ``tokenizer.json``, a folder that holds one, or the hub id of a model in the local cache.
-
-    Raises:
-        ConfigurationError: It is not there or cannot be read.
-        MissingExtraError: It is of a kind that needs a package which is not installed.
-    """
+    """Opens a tokenizer that the user has named."""
     path = Path(given).expanduser()
     folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
     is_there = os.path.exists(path)  # noqa: PTH110 - as above
@@ -135,17 +114,7 @@ def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
 
 
 def tokenizer_in(folder: ModelFolder) -> TokenCounter:
-    """The tokenizer of a model's folder, or words where it has none that can be read here.
-
-    Args:
-        folder: The model.
-
-    Returns:
-        The tokenizer.
-
-    Raises:
-        ModelError: There is one, but it is broken.
-    """
+    """The tokenizer of a model's folder, or words where it has none that can be read here."""
     if not (folder.path / TOKENIZER_FILE).is_file():
         return TokenEstimate()
     try:

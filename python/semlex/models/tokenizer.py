@@ -83,9 +83,6 @@ class TextTokenizer:
         engine: What encodes, and why.
 
     Args:
-        tokenizer: A `semlex._core.BpeTokenizer`; or a `tokenizers.Tokenizer`, whose padding and truncation are switched
-            off. Both give the same ids, counts and offsets.
-        name: `counter_name`.
         reason: Why it is the second and not the first, for `engine`.
     """
 
@@ -100,14 +97,7 @@ class TextTokenizer:
             self._engine = _LibraryEngine(tokenizer)
 
     def token_id(self, token: str) -> int | None:
-        """Looks up one token.
-
-        Args:
-            token: The token as the vocabulary spells it.
-
-        Returns:
-            Its id, or None when the vocabulary lacks it.
-        """
+        """Looks up one token."""
         return self._engine.token_id(token)
 
     def end_ids(self) -> list[int]:
@@ -120,14 +110,7 @@ class TextTokenizer:
         self._engine.read_special_tokens_as_text()
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Encodes texts.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            n arrays of token ids.
-        """
+        """Encodes texts."""
         rows = self._engine.encode(list(texts), [], [], None)
         return [rows[row] for row in range(len(rows))]
 
@@ -137,32 +120,16 @@ class TextTokenizer:
         """Encodes texts between fixed ids.
 
         Args:
-            texts: n texts.
-            head: Ids in front of every row.
-            tail: Ids behind every row.
             most: Most tokens of a text; a longer one loses its end, before `tail` is put behind it.
-
-        Returns:
-            n rows: head, the text's ids, tail.
         """
         return self._engine.encode(list(texts), [int(token) for token in head], [int(token) for token in tail], most)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-        """
+        """Counts tokens."""
         return self._engine.counts(list(texts))
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Finds where tokens stand.
-
-        Args:
-            text: One text.
 
         Returns:
             (t, 2) start and end in characters of the text as given, both columns ascending.
@@ -255,18 +222,7 @@ class _LibraryEngine:
 
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
-    """Reads a model's tokenizer.
-
-    Args:
-        folder: The model.
-
-    Returns:
-        The tokenizer, named by the SHA-256 of its file, so that all sizes of one family count alike.
-
-    Raises:
-        ModelError: The folder has no ``tokenizer.json``, or it cannot be read.
-        MissingExtraError: The file is of a kind that the Rust core does not read, and tokenizers is not installed.
-    """
+    """Reads a model's tokenizer."""
     path = folder.path / TOKENIZER_FILE
     if not path.is_file():
         raise ModelError(f"{folder.name} has no {TOKENIZER_FILE} in {folder.path}; fetch the model again")
@@ -277,18 +233,7 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def open_tokenizer_file(path: Path) -> TextTokenizer:
-    """Reads a tokenizer that the user has named.
-
-    Args:
-        path: The file, in the form of ``tokenizer.json``.
-
-    Returns:
-        As `open_tokenizer`.
-
-    Raises:
-        ConfigurationError: It is not there or cannot be read; the message names the file and says what helps.
-        MissingExtraError: As `open_tokenizer`.
-    """
+    """Reads a tokenizer that the user has named."""
     remedy = f"name the {TOKENIZER_FILE} that came with the model, or leave it out to count words"
     try:
         with path.open("rb") as file:
@@ -305,12 +250,7 @@ def open_tokenizer_file(path: Path) -> TextTokenizer:
 
 
 def _read(content: bytes, what: str) -> TextTokenizer:
-    """The tokenizer of a file's content.
-
-    Raises:
-        ValueError: The content is no tokenizer.
-        MissingExtraError: As `open_tokenizer`.
-    """
+    """The tokenizer of a file's content."""
     name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
         return TextTokenizer(_core.BpeTokenizer(content), name)

@@ -14,12 +14,7 @@ LOGGED_AGAIN = 10
 
 
 class CutTexts:
-    """Counts the texts that a model did not read to their end. Safe for several threads.
-
-    Args:
-        what: What is counted, for example ``queries``.
-        model: Name of the model.
-    """
+    """Counts the texts that a model did not read to their end. Safe for several threads."""
 
     def __init__(self, what: str, model: str) -> None:
         self.count = 0
@@ -31,8 +26,6 @@ class CutTexts:
         """Counts the texts of a call, and logs a line when one is due.
 
         Args:
-            read: How many they were.
-            cut: How many of them were cut.
             limit: What they did not fit into, for example ``max_length=128 tokens``.
         """
         with self._lock:

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def terminal_bars(console: Console) -> Iterator[Callable[[Step], None]]:
-    """A callback that moves bars, which are gone at the end.
-
-    Args:
-        console: Of the terminal.
-    """
+    """A callback that moves bars, which are gone at the end."""
     from rich.progress import (  # noqa: PLC0415 - most programs show none
         BarColumn,
         MofNCompleteColumn,

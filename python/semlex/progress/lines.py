@@ -34,7 +34,6 @@ class ProgressLines:
     """A line now and then, for logs.
 
     Args:
-        write: Takes a line.
         clock: Seconds, for the tests.
     """
 

@@ -31,7 +31,6 @@ class NotebookProgress:
     """The stages as a table, shown anew now and then.
 
     Args:
-        show: Takes the page, and the same as plain text.
         clock: Seconds, for the tests.
     """
 

@@ -20,11 +20,7 @@ ProgressOption = Tell | Literal["bar"] | None
 
 
 def check_progress(progress: ProgressOption) -> None:
-    """Refuses what is neither a function, nor ``bar``, nor None.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """Refuses what is neither a function, nor ``bar``, nor None."""
     fits = progress is None or callable(progress) or (isinstance(progress, str) and progress == "bar")
     check_parameters([] if fits else wrong_type("progress", "function or 'bar'", progress))
 
@@ -33,9 +29,6 @@ def shown(progress: ProgressOption) -> AbstractContextManager[Tell | None]:
     """The callback of the work inside the block: the caller's own, or one that shows bars.
 
     ``bar`` is bars on stderr where that is a terminal, an output that changes in a notebook, and nothing elsewhere.
-
-    Raises:
-        ConfigurationError: It is neither a function nor ``bar``; at once, before the block.
     """
     check_progress(progress)
     return _shown(progress)

@@ -202,17 +202,7 @@ class CrossEncoderReranker(CheckedReranker):
 
 
 def is_cross_encoder(folder: ModelFolder) -> bool:
-    """Tells by its config whether a folder holds a model that judges pairs.
-
-    Args:
-        folder: The model.
-
-    Returns:
-        Whether it is a sequence classifier, or says itself that it is a cross-encoder; never for a language model.
-
-    Raises:
-        ModelError: A config is not a JSON object.
-    """
+    """Tells by its config whether a folder holds a model that judges pairs."""
     architecture = _architecture(folder)
     if architecture.endswith("ForCausalLM"):
         return False

@@ -43,23 +43,7 @@ class RemoteReranker(RemoteModel, CheckedReranker):
 def read_scores(
     rows: object, *, count: int, position: str, score: str, source: str, most: float | None, remedy: str
 ) -> NDArray[np.float32]:
-    """Reads one score per text, in whatever order the answer lists them.
-
-    Args:
-        rows: The answer's list of objects; checked here.
-        count: Number of texts that were asked about.
-        position: Field that holds the number of a text, counted from 0.
-        score: Field that holds its score.
-        source: Who answered, for messages.
-        most: Scores must be from 0 to this; None where any finite number will do.
-        remedy: What helps when a score is outside of that.
-
-    Returns:
-        (count,) scores in the order of the texts.
-
-    Raises:
-        ModelServerError: The list is none, or a text is missing from it, stands in it twice or has no usable score.
-    """
+    """Reads one score per text, in whatever order the answer lists them."""
     scores: dict[int, float] = {}
     for row in rows if isinstance(rows, list) else [None]:
         place, value = (row.get(position), row.get(score)) if isinstance(row, dict) else (None, None)

@@ -180,11 +180,7 @@ class Collection(
         return await self._ready_to(create=self._create)
 
     async def _readable(self) -> Indexer:
-        """The same for reading, which makes no collection in the place of one that was dropped.
-
-        Raises:
-            CollectionNotFoundError: It was dropped, and no other one has its name.
-        """
+        """The same for reading, which makes no collection in the place of one that was dropped."""
         was_open = self._current() is not None
         return await self._ready_to(create=self._create and not was_open)
 

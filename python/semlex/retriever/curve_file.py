@@ -16,11 +16,7 @@ MAX_BYTES = 64 * 1024
 
 
 def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
-    """The curve of a file.
-
-    Raises:
-        CalibrationFileError: It cannot be read, or holds none.
-    """
+    """The curve of a file."""
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -36,11 +32,7 @@ def read_curve(path: str | PathLike[str]) -> ConfidenceCurve:
 
 
 def write_curve(path: str | PathLike[str], curve: ConfidenceCurve) -> None:
-    """Writes a curve into a file.
-
-    Raises:
-        ConfigurationError: It cannot be written.
-    """
+    """Writes a curve into a file."""
     try:
         Path(path).write_text(json.dumps(curve.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:

@@ -214,13 +214,7 @@ class JSONKBRetriever(DocumentRetriever):
 
 
 def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document]) -> SearchResults:
-    """What a fallback has found, as the results of a search that has found nothing.
-
-    Args:
-        found: The empty results.
-        fallback: What was asked then.
-        instead: Its answer.
-    """
+    """What a fallback has found, as the results of a search that has found nothing."""
     name = getattr(fallback, "identity", type(fallback).__name__)
     hits = [
         one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, one.id, rank=rank)

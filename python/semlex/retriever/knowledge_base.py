@@ -368,10 +368,6 @@ def parted(
     """The answers by collection, and why others did not answer.
 
     An argument is refused by all of them; what one alone refuses is in its own state.
-
-    Raises:
-        ValidationError: The question or a filter is refused.
-        ConfigurationError: Another argument is.
     """
     answers, failures = {}, {}
     of_arguments = all(isinstance(one, ConfigurationError) for one in found)

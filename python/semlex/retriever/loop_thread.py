@@ -43,11 +43,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it.
-
-        Raises:
-            WorkAbandonedError: `close` was called meanwhile.
-        """
+        """Calls an asynchronous method and waits for it."""
         future = self._submit(method, *arguments, **options)
         try:
             return future.result()
@@ -58,11 +54,7 @@ class LoopThread:
             raise
 
     async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """The same for a caller in another event loop, which goes on meanwhile.
-
-        Raises:
-            WorkAbandonedError: `close` was called meanwhile.
-        """
+        """The same for a caller in another event loop, which goes on meanwhile."""
         future = asyncio.wrap_future(self._submit(method, *arguments, **options))
         try:
             return await future
@@ -130,11 +122,7 @@ class Opened(Protocol):
 
 
 class LoopRunner:
-    """Runs the calls of one asynchronous client or retriever, from any thread.
-
-    Args:
-        inner: The client or retriever.
-    """
+    """Runs the calls of one asynchronous client or retriever, from any thread."""
 
     def __init__(self, inner: Opened) -> None:
         self._inner = inner
@@ -182,12 +170,7 @@ class LoopRunner:
                 _open.discard(self)
 
     def run(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous method and waits for it; the first call opens it.
-
-        Raises:
-            ConfigurationError: It was closed, or the call comes from the loop's own thread.
-            WorkAbandonedError: `close` was called meanwhile.
-        """
+        """Calls an asynchronous method and waits for it; the first call opens it."""
         return self._running().run(method, *arguments, **options)
 
     async def awaited(self, method: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
@@ -206,12 +189,7 @@ class LoopRunner:
     def iterate(
         self, method: Callable[P, AsyncGenerator[T, None]], *arguments: P.args, **options: P.kwargs
     ) -> Generator[T, None, None]:
-        """What an asynchronous iteration gives, one after another; ending this one ends that one.
-
-        Raises:
-            ConfigurationError: It was closed, or the call comes from the loop's own thread.
-            WorkAbandonedError: `close` was called meanwhile.
-        """
+        """What an asynchronous iteration gives, one after another; ending this one ends that one."""
         stream = method(*arguments, **options)
         ended = object()
         turn = asyncio.Lock()  # a call that is interrupted may take a moment to end

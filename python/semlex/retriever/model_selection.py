@@ -115,19 +115,6 @@ async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: 
 
     A model that the user names is used, or the call fails. A name that only the database holds is used when it is that
     of a wheel, of a model in the local cache, or on the user's list; else the collection opens without a model.
-
-    Args:
-        executor: Runs what opens files or asks servers.
-        options: What the user asked for.
-        stored: What the collection's vectors are, or None when there are none yet.
-
-    Returns:
-        The embedder, if any.
-
-    Raises:
-        ConfigurationError: Names or options that contradict each other.
-        ModelMismatchError: The model on this machine makes other vectors than the collection's.
-        ModelError: As `semlex.embedding.registry.choose_embedder`, for a model that the user named.
     """
     options = options.chosen_for(stored)
     if options.embedding_model is not None or stored is None:
@@ -148,16 +135,7 @@ async def open_embedder(executor: ModelExecutor, options: ModelOptions, stored: 
 
 
 async def open_reranker(executor: ModelExecutor, options: ModelOptions) -> OpenReranker:
-    """Chooses the reranker.
-
-    Args:
-        executor: Runs what opens files.
-        options: What the user asked for.
-
-    Raises:
-        ConfigurationError: As `semlex.reranking.registry.choose_reranker`.
-        ModelError: As `semlex.reranking.registry.choose_reranker`.
-    """
+    """Chooses the reranker."""
     # In a thread of its own: queries are embedded meanwhile.
     with executor.several(1) as run:
         choice: ModelChoice[Reranker] = await run(
@@ -193,13 +171,7 @@ def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> Model
 
 
 def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embedder]:
-    """The embedder of a name that the database holds.
-
-    Raises:
-        ModelError: It cannot be used here; the message says why and what helps.
-        MissingExtraError: The same, for want of a package.
-        MissingKeyError: The same, for want of a key.
-    """
+    """The embedder of a name that the database holds."""
     name = stored.model
     dimensions = stored.dimensions if options.dimensions is None else options.dimensions
     listed = _check_usable(name, options)

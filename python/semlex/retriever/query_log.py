@@ -91,10 +91,6 @@ class QueryLog:
 
     A search never waits for it and never fails by it. What does not fit into the memory is dropped, what cannot be
     written is lost; both are counted, and the first time it is said in a warning.
-
-    Args:
-        options: What is kept.
-        clock: Measures pauses, and the time to write the last questions.
     """
 
     def __init__(self, options: QueryLogOptions, clock: Clock = SYSTEM) -> None:
@@ -108,14 +104,7 @@ class QueryLog:
     def note(
         self, database: Database, info: CollectionInfo, requests: Sequence[Request], found: Sequence[SearchResults]
     ) -> None:
-        """Notes what was asked, and how many hits it had; a question by a vector alone has no text to note.
-
-        Args:
-            database: Of the collection: questions are written through it, as its role.
-            info: The collection that was asked.
-            requests: The questions.
-            found: The answer of each.
-        """
+        """Notes what was asked, and how many hits it had; a question by a vector alone has no text to note."""
         if self.options.keep == "off" or not _is_logged.get():
             return
         place = _Place(database, info)

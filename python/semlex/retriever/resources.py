@@ -47,17 +47,8 @@ class Resources:
     A forked child drops what it inherited and opens everything anew at its first call.
 
     Args:
-        server: Which server, and how it is reached.
-        models: Which models.
-        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
             much as each has of its own.
-        query_log: What is kept of questions.
-        file_limits: The largest files that are read.
-        clock: Measures every limit, and decides when something is looked at again.
-
-    Raises:
-        ConfigurationError: An option cannot be used.
     """
 
     def __init__(
@@ -127,9 +118,6 @@ class Resources:
         """Starts or reaches the server; does nothing when that has been done. After `close` it opens again.
 
         Who waits for another's attempt has its failure, too: many that ask a server which is away wait once.
-
-        Raises:
-            ConnectionFailedError: The server cannot be reached.
         """
         self._is_closed = False
         await self._open()
@@ -206,12 +194,7 @@ class Resources:
                 closing.callback(executor.close)
 
     async def ready(self) -> Self:
-        """The open resources: the first use opens them, in a forked child again.
-
-        Raises:
-            ConfigurationError: They were closed, or cannot be opened in this child.
-            ConnectionFailedError: The server cannot be reached.
-        """
+        """The open resources: the first use opens them, in a forked child again."""
         if self._was_open:
             if self.server.pool is not None or self.server.connection is not None:
                 raise ConfigurationError(
@@ -241,15 +224,7 @@ class Resources:
         return self._executor
 
     async def models_of(self, stored: EmbeddingVersion | None) -> OpenModels:
-        """The embedding model of a collection; collections of the same model share it.
-
-        Args:
-            stored: What the collection's vectors are, or None when there are none yet.
-
-        Raises:
-            ConfigurationError: As `open_embedder`.
-            ModelError: As `open_embedder`.
-        """
+        """The embedding model of a collection; collections of the same model share it."""
         key = None if stored is None else (stored.identity_key, stored.model, stored.dimensions)
         async with self._choosing:
             known = self._open_models.get(key)
@@ -261,21 +236,12 @@ class Resources:
     async def named_model(
         self, model: str | Embedder, *, dimensions: int | None = None, tokenizer: str | PathLike[str] | None = None
     ) -> OpenModels:
-        """A model that the user names beside that of a collection; whoever asks for it closes it.
-
-        Raises:
-            ConfigurationError: As `open_embedder`.
-            ModelError: As `open_embedder`.
-        """
+        """A model that the user names beside that of a collection; whoever asks for it closes it."""
         options = ModelOptions(model, device=self.models.device, dimensions=dimensions, tokenizer=tokenizer)
         return await self._opened_alone(options, None)
 
     async def stored_model(self, stored: EmbeddingVersion) -> OpenModels:
-        """The model that a collection names for vectors that do not serve; whoever asks for it closes it.
-
-        Raises:
-            ModelMismatchError: As `open_embedder`.
-        """
+        """The model that a collection names for vectors that do not serve; whoever asks for it closes it."""
         own = replace(self.models, embedding_model=None, dimensions=None, default_model=None, default_dimensions=None)
         return await self._opened_alone(own, stored)
 
@@ -333,11 +299,7 @@ class Resources:
         return self._reranker
 
     async def chat_model(self) -> ModelChoice[ChatModel]:
-        """The language model, if any; chosen at the first call.
-
-        Raises:
-            ConfigurationError: As `semlex.chat.registry.choose_chat_model`.
-        """
+        """The language model, if any; chosen at the first call."""
         if self._chat_model is None:
             # Loaded here: most programs only search.
             from semlex.chat.registry import choose_chat_model  # noqa: PLC0415

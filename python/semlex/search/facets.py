@@ -45,12 +45,7 @@ class FacetRequest:
 
     @classmethod
     def checked(cls, fields: Sequence[str], limit: int) -> FacetRequest:
-        """Checks what is asked for.
-
-        Raises:
-            ConfigurationError: No list of 1 to 20 names, or the limit is out of range.
-            ValidationError: A name is none, or names no field of semlex's own.
-        """
+        """Checks what is asked for."""
         check_parameters(strings_errors("fields", fields))
         if not 1 <= len(fields) <= MAX_FIELDS:
             check_parameters(refuse("fields", "out_of_range", f"1 to {MAX_FIELDS} names", str(len(fields))))

@@ -51,12 +51,7 @@ class Candidate:
 
 
 def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float) -> None:
-    """Refuses parameters of the fusion, before anything is searched.
-
-    Raises:
-        ConfigurationError: Unknown method or leg, a weight or constant that is negative or not finite, or weights that
-            completed fusion cannot use (see `vector_weight`).
-    """
+    """Refuses parameters of the fusion, before anything is searched."""
     if not (isinstance(method, str) and method in get_args(FusionMethod)):
         raise ConfigurationError(f"fusion must be 'completed', 'rrf' or 'linear'; got {shown(method)}")
     if not isinstance(weights, (Mapping, NoneType)):
@@ -89,15 +84,7 @@ def shown(value: object) -> str:
 
 
 def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:
-    """The weight of the vector leg in completed fusion, 0 to 1; the keyword leg has the rest.
-
-    Args:
-        weights: Leg name -> weight. Of two, each counts by its share of their sum; one alone is that leg's share.
-        declared: The embedder's own (`fusion_weight`), for when none is given.
-
-    Raises:
-        ConfigurationError: Both are 0, one alone is above 1, or `declared` lies outside 0 to 1.
-    """
+    """The weight of the vector leg in completed fusion, 0 to 1; the keyword leg has the rest."""
     given = {name: float(weight) for name, weight in (weights or {}).items()}
     if not given:
         if not 0 <= declared <= 1:
@@ -117,13 +104,7 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
 def candidates_of(
     results: Mapping[str, LegResult], union: Union, indices: Sequence[int] | None = None
 ) -> Iterator[Candidate]:
-    """Chunks with their rank and score in each leg that found them, made as they are asked for.
-
-    Args:
-        results: Leg name (``vector``, ``keyword``) -> its result.
-        union: Of the results.
-        indices: Which chunks of the union, in which order; None for all, in the order of the first leg, then the next.
-    """
+    """Chunks with their rank and score in each leg that found them, made as they are asked for."""
     found = {
         name: {
             index: (rank, score)
@@ -150,19 +131,7 @@ def fuse(
     weights: Mapping[str, float] | None = None,
     rrf_k: float = RRF_K,
 ) -> Iterator[Candidate]:
-    """Candidates of both legs by each leg's scores of its own results, best first; ties by (document_id, chunk_id).
-
-    Args:
-        results: Leg name (``vector``, ``keyword``) -> its result.
-        union: Of the results.
-        method: ``rrf``: sum of weight / (rrf_k + rank); ``linear``: sum of weight * score, each leg's scores scaled to
-            0..1 by their least and greatest.
-        weights: Leg name -> weight; 1 for a leg that is not named.
-        rrf_k: Constant of RRF: the larger, the less the first ranks stand out.
-
-    Raises:
-        ConfigurationError: The weights' sum is not finite, or a score is not.
-    """
+    """Candidates of both legs by each leg's scores of its own results, best first; ties by (document_id, chunk_id)."""
     rankings = [union.indices[name] for name in results]
     chosen = [float((weights or {}).get(name, 1.0)) for name in results]
     try:
@@ -188,10 +157,6 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
 
     A score below 0 is divided by its factor, so that a factor below 1 always moves down. Where one leg answered alone,
     its score is what is multiplied.
-
-    Args:
-        candidates: Best first.
-        factors: By key.
     """
     ordered = list(candidates)
     for candidate in ordered:
@@ -216,14 +181,8 @@ def fuse_completed(
     z = (vector score - mean) / deviation over a sample of the stored vectors.
 
     Args:
-        results: Leg name (``vector``, ``keyword``) -> its result.
-        union: Of the results; n chunks.
         scores: Leg name -> its score of every chunk of the union, float64, shape (n,); NaN for none.
-        spread: Of the sample's vector scores.
         weight: The vector leg's, 0 to 1.
-
-    Raises:
-        ConfigurationError: A score is infinite, or a keyword score negative.
     """
     vector, keyword = scores["vector"], scores["keyword"]
     try:

@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 def best_of_documents(
     candidates: Iterable[Candidate], documents: Mapping[Key, DocumentKey], *, count: int, size: int
 ) -> list[Candidate]:
-    """The best chunks of the best documents, in the order that they have.
-
-    Args:
-        candidates: Best first.
-        documents: The document of each; one that is not named is gone.
-        count: Most documents.
-        size: Most chunks of each.
-    """
+    """The best chunks of the best documents, in the order that they have."""
     chosen: list[Candidate] = []
     taken: dict[DocumentKey, int] = {}
     for candidate in candidates:
@@ -41,13 +34,7 @@ def best_of_documents(
 
 
 def by_document(hits: Hits, documents: Mapping[Key, DocumentKey], count: int) -> list[Hits]:
-    """The hits of each of the best documents; a document stands where its best hit does.
-
-    Args:
-        hits: Best first.
-        documents: The document of each.
-        count: Most documents.
-    """
+    """The hits of each of the best documents; a document stands where its best hit does."""
     groups: dict[DocumentKey, Hits] = {}
     for hit in hits:
         groups.setdefault(documents[hit[0].key], []).append(hit)
@@ -60,13 +47,7 @@ def in_groups(hits: Hits, groups: list[Hits]) -> Hits:
 
 
 def lacks_documents(found: Found, request: Request, depth: int) -> bool:
-    """Whether there are fewer documents than wanted, and more candidates might bring some.
-
-    Args:
-        found: Among `depth` candidates of each leg.
-        request: What is wanted.
-        depth: How many there were.
-    """
+    """Whether there are fewer documents than wanted, and more candidates might bring some."""
     if found.documents is None or len(set(found.documents.values())) >= request.top_k:
         return False
     return any(len(result.keys) >= depth for result in found.results.values())

@@ -59,11 +59,7 @@ _FIELDS = {*_SEARCH, *_PAGE}
 
 
 def opened_list(request: Request, *, reranks: bool) -> Request:
-    """The request of the first page, with the depth that all pages have.
-
-    Raises:
-        ValidationError: A cursor could not hold this search.
-    """
+    """The request of the first page, with the depth that all pages have."""
     opened = replace(request, candidates=candidate_depth(request, reranks=reranks))
     size = len(_json(_search_of(opened)))
     if size > MAX_SEARCH_BYTES:
@@ -79,12 +75,6 @@ async def ranked_list(
     """The beginning of a list, up to the end of the page, and what reranked it.
 
     What the first page has reranked is in the cursor: no page asks the reranker again, unless the list has changed.
-
-    Args:
-        state: The search; is told when the list has changed.
-        hits: In the order of the fusion.
-        reranker: As for `rerank`.
-        executor: As for `rerank`.
     """
     page = state.request.page
     if page is None or not page.offset:
@@ -98,13 +88,7 @@ async def ranked_list(
 
 
 def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str | None:
-    """The cursor of the next page; None where there is none.
-
-    Args:
-        state: Of this page.
-        hits: The beginning of the list in the order of the fusion, one hit more than the page shows.
-        reranked_by: What reranked it, or None.
-    """
+    """The cursor of the next page; None where there is none."""
     request, page = state.request, state.request.page
     if page is None:
         return None
@@ -137,20 +121,7 @@ def read_cursor(
     deadline: float | None = None,
     clock: Clock = SYSTEM,
 ) -> Request:
-    """The request of the page that a cursor leads to.
-
-    Args:
-        cursor: As `next_cursor` made it.
-        collection: That is searched.
-        filters: Conditions that the search of the cursor must have.
-        deadline: Of the new request.
-        clock: Measures the deadline.
-
-    Raises:
-        ValidationError: It is not a cursor, is damaged, belongs to another collection or another version of semlex, or
-            its search lacks a condition.
-        ConfigurationError: The deadline is refused.
-    """
+    """The request of the page that a cursor leads to."""
     check_deadline(deadline)
     required = filter_tree(filters)
     content = _content_of(cursor, collection.cursor_key)

@@ -34,12 +34,7 @@ PHRASE_NOTE = "no chunk was found that holds the quoted phrase; its words were s
 
 
 class SearchPipeline:
-    """Runs requests against an open collection.
-
-    Args:
-        opened: The collection.
-        reranker: Orders the best candidates; None for the fused order.
-    """
+    """Runs requests against an open collection."""
 
     def __init__(self, opened: OpenCollection, reranker: Reranker | None) -> None:
         self._opened = opened

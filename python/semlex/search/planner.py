@@ -31,14 +31,7 @@ SCAN_SHARE = 0.2
 
 
 def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels) -> tuple[list[str], list[str]]:
-    """The legs that answer a request, and what the user should know of the choice.
-
-    Raises:
-        ConfigurationError: No keyword engine for mode="keyword".
-        EmbeddingsMissingError: No vectors for mode="vector", or nothing to search by at all.
-        ModelError: Nothing embeds the query of mode="vector".
-        ModelMismatchError: mode="vector", and the first vectors were made with another model since.
-    """
+    """The legs that answer a request, and what the user should know of the choice."""
     has_vectors = collection.embedding is not None
     can_embed = request.vector is not None or (models.embedder is not None and request.text is not None)
     vector = has_vectors and can_embed
@@ -75,13 +68,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
 
 
 def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()) -> int:
-    """How many candidates each leg finds.
-
-    Args:
-        request: What is asked.
-        reranks: Whether a reranker orders the hits.
-        legs: Those that answer, where that is known.
-    """
+    """How many candidates each leg finds."""
     if request.candidates is not None:
         return request.candidates
     if list(legs) == ["vector"] and not request.condition.is_empty and request.group_size is None:
@@ -93,11 +80,7 @@ def candidate_depth(request: Request, *, reranks: bool, legs: Sequence[str] = ()
 
 
 def check_rows_wanted(requests: Sequence[Request], *, reranks: bool) -> None:
-    """Refuses queries that together would load too much.
-
-    Raises:
-        ValidationError: They would.
-    """
+    """Refuses queries that together would load too much."""
     rows = sum(rows_wanted(request, reranks=reranks) for request in requests)
     if rows > MAX_ROWS:
         limit = f"{MAX_ROWS} rows for all queries together; use a smaller top_k, or fewer queries a call"
@@ -121,13 +104,7 @@ def rows_wanted(request: Request, *, reranks: bool) -> int:
 
 
 def vector_plan(selection: Filter, *, has_index: bool, index_share: float) -> VectorPlan:
-    """How the vector leg finds its chunks.
-
-    Args:
-        selection: The filter, with the share that passes.
-        has_index: Whether there is a vector index.
-        index_share: Least share of which the index is asked.
-    """
+    """How the vector leg finds its chunks."""
     is_wide = selection.is_empty or (selection.share is not None and selection.share >= index_share)
     return "index" if is_wide and has_index else exact_plan(selection)
 
@@ -146,18 +123,7 @@ def plan_legs(
     plan: VectorPlan,
     indexes: VectorIndexes,
 ) -> list[LegPlan]:
-    """The legs of a search that can run.
-
-    Args:
-        state: Says which are wanted and of which collection, and has the query's vector.
-        depth: Candidates of each leg.
-        selection: The filter, with what is known of it.
-        plan: How the vector leg finds its chunks.
-        indexes: Over the collection's vectors.
-
-    Raises:
-        ModelMismatchError: The query's vector has another length than the stored ones.
-    """
+    """The legs of a search that can run."""
     request, collection, vector = state.request, state.collection, state.vector
     stored = collection.embedding
     plans: list[LegPlan] = []

@@ -32,10 +32,6 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     """Embeds the query of a vector leg that was given no vector.
 
     Where it fails and another leg can go on without it, that is the vector leg's result.
-
-    Raises:
-        ModelMismatchError: The model makes other vectors than those of the collection.
-        SemlexError: It failed, and the vector leg is alone.
     """
     request, models, alone = state.request, opened.models, state.legs == ["vector"]
     if "vector" not in state.legs or state.vector is not None:
@@ -72,10 +68,6 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
     """Embeds the queries of many searches in one batch of the model; what is in memory is not embedded again.
 
     Where it fails and another leg can go on without it, that is the vector leg's result, of every search.
-
-    Raises:
-        ModelMismatchError: The model makes other vectors than those of the collection.
-        SemlexError: It failed, and the vector leg is alone.
     """
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key
@@ -120,12 +112,7 @@ def _not_cached(
 
 
 def embedding_span(models: OpenModels, texts: int) -> Span:
-    """The span of a call of an embedding model.
-
-    Args:
-        models: Of the collection.
-        texts: How many are embedded.
-    """
+    """The span of a call of an embedding model."""
     version = models.version
     return span(
         Work.EMBEDDINGS,
@@ -145,10 +132,7 @@ def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: fl
     """Sets the query's vector, or the vector leg's failure.
 
     Args:
-        state: Of the search.
-        made: What the model answered.
         seconds: It took.
-        is_late: Whether it took longer than the deadline allows.
     """
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):

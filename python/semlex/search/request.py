@@ -56,17 +56,7 @@ MAX_DEADLINE_SECONDS = 1_000_000
 
 
 def check_ids(ids: Iterable[AnyId]) -> list[str]:
-    """Refuses ids that cannot stand in the database.
-
-    Args:
-        ids: Any iterable of them, read once; no single id.
-
-    Returns:
-        The ids as text.
-
-    Raises:
-        ValidationError: With the row of every unusable id.
-    """
+    """Refuses ids that cannot stand in the database."""
     if isinstance(ids, (str, bytes, Mapping)) or not isinstance(ids, Iterable):
         raise ValidationError(refuse("ids", "wrong_type", "list of str", type(ids).__name__))
     listed = list(map(id_text, ids))
@@ -168,10 +158,6 @@ class Request:
 
         `default_top_k` is for a call without `top_k` whose query brings none; `oversampling` times the number of
         results is that of the candidates, where neither these nor groups are asked for.
-
-        Raises:
-            ValidationError: What is wrong with the query, the vector, top_k or the filters.
-            ConfigurationError: What is wrong with another parameter.
         """
         if isinstance(query, SearchQuery):
             query, vector, top_k, filters = _parts_of(query, vector, top_k, filters)
@@ -251,16 +237,7 @@ def seconds_left(deadline: float | None, started: float, clock: Clock) -> float 
 
 
 def requests_of(queries: Iterable[str | SearchQuery], **options: Any) -> list[Request]:
-    """The requests of many queries that have the same options.
-
-    Args:
-        queries: As many calls of a search would get them.
-        options: As `Request.checked`.
-
-    Raises:
-        ValidationError: With every query that is refused, or there are too many.
-        ConfigurationError: An option is refused.
-    """
+    """The requests of many queries that have the same options."""
     if isinstance(queries, (str, bytes, Mapping, SearchQuery)) or not isinstance(queries, Iterable):
         raise ValidationError(wrong_type("queries", "list of str", queries))
     # An option that is wrong is told once, and filters are read once.
@@ -294,11 +271,7 @@ def oversampled(candidates: int | None, oversampling: float | None, most: int, g
 
 
 def check_deadline(deadline: float | None) -> None:
-    """Refuses what is no number of seconds.
-
-    Raises:
-        ConfigurationError: It is none.
-    """
+    """Refuses what is no number of seconds."""
     if not (deadline is None or (is_number(deadline) and 0 < deadline <= MAX_DEADLINE_SECONDS)):
         raise ConfigurationError(
             f"deadline must be above 0 and at most {MAX_DEADLINE_SECONDS:,} seconds; got {shown(deadline)}"
@@ -306,12 +279,7 @@ def check_deadline(deadline: float | None) -> None:
 
 
 def checked_group_size(group_by: object, group_size: object, top_k: int, max_results: int | None) -> int | None:
-    """Most chunks of a document; None where nothing is grouped.
-
-    Raises:
-        ConfigurationError: Something else than documents is named, the size is out of range, or is given alone; or the
-            search is to be read page by page as well.
-    """
+    """Most chunks of a document; None where nothing is grouped."""
     if group_by is None:
         if group_size is not None:
             raise ConfigurationError("group_size needs group_by='document'")

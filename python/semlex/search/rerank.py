@@ -52,12 +52,7 @@ async def rerank(
 
 
 def rerank_span(reranker: Reranker, texts: int) -> Span:
-    """The span of a call of a reranker.
-
-    Args:
-        reranker: The model.
-        texts: How many are judged.
-    """
+    """The span of a call of a reranker."""
     host = getattr(reranker, "host", None)
     name = short_name(reranker.identity.partition("@")[0])
     return span(Work.RERANK, name, {TEXTS: texts, SERVER: host}, is_call=host is not None)
@@ -67,7 +62,6 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
     """The hits with the reranker's scores, best first.
 
     Args:
-        hits: n of them.
         scores: Shape (n,).
     """
     for (_, hit), score in zip(hits, scores.tolist(), strict=True):
@@ -77,13 +71,7 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
 
 
 def over_probability(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
-    """The hits that the reranker gives at least a score, and what is told with them.
-
-    Args:
-        hits: Best first.
-        least: The score, or None for all hits.
-        reranked_by: What gave the scores; None where it failed.
-    """
+    """The hits that the reranker gives at least a score, and what is told with them."""
     if least is None or not hits:
         return hits, []
     if reranked_by is None:

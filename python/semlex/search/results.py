@@ -28,17 +28,7 @@ def search_results(
     next_cursor: str | None = None,
     curve: ConfidenceCurve | None = None,
 ) -> SearchResults:
-    """The results of a search.
-
-    Args:
-        state: After all stages.
-        found: By the database.
-        hits: Best first; no more than top_k of them are results, of a list those of the page; of grouped ones those
-            of the best top_k documents.
-        reranker: What ordered the hits last, or None.
-        next_cursor: Leads to the next page, if there is one.
-        curve: What a cosine means, or None.
-    """
+    """The results of a search."""
     request, legs, warnings = state.request, found.results, list(state.warnings)
     offset = 0 if request.page is None else request.page.offset
     groups = [] if found.documents is None else by_document(hits, found.documents, request.top_k)

@@ -73,12 +73,7 @@ LOOK_SECONDS = 1.0
 
 
 class Retrieval:
-    """Finds the hits of a search in an open collection.
-
-    Args:
-        opened: The collection.
-        reranks: Whether a reranker orders the hits, which needs more of them.
-    """
+    """Finds the hits of a search in an open collection."""
 
     def __init__(self, opened: OpenCollection, *, reranks: bool) -> None:
         self._database = opened.database
@@ -117,13 +112,7 @@ class Retrieval:
         return found
 
     async def find(self, state: SearchState, depth: int, *, exact: bool = False) -> Found:
-        """Finds the hits among so many candidates of each leg.
-
-        Args:
-            state: The search.
-            depth: Candidates of each leg.
-            exact: Whether the vector leg goes round its index.
-        """
+        """Finds the hits among so many candidates of each leg."""
         request = state.request
         remaining = request.remaining()
         # The server measures each statement by itself.
@@ -179,15 +168,7 @@ class Retrieval:
     async def _search(
         self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
     ) -> Found | dict[str, LegResult]:
-        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction.
-
-        Args:
-            snapshot: Of the search.
-            state: The search.
-            plans: Its legs.
-            depth: Candidates of each leg.
-            selection: The filter, where the vector leg may come out short though more pass it; else None.
-        """
+        """The hits; or the results up to the first leg that failed, whose failure has ended the transaction."""
         request = state.request
         is_completed = request.fusion == "completed" and len(plans) == len(LEGS)
         run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
@@ -211,14 +192,7 @@ class Retrieval:
     async def _load(
         self, snapshot: Snapshot, state: SearchState, results: dict[str, LegResult], spread: Spread | None = None
     ) -> Found:
-        """The rows of the best candidates.
-
-        Args:
-            snapshot: That of the legs, or another when one of them failed.
-            state: The search.
-            results: Of all legs.
-            spread: What the vector leg's scores are measured against, where that is known.
-        """
+        """The rows of the best candidates."""
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
@@ -349,17 +323,7 @@ async def run_remaining_legs(
     """Runs the legs that a failure of another cut off, each in its own transaction (and so its own snapshot).
 
     Args:
-        database: An open database.
-        plans: All legs.
-        results: Those that are there.
         seconds: Time limit of each statement, or None.
-        request: Has the deadline.
-
-    Returns:
-        The results of all legs.
-
-    Raises:
-        SearchTimeoutError: The server did not answer in time.
     """
     for plan in plans:
         if plan.name in results:

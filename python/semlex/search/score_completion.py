@@ -76,12 +76,6 @@ async def without_excluded(
     """The union, without those of the nearest chunks that the query's own words leave out.
 
     The keyword leg knows which these are. If it has not answered, what the query excludes is looked for in the texts.
-
-    Args:
-        snapshot: Of the results, or a later one.
-        results: By the leg's name; none failed.
-        names: The collection's tables.
-        exclusions: Of the query.
     """
     union, scores = union_of(results), None
     if "vector" not in results:
@@ -113,13 +107,7 @@ async def hold_excluded(snapshot: Snapshot, names: Names, keys: list[Key], exclu
 
 
 async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult], union: Union) -> Scores:
-    """Each leg's scores of all chunks: of those it found as found, of the others as its scorer says, else NaN.
-
-    Args:
-        snapshot: Of the results.
-        results: By the leg's name.
-        union: Of the results.
-    """
+    """Each leg's scores of all chunks: of those it found as found, of the others as its scorer says, else NaN."""
     completed: Scores = {}
     queries: dict[str, ScoreQuery] = {}
     missing: dict[str, list[int]] = {}

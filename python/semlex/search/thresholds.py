@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def check_thresholds(
     min_similarity: float | None, min_rerank: float | None, *, mode: str | None, fusion: str, paged: bool
 ) -> None:
-    """Refuses thresholds that are no numbers of their scale, or that a search cannot keep.
-
-    Raises:
-        ConfigurationError: They are.
-    """
+    """Refuses thresholds that are no numbers of their scale, or that a search cannot keep."""
     if min_similarity is not None and not (is_number(min_similarity) and -1 <= min_similarity <= 1):
         raise ConfigurationError(f"min_similarity must be a number from -1 to 1; got {shown(min_similarity)}")
     # A reranker of one's own may have another scale than 0 to 1.
@@ -41,11 +37,7 @@ def check_thresholds(
 
 
 def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
-    """Refuses a least cosine where there is none.
-
-    Raises:
-        ConfigurationError: The collection compares vectors in another way, or no vector is searched for.
-    """
+    """Refuses a least cosine where there is none."""
     if collection.distance.name != "cosine":
         raise ConfigurationError(
             f"min_similarity is a cosine; collection {collection.names.collection!r} compares by "

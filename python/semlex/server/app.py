@@ -53,17 +53,7 @@ def create_app(
     *,
     clock: Clock = SYSTEM,
 ) -> FastAPI:
-    """The server as an ASGI application.
-
-    Args:
-        options: How it is reached, by whom, and within which limits.
-        source: Of the settings; by default those of the environment and the files, read again when they change.
-        client: An open client that stays yours, in place of one that is made from the settings.
-        clock: Measures limits, and the time between looks for changes; only tests pass another one.
-
-    Raises:
-        ConfigurationError: A setting is refused.
-    """
+    """The server as an ASGI application."""
     if source is None:
         from semlex.settings.reload import WatchedSettings  # noqa: PLC0415 - reads files
 

@@ -94,34 +94,17 @@ class Asked:
         return self.lease.client
 
     def need(self, rights: Rights) -> None:
-        """Refuses a caller whose rights do not suffice.
-
-        Raises:
-            Problem: They do not.
-        """
+        """Refuses a caller whose rights do not suffice."""
         if not self.caller.may(rights):
             raise Problem(403, f"this needs the right {rights!r}; the caller has {self.caller.rights!r}")
 
     def check(self, collection: str) -> None:
-        """Refuses a collection that the caller does not see, whether it is there or not.
-
-        Raises:
-            Problem: It is not one of the caller's.
-        """
+        """Refuses a collection that the caller does not see, whether it is there or not."""
         if not self.caller.sees(collection):
             raise Problem(403, "the caller's token is not for this collection")
 
     async def collection(self, name: str | None, *, create: bool = False) -> Collection:
-        """A collection of the caller's.
-
-        Args:
-            name: Of the collection; None for that of the settings.
-            create: Whether it is made where there is none.
-
-        Raises:
-            Problem: It is not one of the caller's.
-            CollectionNotFoundError: There is none.
-        """
+        """A collection of the caller's."""
         chosen = self.lease.settings.collection if name is None else name
         self.check(chosen)
         return await self.lease.collection(chosen, create=create)
@@ -132,11 +115,7 @@ class Asked:
 
 
 async def asked(request: Request) -> Asked:
-    """The request, checked; every route depends on it.
-
-    Raises:
-        Problem: The caller's rights do not suffice.
-    """
+    """The request, checked; every route depends on it."""
     found = request.scope["state"]
     extra = request.scope["route"].openapi_extra or {}
     made = Asked(request.app.state.server, found["lease"], found["caller"], extra.get(OPERATION, ""), found["found"])
@@ -163,18 +142,7 @@ def does(
     status: int = 200,
     answer: dict[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function the route of an operation, which gives the rights that it needs.
-
-    Args:
-        router: That it is added to.
-        method: Of HTTP.
-        path: Of the route.
-        operation: Its name in the table; another name needs `rights`.
-        also: Further paths of the same route, which the schema leaves out.
-        rights: Where they are not those of the table.
-        status: Of an answer.
-        answer: Content of an answer, in the schema; default: an object as JSON.
-    """
+    """Makes a function the route of an operation, which gives the rights that it needs."""
     known = BY_NAME.get(operation)
     needed = known.rights if rights is None and known is not None else rights
     assert needed is not None, operation  # noqa: S101 - a route of the table, or one that says its rights
@@ -206,49 +174,29 @@ def does(
 
 
 def answered(value: Any, status: int = 200) -> Response:
-    """An answer as JSON.
-
-    Raises:
-        Problem: It is too long.
-    """
+    """An answer as JSON."""
     written = as_json(value)
     check_answer(len(written))
     return Response(written, status, media_type="application/json")
 
 
 async def answered_dict(asked: Asked, report: Reported) -> Response:
-    """What an object's `to_dict` gives, as JSON.
-
-    Raises:
-        Problem: The answer is too long.
-    """
+    """What an object's `to_dict` gives, as JSON."""
     return await _written(asked, lambda: as_json(report.to_dict()))
 
 
 async def answered_chunks(asked: Asked, chunks: Sequence[StoredChunk], fields: Sequence[str] | None) -> Response:
-    """Chunks as JSON, with these fields alone.
-
-    Raises:
-        Problem: The answer is too long.
-    """
+    """Chunks as JSON, with these fields alone."""
     return await _written(asked, rows_as_json, "chunks", chunks, {}, fields)
 
 
 async def answered_hits(asked: Asked, found: SearchResults, fields: Sequence[str] | None) -> Response:
-    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time.
-
-    Raises:
-        Problem: The answer is too long.
-    """
+    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time."""
     return await _written(asked, rows_as_json, "hits", found, vars(found), fields)
 
 
 async def answered_many(asked: Asked, found: Sequence[SearchResults], fields: Sequence[str] | None) -> Response:
-    """The hits of several searches, as JSON.
-
-    Raises:
-        Problem: The answer is too long.
-    """
+    """The hits of several searches, as JSON."""
 
     def write() -> bytes:
         parts, size = [], 0
@@ -270,11 +218,7 @@ async def _written(asked: Asked, write: Callable[..., bytes], *given: Any) -> Re
 
 
 def rows_as_json(name: str, rows: Sequence[Any], beside: dict[str, Any], fields: Sequence[str] | None) -> bytes:
-    """Rows, and what the answer has beside them. Each is written by itself: other threads have their turn in between.
-
-    Raises:
-        Problem: All are too long.
-    """
+    """Write rows and their summary one by one, so that other threads have their turn in between."""
     parts, size = [], 0
     for row in rows:
         parts.append(as_json(_with_fields(row, fields)))

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 class Assistants:
     """Answers at one path, as long as `run` goes on. Who asks, and from where, was looked at before.
 
-    Args:
-        state: Of the server.
-
     Attributes:
         route: Where it answers.
     """

@@ -74,15 +74,7 @@ def places(error: BaseException | None) -> list[str]:
 
 
 def log_to_stderr(form: str, *, quiet: bool = False) -> None:
-    """Writes what the server logs to the error stream.
-
-    Args:
-        form: ``text`` or ``json``.
-        quiet: Whether to leave out what went well.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Writes what the server logs to the error stream."""
     if form not in get_args(LogFormat):
         raise ConfigurationError(f"log format must be {' or '.join(get_args(LogFormat))}; got {form[:80]!a}")
     handler = logging.StreamHandler()

@@ -55,9 +55,6 @@ class Metrics:
         """Counts an answered request.
 
         Args:
-            method: GET, POST and so on; others are one.
-            route: The route's path with its parameters' names.
-            status: Of the answer.
             seconds: From its head to its end.
         """
         self.requests[method if method in METHODS else "other", route, status] += 1
@@ -66,12 +63,7 @@ class Metrics:
         self._seconds[route] += seconds  # type: ignore[assignment]  # a counter adds floats as well
 
     def text(self, gauges: Mapping[str, float], jobs: Mapping[JobState, int] | None = None) -> str:
-        """Everything as text.
-
-        Args:
-            gauges: Name -> value, of what is measured now.
-            jobs: State -> number of jobs; None where it is not known.
-        """
+        """Everything as text."""
         lines = _head("semlex_requests_total", "counter", "Requests that were answered; 499: the client left before.")
         for (method, route, status), count in sorted(self.requests.items()):
             lines.append(f'semlex_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}')

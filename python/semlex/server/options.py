@@ -56,9 +56,6 @@ class ServeOptions:
         jobs: Jobs that this process does at a time; 0 leaves them to ``semlex worker``.
         stateless: Whether assistants are answered without sessions, so that any of several processes can answer.
         judgements: Folder for what people judge on the page; None where it is not stored.
-
-    Raises:
-        ConfigurationError: A value cannot be used, or the address needs tokens.
     """
 
     host: str = "127.0.0.1"
@@ -162,11 +159,6 @@ class ServeOptions:
 
 
 def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, Any]:
-    """What the client is made with.
-
-    Args:
-        given: `Settings.retriever_options`.
-        options: Of the server.
-    """
+    """What the client is made with."""
     kept = {name: value for name, value in given.items() if name not in ("collection", "calibration")}
     return kept | {"max_connections": options.database_connections, "role": options.role}

@@ -83,15 +83,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
 
 
 class Problem(Exception):  # noqa: N818 - the name of what it becomes
-    """An answer that says what is wrong.
-
-    Args:
-        status: Of the answer.
-        detail: What is wrong with this request, and what helps.
-        kind: Name of the problem, in its ``type``; by default that of the status.
-        errors: Of fields, each with ``field`` and ``detail``.
-        headers: Of the answer.
-    """
+    """An answer that says what is wrong."""
 
     def __init__(
         self,
@@ -108,11 +100,7 @@ class Problem(Exception):  # noqa: N818 - the name of what it becomes
         self.errors, self.headers = errors, headers
 
     def response(self, request_id: str) -> Response:
-        """The answer.
-
-        Args:
-            request_id: By which the log knows the request.
-        """
+        """The answer."""
         body: dict[str, Any] = {
             "type": f"urn:semlex:problem:{self.kind}",
             "title": self.status.phrase,

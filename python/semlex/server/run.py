@@ -29,11 +29,7 @@ class Server(StoppingServer):
     """Uvicorn, which tells the application that it stops as soon as it is told so itself.
 
     Args:
-        config: Of uvicorn.
-        app: What is served.
         seconds: Time for requests in progress when it stops.
-        tell: Gets the line that says that it stops.
-        ready: Called when it listens.
     """
 
     def __init__(
@@ -80,18 +76,7 @@ def serve(
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until it is told to stop.
-
-    Args:
-        options: Of the server.
-        source: Of the settings.
-        tell: Gets lines for people: the address, how to ask, and that it stops.
-        ready: Gets the address when it listens, in place of the lines about it.
-
-    Raises:
-        ConfigurationError: The address cannot be listened on.
-        SemlexError: The database is not there, or the tokens cannot be read.
-    """
+    """Serves until it is told to stop."""
     listening = bound_socket(options.host, options.port)
     try:
         asyncio.run(_serve(listening, options, source, tell, ready))
@@ -122,12 +107,7 @@ async def _serve(
 
 
 def example(address: str, *, needs_token: bool) -> str:
-    """A line for a shell that asks the server.
-
-    Args:
-        address: Of the server.
-        needs_token: Whether a token is asked for.
-    """
+    """A line for a shell that asks the server."""
     token = "-H 'Authorization: Bearer TOKEN' " if needs_token else ""
     return (
         f"curl -s {address}/v1/search {token}-H 'Content-Type: application/json' -d '{{\"query\": \"your question\"}}'"

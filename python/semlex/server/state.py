@@ -84,12 +84,7 @@ class SettingsSource(Protocol):
 
 
 class Lease:
-    """An open client with its settings, for as long as requests use it.
-
-    Args:
-        client: Open.
-        settings: That it was made with.
-    """
+    """An open client with its settings, for as long as requests use it."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self.client, self.settings = client, settings
@@ -100,15 +95,7 @@ class Lease:
         self._retired: asyncio.Event | None = None
 
     async def collection(self, name: str, *, create: bool = False) -> Collection:
-        """A collection by its name. Names that nobody has given to a collection leave no trace in memory.
-
-        Args:
-            name: Of the collection.
-            create: Whether it is made where there is none.
-
-        Raises:
-            CollectionNotFoundError: There is none.
-        """
+        """A collection by its name. Names that nobody has given to a collection leave no trace in memory."""
         if name not in self._known:
             self._known = {listed.name for listed in await self.client.collections()}
             if name not in self._known and not create:
@@ -144,11 +131,7 @@ class Lease:
             logger.warning("collection %r is not ready: %s", self.settings.collection, error)
 
     def check_beside(self, serving: Lease) -> None:
-        """Refuses to take over where something cannot be opened, unless that is so with what serves now.
-
-        Raises:
-            SemlexError: It cannot be opened.
-        """
+        """Refuses to take over where something cannot be opened, unless that is so with what serves now."""
         if self.problem is not None and str(self.problem) != str(serving.problem):
             raise self.problem
 
@@ -169,14 +152,7 @@ class Lease:
 
 
 class ServerState:
-    """What all routes share.
-
-    Args:
-        options: Of the server.
-        source: Of the settings.
-        client: An open client that stays the caller's, in place of one that is made from the settings.
-        clock: Measures limits, and the time between looks for changes.
-    """
+    """What all routes share."""
 
     def __init__(
         self, options: ServeOptions, source: SettingsSource, client: Client | None = None, clock: Clock = SYSTEM
@@ -244,11 +220,7 @@ class ServerState:
         return self.options.answer_seconds if path in ANSWER_PATHS else self.options.seconds
 
     async def start(self) -> None:
-        """Opens the client, and begins to look for changes.
-
-        Raises:
-            SemlexError: The tokens cannot be read, or the database is not there.
-        """
+        """Opens the client, and begins to look for changes."""
         if self.options.token_file is not None:
             file = TokenFile(self.options.token_file)
             self._tokens = WatchedTokens(file, lambda: self.metrics.reloads.update({"refused": 1}))
@@ -273,11 +245,7 @@ class ServerState:
             await lease.client.close()
 
     async def reload(self, *, is_again: bool = False) -> bool:
-        """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones.
-
-        Args:
-            is_again: Whether they have not changed since they could not be opened: the same problem is told once.
-        """
+        """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
         read = await asyncio.to_thread(self._source.reload)
         problems, self._opens_again = read.problems, math.inf
         if not problems and self._given is None:
@@ -307,12 +275,7 @@ class ServerState:
         return not problems
 
     async def _opened(self, settings: Settings) -> Lease:
-        """A client of the settings, which can do no less than the one that serves.
-
-        Raises:
-            SemlexError: The database is not there, or something cannot be opened that does not fail the one that
-                serves in the same way.
-        """
+        """A client of the settings, which can do no less than the one that serves."""
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=SearchDefaults(**settings.search_options))
         try:

@@ -19,11 +19,7 @@ SERVER_ERRORS = 500
 
 
 class Traces:
-    """Records a span of each request, where the program has set OpenTelemetry up.
-
-    Args:
-        app: What answers.
-    """
+    """Records a span of each request, where the program has set OpenTelemetry up."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

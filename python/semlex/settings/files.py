@@ -21,12 +21,7 @@ JSON_SUFFIX = ".json"
 
 
 def own_file() -> Path:
-    """The user's own settings file, which need not exist: ``SEMLEX_CONFIG``, else in the user's folder for settings.
-
-    Raises:
-        ConfigurationError: Its path is relative: the working directory would choose the file, and the list of trusted
-            folders beside it.
-    """
+    """The user's own settings file, which need not exist: ``SEMLEX_CONFIG``, else in the user's folder for settings."""
     named = os.environ.get(OWN_FILE_VARIABLE)
     if not named:
         return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
@@ -39,11 +34,7 @@ def own_file() -> Path:
 
 
 def read_own_bytes() -> bytes:
-    """The bytes of the user's own settings file; none when it does not exist.
-
-    Raises:
-        ConfigurationError: It is named by ``SEMLEX_CONFIG`` and not there, or cannot be read.
-    """
+    """The bytes of the user's own settings file; none when it does not exist."""
     path = own_file()
     if os.environ.get(OWN_FILE_VARIABLE) and not path.exists():
         raise ConfigurationError(
@@ -53,11 +44,7 @@ def read_own_bytes() -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a settings file; none when it does not exist.
-
-    Raises:
-        ConfigurationError: It cannot be read.
-    """
+    """The bytes of a settings file; none when it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -68,11 +55,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(path: Path, content: bytes) -> dict[str, Any]:
-    """What the bytes of a TOML file say.
-
-    Raises:
-        ConfigurationError: They are no TOML; the message names file, line and column, and shows nothing of the content.
-    """
+    """What the bytes of a TOML file say."""
     try:
         return tomllib.loads(_decoded(path, content))
     except RecursionError:
@@ -88,11 +71,7 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def parse_json(path: Path, content: bytes) -> Any:
-    """What the bytes of a JSON file say; nothing when there are none.
-
-    Raises:
-        ConfigurationError: They are no JSON, or a name stands twice in an object.
-    """
+    """What the bytes of a JSON file say; nothing when there are none."""
     try:
         return json.loads(_decoded(path, content), object_pairs_hook=_object) if content.strip() else {}
     except RecursionError:
@@ -116,11 +95,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def project_table(path: Path) -> dict[str, Any] | None:
-    """The table ``[tool.semlex]`` of a ``pyproject.toml``; None when there is none.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or is no TOML.
-    """
+    """The table ``[tool.semlex]`` of a ``pyproject.toml``; None when there is none."""
     content = read_bytes(path)
     if b"semlex" not in content:
         return None  # what other programs' files look like is not for us to judge
@@ -141,11 +116,6 @@ def line_of(content: bytes, section: str, key: str) -> int | None:
 
     The parser tells values, not lines. What looks like the key is believed where the lines before are TOML without it,
     and the lines up to it are not.
-
-    Args:
-        content: The file.
-        section: Its table, with dots; empty for the top.
-        key: Its name there.
     """
     lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     sets = re.compile(rf"""(^|[\s.{{,"'\[]){re.escape(key)}["']?\s*[=.\]]""")

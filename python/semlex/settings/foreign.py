@@ -73,15 +73,7 @@ def similar_variables() -> Iterator[tuple[str, str]]:
 
 
 def rag_section(table: dict[str, Any], notes: list[str]) -> Iterator[tuple[str, str | None, Any]]:
-    """The entries of a ``rag`` section: key, name of the setting (None where there is none), value.
-
-    Args:
-        table: The section.
-        notes: What has no effect is added to these.
-
-    Raises:
-        ValueError: A key that is put together with others has the wrong kind; the message begins with its name.
-    """
+    """The entries of a ``rag`` section: key, name of the setting (None where there is none), value."""
     given = {key: value for key, value in table.items() if value is not None}
     together = {"rerankerModel", "contextualEnrichmentModel", "enrichmentModel", "qa", *_SWITCHES, *_TEXTS}
     for key, value in given.items():

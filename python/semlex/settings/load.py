@@ -27,17 +27,7 @@ if TYPE_CHECKING:
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:
-    """The settings, with the given arguments in front; arguments that are None are left to the other sources.
-
-    Args:
-        file: A settings file, TOML or JSON, in place of those of the working directory and of the user's own.
-        folder: The working directory; None: that of this process.
-        arguments: Settings by their names.
-
-    Raises:
-        ConfigurationError: A name is unknown, a value is refused, a file cannot be read, or a folder is not trusted.
-            The message says where the setting stands.
-    """
+    """The settings, with the given arguments in front; arguments that are None are left to the other sources."""
     settings, problems = read_settings(file, folder, **arguments)
     if problems:
         raise ConfigurationError("; ".join(problems))
@@ -83,11 +73,7 @@ def read_settings(
 
 
 def named_models() -> list[str]:
-    """Models that the user has named beforehand: those of ``SEMLEX_MODELS`` and of the own settings file.
-
-    Raises:
-        ConfigurationError: The own settings file cannot be read, or its list is none.
-    """
+    """Models that the user has named beforehand: those of ``SEMLEX_MODELS`` and of the own settings file."""
     said = [found.value for found in sources.own_file([]) if found.name == "models"]
     return model_names(os.environ.get(NAMED["models"].variables[0], "")) + [
         name for value in said for name in model_names(value)
@@ -116,12 +102,7 @@ def _content(file: Path) -> bytes:
 
 
 def decisive_files(file: Path | None, folder: Path) -> tuple[Path, ...]:
-    """The files that decide about the settings, those that are not there, too.
-
-    Args:
-        file: As for `load_settings`.
-        folder: The working directory.
-    """
+    """The files that decide about the settings, those that are not there, too."""
     if file is not None:
         return (file,)
     found = (folder / files.FOLDER_FILE, folder / files.PROJECT_FILE)

@@ -16,11 +16,7 @@ SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def model_names(value: object) -> list[str]:
-    """A list of models: names with commas between them, or a list of names.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """A list of models: names with commas between them, or a list of names."""
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, str) for entry in entries):
         raise ConfigurationError('models must be a list of names, for example models = ["ollama:qwen3-embedding"]')

@@ -36,16 +36,9 @@ class WatchedSettings:
 
     A server asks `has_changed` from time to time, or watches `files` in another way, and then calls `reload`.
 
-    Args:
-        file: A settings file in place of the others, as for `load_settings`.
-        arguments: Settings by their names, which go before all others.
-
     Attributes:
         settings: Those that hold.
         files: The files that decide: those that are read, and those that would be if they were there.
-
-    Raises:
-        ConfigurationError: A setting is refused, at the first reading.
     """
 
     def __init__(self, file: Path | None = None, **arguments: object) -> None:
@@ -80,11 +73,7 @@ class WatchedSettings:
 
 
 def file_stamp(file: Path) -> Stamp:
-    """What is another one when a file has been written or replaced, or has other rights; None where there is none.
-
-    Args:
-        file: Its path.
-    """
+    """What is another one when a file has been written or replaced, or has other rights; None where there is none."""
     try:
         found = file.stat()
     except OSError:

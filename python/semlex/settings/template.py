@@ -18,11 +18,7 @@ NONE = (None, ())
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """A file that says these values, and explains all others.
-
-    Args:
-        values: By the settings' names; None and an empty list say nothing.
-    """
+    """A file that says these values, and explains all others."""
     built_in = Settings().values()
     lines = [
         "# Settings of semlex. What stands behind a # is the default, or an example where it says so.",
@@ -43,15 +39,7 @@ def as_toml(values: Mapping[str, Any]) -> str:
 
 
 def write_template(path: Path, *, replace: bool = False) -> None:
-    """Writes a file with all settings, each behind a ``#``; it is readable by its owner alone.
-
-    Args:
-        path: The file; its folder is made where it is missing.
-        replace: Whether an existing file may be lost.
-
-    Raises:
-        ConfigurationError: The file exists, is to be JSON, or cannot be written.
-    """
+    """Writes a file with all settings, each behind a ``#``; it is readable by its owner alone."""
     if path.suffix.lower() == JSON_SUFFIX:
         raise ConfigurationError(f"{path} would be JSON, which holds no comments; let SEMLEX_CONFIG name a .toml file")
     if path.exists() and not replace:

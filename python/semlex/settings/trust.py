@@ -21,12 +21,7 @@ from semlex.settings.files import FOLDER_FILE, PROJECT_FILE
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """Whether the user has trusted a settings file of a working directory, as it is now.
-
-    Args:
-        file: Its path.
-        content: What is trusted of it.
-    """
+    """Whether the user has trusted a settings file of a working directory, as it is now."""
     return trusted_files().get(_place(file)) == _digest(content)
 
 
@@ -36,11 +31,7 @@ def was_trusted(file: Path) -> bool:
 
 
 def trusted_files() -> dict[str, str]:
-    """Place -> SHA-256 of what was trusted.
-
-    Raises:
-        ConfigurationError: The list cannot be read.
-    """
+    """Place -> SHA-256 of what was trusted."""
     path = trust_file()
     content = files.read_bytes(path)
     try:
@@ -53,14 +44,7 @@ def trusted_files() -> dict[str, str]:
 
 
 def trust(folder: Path) -> list[Path]:
-    """Trusts the settings files of a folder as they are now.
-
-    Returns:
-        The files that are trusted.
-
-    Raises:
-        ConfigurationError: The folder has no settings file, or the list cannot be written.
-    """
+    """Trusts the settings files of a folder as they are now."""
     own = folder.resolve() / FOLDER_FILE
     found: dict[Path, bytes] = {}
     if own.is_file():
@@ -78,11 +62,7 @@ def trust(folder: Path) -> list[Path]:
 
 
 def untrust(folder: Path) -> bool:
-    """Trusts the files of a folder no longer; returns whether one was trusted.
-
-    Raises:
-        ConfigurationError: The list cannot be written.
-    """
+    """Trusts the files of a folder no longer; returns whether one was trusted."""
     found = trusted_files()
     places = {_place(folder.resolve() / name) for name in (FOLDER_FILE, PROJECT_FILE)} & found.keys()
     if places:

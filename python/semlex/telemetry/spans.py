@@ -118,15 +118,7 @@ class _RecordedSpan(Span):
 def span(
     work: Work, of: str, attributes: Mapping[str, Any] | None = None, *, is_call: bool = False, parent: Any = None
 ) -> Span:
-    """A span, recorded where the program has set OpenTelemetry up.
-
-    Args:
-        work: What is done.
-        of: Of what: the name of a collection or a model, or of what is asked of the database. A name, never a text.
-        attributes: Further ones; those that are None are left out.
-        is_call: Whether another process does the work.
-        parent: Context of the span above, where that is in another process; None: the current one.
-    """
+    """A span, recorded where the program has set OpenTelemetry up."""
     found = _provider()
     if found is None:
         return _OFF

@@ -124,16 +124,7 @@ SENSELESS = {
 
 
 def check_together(has_cursor: bool, many: bool, options: Mapping[str, object]) -> None:
-    """Refuses options that mean nothing beside each other.
-
-    Args:
-        has_cursor: Whether the next page of a list is asked for.
-        many: Whether there may be several questions.
-        options: The other options by their names; None, False and an empty list are not given.
-
-    Raises:
-        ConfigurationError: Some are given; the message names them.
-    """
+    """Refuses options that mean nothing beside each other."""
     given = {name for name, value in options.items() if value is not None and value is not False and value != []}
     for what, holds in zip(SENSELESS, (has_cursor, many, "--sql" in given), strict=True):
         refused = [name for name in SENSELESS[what] if holds and name in given]

@@ -232,12 +232,7 @@ def _panel_of(name: str) -> str | None:
 
 
 def described(command: Any, name: str) -> Any:
-    """A command with its panel, its paragraphs as wide as the terminal, flags without a value, and its example.
-
-    Args:
-        command: With the commands below it, if it is a group.
-        name: The words that it is typed by.
-    """
+    """A command with its panel, its paragraphs as wide as the terminal, flags without a value, and its example."""
     command.rich_help_panel = next(
         (panel for panel, names in PANELS.items() if name in names and " " not in name), None
     )

@@ -83,13 +83,7 @@ def spelled_out(arguments: list[str], commands: Iterable[str]) -> list[str]:
 
 
 def command_first(arguments: list[str], commands: Iterable[str], own: set[str]) -> list[str]:
-    """Arguments with the first command in front of options that were typed before it, and are not those of semlex.
-
-    Args:
-        arguments: With those of semlex in front.
-        commands: The commands that there are.
-        own: The options of semlex itself.
-    """
+    """Arguments with the first command in front of options that were typed before it, and are not those of semlex."""
     known = set(commands)
     begin = next((place for place, word in enumerate(arguments) if word not in own), 0)
     place = next((place for place, word in enumerate(arguments) if word in known), begin)

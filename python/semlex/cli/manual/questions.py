@@ -38,12 +38,7 @@ def open_numbered(arguments: Sequence[str]) -> list[str]:
 
 
 def question_last(arguments: Sequence[str], options_with_values: set[str]) -> list[str]:
-    """Arguments with the parts of a question that look like options moved behind ``--``.
-
-    Args:
-        arguments: As typed.
-        options_with_values: Options whose next argument is their value.
-    """
+    """Arguments with the parts of a question that look like options moved behind ``--``."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     kept: list[str] = []
     moved: list[str] = []

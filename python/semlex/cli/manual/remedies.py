@@ -40,13 +40,7 @@ _collection: ContextVar[str] = ContextVar("collection", default="")
 
 
 def set_server(database_url: str | None, data_dir: Path | None, collection: str | None = None) -> None:
-    """Notes which server and which collection the command line names.
-
-    Args:
-        database_url: Of ``--database``; it is not shown, for it may hold a password.
-        data_dir: Of ``--data-dir``.
-        collection: Of ``--collection``.
-    """
+    """Notes which server and which collection the command line names."""
     _database.set("" if database_url is None else " --database …")
     _data_dir.set("" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}")
     _collection.set("" if collection is None else f" --collection {shlex.quote(collection)}")

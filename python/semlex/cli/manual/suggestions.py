@@ -82,12 +82,7 @@ OPTIONS = {
 
 
 def for_command(typed: Sequence[str], known: Iterable[str]) -> str:
-    """What to type in place of a word that is no command.
-
-    Args:
-        typed: The word, and all that follows it.
-        known: The commands that there are.
-    """
+    """What to type in place of a word that is no command."""
     word, names = typed[0], list(known)
     lowered = word.lower().replace("_", "-")
     meant = COMMANDS.get(lowered) or ((lowered,) if lowered in names else get_close_matches(lowered, names, n=1))
@@ -102,12 +97,7 @@ def for_command(typed: Sequence[str], known: Iterable[str]) -> str:
 
 
 def sharpen(error: Any, typed: Sequence[str]) -> None:
-    """Puts into an error of the arguments what was probably meant, or an example.
-
-    Args:
-        error: As typer raises it.
-        typed: The whole command line.
-    """
+    """Puts into an error of the arguments what was probably meant, or an example."""
     if error.ctx is None:
         return
     name = error.ctx.command_path.removeprefix("semlex").strip()

@@ -104,14 +104,7 @@ class Standing:
 
 
 async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
-    """Searches for a heading, and puts the section's chunks without it in their places.
-
-    Args:
-        snapshot: What is searched.
-        opened: The collection.
-        begun: The search, with the question's vector where there is a vector leg.
-        probe: The section.
-    """
+    """Searches for a heading, and puts the section's chunks without it in their places."""
     register_vector_parameter(snapshot.connection)
     inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
     found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
@@ -174,15 +167,7 @@ def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[K
 def standing(
     legs: dict[str, LegScores], keys: Sequence[Key], own: int, spread: Spread | None, weight: float
 ) -> Standing:
-    """The place of the best of the own chunks.
-
-    Args:
-        legs: By name; at least one.
-        keys: Of the n other chunks.
-        own: Number of own chunks.
-        spread: What cosines are measured against, with both legs.
-        weight: Of the vector leg, with both.
-    """
+    """The place of the best of the own chunks."""
     found = np.any([leg.found for leg in legs.values()], axis=0)
     columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
     shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())

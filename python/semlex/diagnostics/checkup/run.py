@@ -71,9 +71,6 @@ class CheckupRun:
     """One checkup of an open collection; it only reads.
 
     Args:
-        opened: The collection.
-        mode: What is searched by; None for all that is possible.
-        progress: Called after every heading.
         estimated: Called once, with the seconds that the rest will take.
     """
 
@@ -96,15 +93,7 @@ class CheckupRun:
         self._notes: dict[str, None] = {}
 
     async def run(self, sample: int | None, seed: int) -> Checkup:
-        """Asks the headings.
-
-        Args:
-            sample: How many; None for 200 with a model that takes long, else 2,000.
-            seed: Of the sample.
-
-        Raises:
-            ConfigurationError: There is nothing to ask, or the keyword engine does not tell its scores.
-        """
+        """Asks the headings."""
         started = time.perf_counter()
         opened = self._opened
         state = self._begun("heading")

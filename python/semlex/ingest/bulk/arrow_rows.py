@@ -27,11 +27,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 def arrow() -> ModuleType:
-    """The package pyarrow.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """The package pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -40,18 +36,7 @@ def arrow() -> ModuleType:
 
 
 def stream_batches(table: Any, fields: RowFields, most_rows: int, *, first: int = 0) -> Iterator[RowBatch]:
-    """The rows of an object with an Arrow stream.
-
-    Args:
-        table: A table, data frame or reader with ``__arrow_c_stream__``; or a record batch (``__arrow_c_array__``).
-        fields: What is what.
-        most_rows: Of a batch.
-        first: Number of the first row.
-
-    Raises:
-        ConfigurationError: A field is missing or of another type.
-        ValidationError: A row has no vector, or one of another length.
-    """
+    """The rows of an object with an Arrow stream."""
     pyarrow = arrow()
     if hasattr(table, "__arrow_c_stream__"):
         reader = pyarrow.RecordBatchReader.from_stream(table)
@@ -68,15 +53,7 @@ def stream_batches(table: Any, fields: RowFields, most_rows: int, *, first: int 
 
 
 class ParquetRows:
-    """The rows of a Parquet file.
-
-    Args:
-        path: The file.
-        fields: What is what.
-
-    Raises:
-        ConfigurationError: It is none, or a field is missing or of another type.
-    """
+    """The rows of a Parquet file."""
 
     def __init__(self, path: Path, fields: RowFields) -> None:
         arrow()
@@ -124,11 +101,7 @@ def understood(where: str) -> Iterator[None]:
 
 
 def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
-    """Refuses columns of types that are not what they are named for, before any row is read.
-
-    Raises:
-        ConfigurationError: A column is missing or of another type.
-    """
+    """Refuses columns of types that are not what they are named for, before any row is read."""
     fields.check(schema.names, where)
     types = arrow().types
     text, vector = _plain(schema.field(fields.text).type), schema.field(fields.vector).type

@@ -20,10 +20,6 @@ class BatchWrites:
     After an error those under way are finished, too: they came before what failed, or beside it. Where the block is
     cancelled they are rolled back.
 
-    Args:
-        at_once: Most transactions at a time.
-        tell: Called as each ends, with the number of rows that were read for all that have ended.
-
     Attributes:
         rows: That number.
         written: How many rows they have stored.
@@ -39,11 +35,6 @@ class BatchWrites:
         """Starts to write a batch, once there is room and none of its ids is being written.
 
         So what comes later is stored later, and of two rows with one id the later one counts.
-
-        Args:
-            rows: How many rows were read for it.
-            ids: Their ids.
-            write: Stores them, and returns how many.
         """
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):

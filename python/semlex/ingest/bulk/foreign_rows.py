@@ -34,13 +34,7 @@ _Errors = dict[int, list[FieldError]]
 
 
 class ForeignRows:
-    """Takes the rows of a table, part by part, and notes in a report what it skips.
-
-    Args:
-        table: The table.
-        storage: pgvector's type that the vectors will have.
-        report: What is noted in.
-    """
+    """Takes the rows of a table, part by part, and notes in a report what it skips."""
 
     def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
         self._table, self._storage, self._report = table, storage, report
@@ -122,11 +116,7 @@ class ForeignRows:
         return made, parents
 
     def _metadata(self, text: str | None, others: Sequence[str | None]) -> tuple[dict[str, Any], str | None]:
-        """A row's metadata, and the document that it is a part of.
-
-        Raises:
-            TypeError: The text holds no object.
-        """
+        """A row's metadata, and the document that it is a part of."""
         found = NO_METADATA if text is None else json.loads(text)
         if found is None:
             found = NO_METADATA

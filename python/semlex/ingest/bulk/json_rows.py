@@ -22,15 +22,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 class JsonRows:
-    """The rows of a file of JSON Lines.
-
-    Args:
-        path: The file.
-        fields: What is what.
-
-    Raises:
-        ConfigurationError: It cannot be read, or its first row lacks a field.
-    """
+    """The rows of a file of JSON Lines."""
 
     count = None
 

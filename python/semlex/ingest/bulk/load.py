@@ -63,14 +63,7 @@ class CheckedRows:
 
 
 class VectorLoad:
-    """One load.
-
-    Args:
-        indexer: Of the collection.
-        fields: Which field is what.
-        on_duplicate: What becomes of a row whose id is stored.
-        progress: Called after every batch.
-    """
+    """One load."""
 
     def __init__(
         self,
@@ -105,12 +98,7 @@ class VectorLoad:
         return await self.write(self._read(joined_batches(sources, self._indexer.bulk.batch_size)), total)
 
     async def write(self, batches: AsyncGenerator[CheckedRows, None], total: int | None) -> LoadReport:
-        """Writes batches that were checked, while the next one is made.
-
-        Args:
-            batches: In the order in which the rows are to be stored.
-            total: How many rows there are, or None.
-        """
+        """Writes batches that were checked, while the next one is made."""
         started, report, indexer = time.perf_counter(), self._report, self._indexer
         indexer.refuse_write()
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"

@@ -64,15 +64,7 @@ class RowBatch:
         return width and self.where == other.where and self.first == other.first + len(other)
 
     def given(self, fields: RowFields, storage: str) -> GivenDocuments:
-        """The rows as documents, checked.
-
-        Args:
-            fields: By whose names an error calls what is wrong.
-            storage: pgvector's type of the vectors.
-
-        Raises:
-            ValidationError: With every error of every row; rows are numbered as in their place.
-        """
+        """The rows as documents, checked."""
         documents = GivenDocuments.plain(self.ids, self.texts, self.metadata)
         try:
             return documents.checked(self.vectors, storage)
@@ -99,13 +91,6 @@ def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where
     Args:
         columns: A list a field, all of this length; the vectors may be an array (n, d). A key that a row does not have
             is None.
-        count: Number of rows.
-        fields: What they are.
-        where: The file.
-        first: Number of the first row there.
-
-    Raises:
-        ValidationError: A row has no text, no vector, or one of another length; or an id that is none.
     """
     names = list(columns)
     id_field = fields.id_in(names)
@@ -190,11 +175,7 @@ def unequal(length: int, found: int) -> tuple[str, str, str]:
 
 
 def _ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
-    """Ids as text.
-
-    Raises:
-        ValidationError: One is neither.
-    """
+    """Ids as text."""
     ids, errors = [], []
     for row, value in enumerate(map(id_text, values)):
         if isinstance(value, str) and value:

@@ -36,11 +36,7 @@ class RowFields:
     merged: str = "metadata"
 
     def checked(self) -> RowFields:
-        """These, where every one of them is a name and none is named twice.
-
-        Raises:
-            ConfigurationError: They are not.
-        """
+        """These, where every one of them is a name and none is named twice."""
         named = self.metadata
         given = {"text": self.text, "vector": self.vector, "id": self.id, "metadata": self.merged}
         check_parameters(
@@ -67,16 +63,7 @@ class RowFields:
         return [name for name in there if name not in taken]
 
     def check(self, there: Sequence[str], where: str, *, whole: bool = True) -> None:
-        """Refuses rows without the fields that are needed.
-
-        Args:
-            there: The fields of the rows.
-            where: What holds the rows, for the message.
-            whole: Whether every field of every row is among them.
-
-        Raises:
-            ConfigurationError: One is missing, there are two of one name, or too many.
-        """
+        """Refuses rows without the fields that are needed."""
         if len(there) > MAX_FIELDS and self.metadata is None:
             raise ConfigurationError(
                 f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "

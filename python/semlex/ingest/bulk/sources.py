@@ -47,12 +47,7 @@ FILES: dict[str, Callable[[Path, RowFields], RowSource]] = {
 
 
 class GivenRows:
-    """Rows in memory, or made one batch after the other.
-
-    Args:
-        given: A table with an Arrow stream, a mapping of columns, or an iterable of these.
-        fields: What is what.
-    """
+    """Rows in memory, or made one batch after the other."""
 
     def __init__(self, given: Any, fields: RowFields) -> None:
         self._given, self._fields = given, fields
@@ -94,15 +89,7 @@ class GivenRows:
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
-    """Looks at everything that is to be loaded, before any of it is.
-
-    Args:
-        given: A table, mapping or iterable of batches; or a path, or a list of paths, of files or folders.
-        fields: What is what.
-
-    Raises:
-        ConfigurationError: It is nothing of these; there is no such file, or it is of another kind; a field is missing.
-    """
+    """Looks at everything that is to be loaded, before any of it is."""
     paths = _paths(given)
     if paths is None:
         if not _is_table(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Iterable)):
@@ -115,10 +102,6 @@ def joined_batches(sources: Sequence[RowSource], most_rows: int) -> Iterator[Row
     """The rows of all sources, in batches that are as large as they may be.
 
     The first ones are smaller: the server soon has something to do.
-
-    Args:
-        sources: In this order.
-        most_rows: Of a batch; fewer where vectors are long.
     """
     most = READ_ROWS
     for source in sources:

@@ -41,11 +41,7 @@ class TableSource:
     url: str | None
 
     def checked(self) -> TableSource:
-        """This, where every argument can be used.
-
-        Raises:
-            ConfigurationError: One cannot.
-        """
+        """This, where every argument can be used."""
         wanted = self.wanted
         columns = {f"{name}_field": column for name, column in wanted.columns.items() if column is not None}
         texts = {"table": wanted.name, "source_schema": wanted.schema, **columns}

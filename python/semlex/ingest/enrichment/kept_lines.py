@@ -18,11 +18,6 @@ async def keep_lines(connection: Connection, collection: CollectionInfo, rows: C
 
     Args:
         connection: In a transaction.
-        collection: Where they are stored.
-        rows: To be written; changed in place.
-
-    Returns:
-        How many have one.
     """
     keys = rows.keys()
     stored = await stored_lines(connection, collection, keys)

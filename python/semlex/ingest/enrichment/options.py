@@ -70,11 +70,7 @@ class Enrichment:
 
 
 def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
-    """What a user gives for `enrichment`; None and ``"none"`` ask for nothing.
-
-    Raises:
-        ConfigurationError: It cannot be used.
-    """
+    """What a user gives for `enrichment`; None and ``"none"`` ask for nothing."""
     if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
         return None
     return value if isinstance(value, Enrichment) else Enrichment(value)

@@ -60,18 +60,7 @@ class _Answered:
 
 
 class EnrichmentRun:
-    """One run that gives chunks of a collection their line.
-
-    Args:
-        indexer: Of the collection.
-        options: How the model is asked.
-        model: Writes the lines.
-        progress: Called as the work goes on.
-
-    Raises:
-        EmbeddingsMissingError: Texts with their line cannot be embedded here.
-        ModelMismatchError: What counts the collection's tokens is not open here.
-    """
+    """One run that gives chunks of a collection their line."""
 
     def __init__(
         self,
@@ -99,11 +88,7 @@ class EnrichmentRun:
         self._has_usage = False
 
     async def check(self) -> None:
-        """Asks the model about a text of semlex's own, before anything is written.
-
-        Raises:
-            ModelError: It fails.
-        """
+        """Asks the model about a text of semlex's own, before anything is written."""
         self._indexer.refuse_write()
         if self._options.dry_run or self._options.on_failure == "plain":
             return
@@ -128,15 +113,7 @@ class EnrichmentRun:
         )
 
     async def run(self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None) -> EnrichmentReport:
-        """Asks for the lines that are lacking, and writes them.
-
-        Args:
-            documents: Keys of the only documents that are wanted; None for all.
-            source: Key of the only source that is wanted; None for all.
-
-        Raises:
-            ModelError: The embedding model fails; what was written before stays.
-        """
+        """Asks for the lines that are lacking, and writes them."""
         started = time.perf_counter()
         indexer, selection = self._indexer, LineSelection(self._mark, documents, source)
         indexer.refuse_write()
@@ -164,12 +141,7 @@ class EnrichmentRun:
     async def estimated(
         self, *, documents: Sequence[UUID] | None = None, source: UUID | None = None
     ) -> EnrichmentReport:
-        """Counts what the lines that are lacking would cost; nothing is sent.
-
-        Args:
-            documents: As for `run`.
-            source: As for `run`.
-        """
+        """Counts what the lines that are lacking would cost; nothing is sent."""
         started = time.perf_counter()
         selection = LineSelection(self._mark, documents, source)
         chunks = tokens = 0

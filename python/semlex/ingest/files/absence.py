@@ -54,10 +54,6 @@ def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]
     """Source and path below it to which a name leads.
 
     A name may be a path on disk, relative ones below the working directory, or what lists show: ``source: path``.
-
-    Args:
-        name: Without a line.
-        sources: All that are known, removed ones among them.
     """
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():
@@ -80,16 +76,7 @@ def why_absent(
     *,
     limits: FileLimits,
 ) -> Reason:
-    """Why there is no document of a name.
-
-    Args:
-        name: Without a line.
-        places: As `places_of` gives them.
-        sources: All that are known.
-        records: What is recorded of runs and paths.
-        collection: Its name, for commands.
-        limits: The largest files that are read.
-    """
+    """Why there is no document of a name."""
     roots = {one.name: one for one in sources}
     possible = [(roots[source], uri) for source, uri in places]
     if not Path(name).is_absolute():
@@ -174,14 +161,7 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
 
 
 def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_name: bool = False) -> Reason | None:
-    """The newest run that says, or may say, that a document was deleted.
-
-    Args:
-        source: Of the document.
-        uri: Its path.
-        runs: The newest first.
-        by_name: Whether only one counts that names it.
-    """
+    """The newest run that says, or may say, that a document was deleted."""
     named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}", source.name}
     for run in runs:
         when = f"{run.started_at:%Y-%m-%d %H:%M}"

@@ -102,15 +102,6 @@ def find_files(
 
     No file comes twice, however many links, hard links or overlapping paths lead to it. What ``.gitignore`` and
     ``.semlexignore`` files name is left out.
-
-    Args:
-        paths: Files and folders; a folder, or the folder of a file, is the root unless the path is a `Place`, which
-            brings its own. A file that is named comes whatever the selection says.
-        selection: Which files are wanted.
-        skipped: Counts what is left out.
-
-    Yields:
-        Files, and the problems with what cannot be one. Links are followed inside their root only.
     """
     given = [paths] if isinstance(paths, str | Path | Place) else paths
     walk = _Walk(selection, Skipped() if skipped is None else skipped)
@@ -120,16 +111,7 @@ def find_files(
 
 
 def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[Path]:
-    """The paths of a call.
-
-    Args:
-        paths: As given.
-        must_exist: Whether each has to lead to something.
-
-    Raises:
-        ValidationError: One is neither a str nor a Path, or there is none.
-        ConfigurationError: One does not exist; the message says where patterns belong.
-    """
+    """The paths of a call."""
     given = list(paths)
     errors = [
         FieldError(row, None, "paths", "wrong_type", "str or Path", type(path).__name__)
@@ -336,13 +318,7 @@ def _status_below(root: Path, path: Path) -> os.stat_result:
 
 
 def find_document(root: Path, uri: str, limits: FileLimits) -> FoundFile | FileProblem:
-    """The file of a document that was read before.
-
-    Args:
-        root: Its source's folder.
-        uri: Its path below that.
-        limits: The largest files that are read.
-    """
+    """The file of a document that was read before."""
     seen = time.time_ns()
     try:
         target = Path(os.path.realpath(root / uri))

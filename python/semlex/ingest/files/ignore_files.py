@@ -20,14 +20,7 @@ Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 
 def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above: Rules) -> Rules:
-    """The rules that hold in a folder.
-
-    Args:
-        root: The root.
-        parts: The folder's path below it.
-        names: What lies in the folder.
-        above: The rules of the folder above.
-    """
+    """The rules that hold in a folder."""
     present = set(names)
     own = [_read(root, (*parts, name)) for name in NAMES if name in present]
     return (*above, *((len(parts), patterns) for patterns in own if patterns))

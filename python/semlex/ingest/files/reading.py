@@ -14,9 +14,6 @@ from semlex.ingest.loaders.base import FileBytes
 def read_file(found: FoundFile) -> FileBytes | FileProblem:
     """Reads a file's bytes; one that is larger by now than it may be is refused, and never more is read.
 
-    Args:
-        found: From `find_files`.
-
     Returns:
         The bytes, or the problem with the file.
     """

@@ -53,19 +53,6 @@ def plan_places(
 
     A path belongs to the deepest root that contains it. Another one becomes the root of a new source; for a file that
     is its folder.
-
-    Args:
-        paths: Files and folders.
-        roots: Name and folder of every source that is known.
-        source: Name that the caller gave, or None.
-
-    Returns:
-        places: One a path, folders before what lies in them.
-        missing: Paths that lead to nothing, or cannot be looked at.
-
-    Raises:
-        ConfigurationError: A path contains roots, its source has another name or folder than was given, or it is in
-            none of the folders of `only_below`.
     """
     if source is not None:
         check_name(source)
@@ -132,11 +119,7 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
 
 
 def check_apart(root: Path, known: Mapping[str, Path]) -> None:
-    """Refuses a root that contains other roots: their files would be stored a second time.
-
-    Raises:
-        ConfigurationError: Names them.
-    """
+    """Refuses a root that contains other roots: their files would be stored a second time."""
     inside = {name: folder for name, folder in known.items() if folder.is_relative_to(root)}
     if not inside:
         return
@@ -149,11 +132,7 @@ def check_apart(root: Path, known: Mapping[str, Path]) -> None:
 
 
 def existing_root(root: str | Path) -> Path:
-    """The folder of a source, absolute and without links.
-
-    Raises:
-        ConfigurationError: It is no folder.
-    """
+    """The folder of a source, absolute and without links."""
     folder = Path(os.path.realpath(root))
     if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
         raise ConfigurationError(f"there is no folder {folder}")
@@ -161,16 +140,7 @@ def existing_root(root: str | Path) -> Path:
 
 
 def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None:
-    """Checks the folder that a source is to have.
-
-    Args:
-        folder: Absolute and without links.
-        name: Name of the source.
-        known: Name and folder of every source.
-
-    Raises:
-        ConfigurationError: It contains or lies in the folder of another source.
-    """
+    """Checks the folder that a source is to have."""
     others = {other: Path(path) for other, path in known.items() if other != name}
     check_apart(folder, others)
     if above := _source_of(folder, others):
@@ -178,11 +148,7 @@ def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None
 
 
 def check_name(name: str) -> None:
-    """Checks the name of a source.
-
-    Raises:
-        ConfigurationError: It is empty, too long, has a slash or a character that cannot be shown, or is no text.
-    """
+    """Checks the name of a source."""
     if not isinstance(name, str):
         raise ConfigurationError(f"the name of a source is text; got {type(name).__name__}")
     if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):
@@ -193,12 +159,7 @@ def check_name(name: str) -> None:
 
 
 def vanished(root: Path, uris: Iterable[str]) -> list[str]:
-    """Those of the documents of a source whose file is gone; what cannot be looked at is not.
-
-    Args:
-        root: The source's folder.
-        uris: Paths below it.
-    """
+    """Those of the documents of a source whose file is gone; what cannot be looked at is not."""
     gone = []
     for uri in uris:
         try:

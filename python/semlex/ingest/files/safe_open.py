@@ -32,11 +32,7 @@ _allowed: ContextVar[tuple[Path, ...] | None] = ContextVar("semlex_allowed_folde
 
 @contextlib.contextmanager
 def only_below(folders: Sequence[Path]) -> Iterator[None]:
-    """Refuses to open what is in none of these folders, in the code inside and in the threads that it starts.
-
-    Args:
-        folders: Absolute paths without links.
-    """
+    """Refuses to open what is in none of these folders, in the code inside and in the threads that it starts."""
     token = _allowed.set(tuple(folders))
     try:
         yield
@@ -52,20 +48,7 @@ def is_allowed(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_folder(root: Path, parts: Sequence[str], *, is_above: bool = False) -> Iterator[Folder]:
-    """Opens a folder below a root.
-
-    Args:
-        root: An absolute path without links.
-        parts: The names from the root down to the folder.
-        is_above: Whether it may also be a folder above one of `only_below`: nobody below that can replace it.
-
-    Yields:
-        What `names` and `status` take.
-
-    Raises:
-        OutsideError: It is in none of the folders of `only_below`.
-        OSError: It is gone, closed, no folder, or a link has been put in its place.
-    """
+    """Opens a folder below a root."""
     root, parts = _first_step(root, parts, is_above=is_above)
     if not BY_DESCRIPTOR:
         yield _checked_path(root, parts)
@@ -87,31 +70,14 @@ def names(folder: Folder) -> list[str]:
 
 
 def status(folder: Folder, name: str) -> os.stat_result:
-    """What stands under a name, a link not followed.
-
-    Raises:
-        OSError: It is gone.
-    """
+    """What stands under a name, a link not followed."""
     if isinstance(folder, int):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return os.lstat(os.path.join(folder, name))  # noqa: PTH118 - as the other branch
 
 
 def open_file(root: Path, parts: Sequence[str], *, is_above: bool = False) -> int:
-    """Opens a regular file below a root for reading.
-
-    Args:
-        root: An absolute path without links.
-        parts: The names from the root down to the file.
-        is_above: As for `open_folder`.
-
-    Returns:
-        A descriptor that the caller closes.
-
-    Raises:
-        NotRegularError: It is a folder, FIFO, socket or device; nothing was read.
-        OSError: It is gone, closed, or a link has been put in its place.
-    """
+    """Opens a regular file below a root for reading."""
     with open_folder(root, parts[:-1], is_above=is_above) as folder:
         if isinstance(folder, int):
             file = os.open(parts[-1], _FILE_FLAGS, dir_fd=folder)

@@ -40,9 +40,6 @@ def decode(data: bytes, options: LoadOptions) -> Decoded:
     """The text that bytes are: UTF-8, with or without a mark, or UTF-16 with one.
 
     Nothing else is guessed unless that is asked for, since a guess that fails is stored as nonsense that no one finds.
-
-    Raises:
-        LoadError: They are none, and are not to be repaired, or are too far from one.
     """
     try:
         return _decoded(data, options)

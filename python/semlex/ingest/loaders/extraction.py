@@ -71,11 +71,7 @@ class MetadataExtraction:
 
 
 def checked_extraction(value: MetadataExtraction | Extract | None) -> MetadataExtraction | None:
-    """What a user gives for `extract_metadata`.
-
-    Raises:
-        ConfigurationError: It is no function.
-    """
+    """What a user gives for `extract_metadata`."""
     return value if value is None or isinstance(value, MetadataExtraction) else MetadataExtraction(value)
 
 

@@ -29,15 +29,6 @@ def html_to_markdown(html: str) -> MarkdownText:
 
     Scripts, styles and templates are dropped, and what surrounds the text where there is other text. Malformed HTML is
     read as browsers read it, more or less. The time is proportional to the length.
-
-    Args:
-        html: A page or a part of one.
-
-    Returns:
-        The Markdown and the title.
-
-    Raises:
-        ValueError: The page holds a lone surrogate; the message names the character.
     """
     return MarkdownText(*_READER.to_markdown(html))
 

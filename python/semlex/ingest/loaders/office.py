@@ -49,11 +49,7 @@ class OfficeLoader:
         return (self.name,)
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
-        """Makes text of a file.
-
-        Raises:
-            LoadError: It is encrypted, damaged, too large, or takes too long.
-        """
+        """Makes text of a file."""
         return WORKER.read(self.name, file.data)
 
 
@@ -62,20 +58,12 @@ class MissingOfficeLoader(OfficeLoader):
     """Stands where the package that would read a format is not installed."""
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
-        """Says what to install.
-
-        Raises:
-            LoadError: Always.
-        """
+        """Says what to install."""
         raise LoadError("no_reader", f'it is {self.name}, which an extra reads: pip install "semlex[{EXTRA}]"')
 
 
 def read(name: str, data: bytes) -> LoadedDocument:
-    """The text of a file; this is what the worker does.
-
-    Raises:
-        LoadError: It cannot be read.
-    """
+    """The text of a file; this is what the worker does."""
     import kreuzberg  # noqa: PLC0415 - of an extra, and for the worker only
 
     if name == "eml":

@@ -21,19 +21,7 @@ _CODES = frozenset({"nul", "lone_surrogate"})
 
 
 def storable(value: Any, where: str, options: LoadOptions) -> tuple[Any, int]:
-    """A JSON value as it can be stored.
-
-    Args:
-        value: The value.
-        where: Beginning of the message.
-        options: Whether it may be repaired.
-
-    Returns:
-        The value, with U+FFFD for every character of its texts that cannot be stored, and how many these are.
-
-    Raises:
-        LoadError: There are some, and they are not to be repaired.
-    """
+    """A JSON value as it can be stored."""
     repaired, count = _repaired(value)
     if count and options.on_bad_text != "repair":
         raise _refusal(f"{where}: a text")
@@ -58,11 +46,7 @@ def repaired_document(loaded: LoadedDocument) -> LoadedDocument:
 
 
 def storable_document(loaded: LoadedDocument, options: LoadOptions) -> LoadedDocument:
-    """What a loader has made, as it can be stored.
-
-    Raises:
-        LoadError: It holds what cannot be stored.
-    """
+    """What a loader has made, as it can be stored."""
     errors = _errors(loaded)
     if not errors:
         return loaded

@@ -50,9 +50,7 @@ class Worker:
 
     Args:
         reader: The function ``read(name, data)`` that makes text of a file, as ``module:name``.
-        max_seconds: A file that takes longer is given up. The time to start the process does not count.
         max_memory: Bytes that the process may take beside what it has at its start.
-        clock: Measures both times.
     """
 
     def __init__(
@@ -82,11 +80,7 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def read(self, name: str, data: bytes) -> LoadedDocument:
-        """The text of a file of a format; one file at a time, whatever thread calls.
-
-        Raises:
-            LoadError: It cannot be read.
-        """
+        """The text of a file of a format; one file at a time, whatever thread calls."""
         with self._lock:
             self._end_idling()
             try:
@@ -136,11 +130,7 @@ class Worker:
         return _Watch(process, self._clock, seconds, self._max_memory)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process, and wait until it is ready to read.
-
-        Raises:
-            LoadError: It is not ready in time.
-        """
+        """Start the process, and wait until it is ready to read."""
         process = self._process = self._launched()
         with self._watched(process, START_SECONDS) as watch:
             _pipes(process)[1].read(1)

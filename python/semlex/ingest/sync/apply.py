@@ -67,14 +67,7 @@ class SyncRun(FileRun):
     async def sync(
         self, paths: Sequence[Path], options: SyncOptions, *, dry_run: bool = False, only_changes: bool = False
     ) -> SyncReport:
-        """Compares folders with the collection, and writes, moves and deletes what is different.
-
-        Args:
-            paths: Files and folders.
-            options: What is synchronised.
-            dry_run: Whether to compare only.
-            only_changes: Whether a run that finds nothing to do is left out of the log.
-        """
+        """Compares folders with the collection, and writes, moves and deletes what is different."""
         if not dry_run:
             self._indexer.refuse_write()
         self._check(self._indexer.collection)

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
-    """What paths that lead to nothing have been.
-
-    Raises:
-        ConfigurationError: One is nothing of which documents are stored.
-    """
+    """What paths that lead to nothing have been."""
     places = []
     stored: dict[str, set[str]] = {}
     for path in missing:
@@ -39,9 +35,6 @@ def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted
     """Refuses to take a path without any file for one whose files were all deleted.
 
     A drive that is not mounted looks like that, too.
-
-    Raises:
-        ConfigurationError: Says how to go on.
     """
     parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
     wanted: dict[Path, dict[str, list[str]]] = {}
@@ -83,11 +76,7 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 
 
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
-    """Those of these documents whose file is gone; looked at right before they are deleted.
-
-    Raises:
-        ConfigurationError: The whole folder has gone meanwhile.
-    """
+    """Those of these documents whose file is gone; looked at right before they are deleted."""
     gone = vanished(root, uris)
     # Looked at afterwards: the drive may have been taken away meanwhile.
     if gone and not allow_empty and not _holds_anything(root):

@@ -78,17 +78,7 @@ class PlanEndedError(Exception):
 
 
 def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: Event) -> Work:
-    """Compares folders with what was read from them.
-
-    Args:
-        sides: The sources.
-        reading: How files are read and cut.
-        keep_deleted: Whether documents without a file stay.
-        ended: Set where nobody waits any more.
-
-    Raises:
-        PlanEndedError: `ended` was set.
-    """
+    """Compares folders with what was read from them."""
     work = Work()
     for side in sides:
         _Comparison(side, reading, work, ended).run(keep_deleted=keep_deleted)

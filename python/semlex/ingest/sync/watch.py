@@ -38,13 +38,7 @@ WatchedBy = Literal["events", "polling"]
 
 
 class FolderWatch:
-    """What happens below some paths.
-
-    Args:
-        paths: Files and folders.
-        poll: Whether to look again and again instead of asking the system for events.
-        clock: Measures the time between two full looks.
-    """
+    """What happens below some paths."""
 
     def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:
         self._given = paths
@@ -56,11 +50,7 @@ class FolderWatch:
         self._next: asyncio.Task[set[tuple[Change, str]]] | None = None
 
     async def start(self) -> None:
-        """Watches from here on; by polling where the system cannot watch so many folders.
-
-        Raises:
-            OSError: A folder is gone or closed.
-        """
+        """Watches from here on; by polling where the system cannot watch so many folders."""
         self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
@@ -136,13 +126,7 @@ async def watch(
     """Synchronises at the start, then whenever something changes, and every five minutes.
 
     Args:
-        given: Files and folders.
         look: Synchronises some of the paths; its second argument is whether a run without changes stays unlogged.
-        poll: As for `FolderWatch`.
-        clock: As for `FolderWatch`.
-
-    Yields:
-        The report of the first synchronisation, then of each that did something or found other problems.
     """
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)

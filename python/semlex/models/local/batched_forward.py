@@ -69,18 +69,6 @@ def fill(
 
     When memory runs out, the rows that are missing are planned again with half the tokens of the pass that failed. The
     model then keeps to that, and one line says so.
-
-    Args:
-        states: (n, hidden size); the rows of these numbers are overwritten.
-        rows: n rows.
-        which: Numbers of the rows to compute.
-        running: The model.
-        limits: Bounds of a batch.
-        kept_prefix: Passed on to the form of the forward pass.
-
-    Raises:
-        ModelError: Not even one row finds room in memory.
-        WorkAbandonedError: Nobody waits for the result; the model stays usable.
     """
     passes = _Passes(states, rows, running, limits, kept_prefix)
     missing = which
@@ -139,15 +127,7 @@ class _Passes:
         return shuffled[: max(1, count)]
 
     def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
-        """Runs rows until they are done or memory is short.
-
-        Args:
-            part: Numbers of the rows.
-            trial: The budget to measure, or None.
-
-        Returns:
-            Numbers of the rows that are done.
-        """
+        """Runs rows until they are done or memory is short."""
         shared = self._running.shared
         forward = shared.forward(self._running.attention)
         budget = effective_budget(self._running, self._limits) if trial is None else trial

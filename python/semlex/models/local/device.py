@@ -53,14 +53,7 @@ class Placement:
 
 
 def require_torch(purpose: str) -> None:
-    """Checks that the packages of the ``torch`` extra are installed, without importing them.
-
-    Args:
-        purpose: What needs them, for the message.
-
-    Raises:
-        MissingExtraError: Naming the first package that is missing.
-    """
+    """Checks that the packages of the ``torch`` extra are installed, without importing them."""
     for package in ("torch", "transformers", "tokenizers", "safetensors"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "torch", purpose)
@@ -80,15 +73,7 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
     """Decides where a model runs; imports torch.
 
     Args:
-        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine. A device that is not there is replaced
-            by the best of this machine, with one logged line.
         precision: ``float32``, ``bfloat16``, ``float16``, or None for the table above.
-
-    Returns:
-        The placement.
-
-    Raises:
-        ConfigurationError: An unknown name, or half precision on MPS with a torch that computes it wrongly.
     """
     check_names(device, precision)
     chosen = automatic_device() if device is None else device
@@ -107,30 +92,14 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
 
 
 def check_names(device: str | None, precision: str | None) -> None:
-    """Checks the two names without importing torch.
-
-    Args:
-        device: As for `choose_placement`.
-        precision: As for `choose_placement`.
-
-    Raises:
-        ConfigurationError: One of them is unknown.
-    """
+    """Checks the two names without importing torch."""
     for name, value, allowed in (("device", device, DEVICES), ("dtype", precision, PRECISIONS)):
         if value is not None and value not in allowed:
             raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; got {value!r}")
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:
-    """Why a transformer is not the default here, or None; the cheapest check first.
-
-    Args:
-        model: Hub id.
-        device: The device that was asked for, or None.
-
-    Returns:
-        What stands in the way, or None: it is in the local cache, its packages are installed, and there is a GPU.
-    """
+    """Why a transformer is not the default here, or None; the cheapest check first."""
     if find_cached(model) is None:
         return f"{model} is not in the local cache"
     for package in ("torch", "transformers"):

@@ -15,20 +15,12 @@ class TorchProcess:
         self._inherited = False
 
     def use(self) -> None:
-        """Says that a model is about to be loaded.
-
-        Raises:
-            ModelError: As `check`.
-        """
+        """Says that a model is about to be loaded."""
         self.check()
         self._used = True
 
     def check(self) -> None:
-        """Refuses a forked child of a process that had loaded a model: it would wait for threads that it does not have.
-
-        Raises:
-            ModelError: This is such a child; the message says what to do.
-        """
+        """Refuse to run in a forked child of a process that had loaded a model: it would wait for missing threads."""
         if self._inherited:
             raise ModelError(
                 "this process was forked from one that had loaded a model with torch, which cannot be used after a "

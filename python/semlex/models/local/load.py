@@ -21,19 +21,7 @@ CLASSES = {
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
-    """Loads a model.
-
-    Args:
-        folder: The model.
-        head: ``none`` (the body alone), ``lm`` (a language model) or ``classifier`` (one label).
-        placement: Device and precision.
-
-    Returns:
-        The model of transformers, ready for forward passes.
-
-    Raises:
-        ModelError: The folder does not hold such a model, or the device has no room for it.
-    """
+    """Loads a model."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     exhausted = False

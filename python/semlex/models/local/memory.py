@@ -20,14 +20,7 @@ SHARE_OF_FREE = 0.5
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error says that memory is used up, so that a smaller batch may succeed.
-
-    Args:
-        error: What a forward pass or the loading of a model raised.
-
-    Returns:
-        True for ``MemoryError``, ``torch.OutOfMemoryError``, and the bare ``RuntimeError`` of MPS and of the CPU.
-    """
+    """Whether an error says that memory is used up, so that a smaller batch may succeed."""
     if isinstance(error, MemoryError):
         return True
     message = str(error).lower()
@@ -35,11 +28,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def give_back(device: str) -> None:
-    """Collects what nothing refers to any more and returns torch's cached blocks to the device.
-
-    Args:
-        device: ``mps``, ``cuda`` or ``cpu``.
-    """
+    """Collects what nothing refers to any more and returns torch's cached blocks to the device."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is None:
@@ -52,9 +41,6 @@ def give_back(device: str) -> None:
 
 def free_bytes(device: str) -> int | None:
     """Memory that a forward pass could get.
-
-    Args:
-        device: ``mps``, ``cuda`` or ``cpu``.
 
     Returns:
         Bytes, counting torch's own free blocks on CUDA; None on a CPU, which swaps before it refuses.
@@ -72,9 +58,6 @@ def free_bytes(device: str) -> int | None:
 
 def total_bytes(device: str) -> int | None:
     """Memory that the device has for this process.
-
-    Args:
-        device: ``mps``, ``cuda`` or ``cpu``.
 
     Returns:
         Bytes, or None on a CPU.
@@ -96,7 +79,6 @@ def bytes_per_token(config: Any, precision: str) -> int:
     follow one another, so their number does not matter.
 
     Args:
-        config: The model's config.
         precision: ``float32``, ``bfloat16`` or ``float16``.
 
     Returns:
@@ -111,12 +93,7 @@ def fits(device: str, tokens: int, token_bytes: int) -> bool:
     """Whether a batch finds room; returns torch's cached blocks to the device before it says no.
 
     Args:
-        device: ``mps``, ``cuda`` or ``cpu``.
         tokens: Tokens of the batch.
-        token_bytes: From `bytes_per_token`.
-
-    Returns:
-        True when there is room, or when nobody knows.
     """
     needed = tokens * token_bytes
     free = free_bytes(device)

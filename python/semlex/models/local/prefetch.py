@@ -16,13 +16,6 @@ def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generat
     """Results of a function in the order of its items, each made in a thread while the one before it is used.
 
     Close the iterator (`contextlib.closing`) when it may be left early: the thread then ends with the item at hand.
-
-    Args:
-        make: The function; its errors are raised where its result would come.
-        items: What it is called with. A single one needs no thread.
-
-    Yields:
-        The results; at most one is made ahead.
     """
     if len(items) <= 1:
         yield from map(make, items)

@@ -48,15 +48,7 @@ def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | 
     """Tests one form of the forward pass of a model.
 
     Args:
-        model: A loaded model of transformers.
-        form: The form.
         precision: ``float32``, ``bfloat16`` or ``float16``.
-
-    Returns:
-        What is wrong, as a phrase (or None), and the form that passed (or None).
-
-    Raises:
-        Exception: The pass's own, where memory is used up: that says nothing about the form.
     """
     try:
         batches = CPU_BATCHES if model.device.type == "cpu" else GPU_BATCHES

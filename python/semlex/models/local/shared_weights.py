@@ -75,11 +75,7 @@ class SharedModel:
         finalizer.atexit = False
 
     def model(self) -> Any:
-        """The model of transformers.
-
-        Raises:
-            ModelError: It cannot be loaded.
-        """
+        """The model of transformers."""
         if "model" in self._held:  # nobody waits for a pass to end only to look
             return self._held["model"]
         with self.lock:
@@ -89,14 +85,7 @@ class SharedModel:
             return self._held["model"]
 
     def forward(self, attention: str) -> Forward:
-        """One form of the forward pass.
-
-        Args:
-            attention: A name in `FORWARDS`.
-
-        Raises:
-            ModelError: The model cannot be loaded.
-        """
+        """One form of the forward pass."""
         form: Forward | None = self._held.get(attention)
         if form is None:
             with self.lock:
@@ -105,17 +94,7 @@ class SharedModel:
         return form
 
     def defect(self, attention: str) -> str | None:
-        """The outcome of the self-test, remembered for the life of the process.
-
-        Args:
-            attention: A name in `FORWARDS`.
-
-        Returns:
-            What is wrong, as a phrase, or None.
-
-        Raises:
-            ModelError: The model cannot be loaded, or not even the test's few tokens find room.
-        """
+        """The outcome of the self-test, remembered for the life of the process."""
         key = (str(self.folder.path), self.folder.revision, self._head, self.placement, FORWARDS[attention])
         if key in _outcomes:
             return _outcomes[key]
@@ -152,16 +131,7 @@ class Running:
 
 
 def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
-    """The one set of weights of a model on a device; nothing is loaded yet.
-
-    Args:
-        folder: The model.
-        head: ``none``, ``lm`` or ``classifier``.
-        placement: Device and precision.
-
-    Returns:
-        The same object for the same arguments, as long as somebody refers to it.
-    """
+    """The one set of weights of a model on a device; nothing is loaded yet."""
     key = (str(folder.path), folder.revision, head, placement)
     with _sharing:
         found = _shared.get(key)
@@ -173,18 +143,9 @@ def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
 def open_model(folder: ModelFolder, head: str, placement: Placement, attention: str) -> Running:
     """Opens a model in the first setting that passes the self-test, and logs one line when that is not the wanted one.
 
-    Args:
-        folder: The model.
-        head: ``none``, ``lm`` or ``classifier``.
-        placement: The wanted device and precision.
-        attention: The wanted form of the forward pass.
-
     Returns:
         The model. The settings that are tried: the wanted form and then safer ones; all of them in float32; all of
         them in float32 on the CPU.
-
-    Raises:
-        ModelError: The model cannot be loaded, or no setting passes.
     """
     failures: list[Attempt] = []
     for place in dict.fromkeys([placement, Placement(placement.device, "float32", "the safest"), SAFEST]):
@@ -210,14 +171,7 @@ def open_model(folder: ModelFolder, head: str, placement: Placement, attention: 
 
 
 def forms_from(attention: str) -> list[str]:
-    """A form of the forward pass and, behind it, the ones to fall back to.
-
-    Args:
-        attention: A name in `FORWARDS`, which lists the fastest form first and the safest last.
-
-    Returns:
-        The name, those behind it in `FORWARDS`, and ``reference``.
-    """
+    """A form of the forward pass and, behind it, the ones to fall back to."""
     names = list(FORWARDS)
     return list(dict.fromkeys([*names[names.index(attention) :], "reference"]))
 

@@ -35,7 +35,6 @@ class TokenBudget:
 
     Args:
         candidates: Tokens of a pass, ascending.
-        start: The one that is used until all are measured.
     """
 
     def __init__(self, candidates: Sequence[int], start: int) -> None:
@@ -66,9 +65,6 @@ class TokenBudget:
 
         Args:
             tokens: Tokens that wait; no more than the biggest candidate are no measurement.
-
-        Returns:
-            The candidate with the fewest measurements, the smallest first; or None.
         """
         if self.measured or tokens <= self.portion:
             return None
@@ -78,7 +74,6 @@ class TokenBudget:
         """Keeps a measurement.
 
         Args:
-            candidate: The one that ran.
             tokens: Tokens that were computed, padding apart.
             seconds: How long it took.
         """
@@ -93,10 +88,6 @@ def token_budget(key: Hashable, device: str) -> TokenBudget:
 
     Args:
         key: What speed depends on: the model's shape, device, precision, form of the forward pass, threads.
-        device: ``mps``, ``cuda`` or ``cpu``.
-
-    Returns:
-        The same object for the same key.
     """
     if key not in _budgets:
         if device == "cpu":

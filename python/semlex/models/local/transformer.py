@@ -62,21 +62,9 @@ class Transformer:
     has loaded a model cannot run one.
 
     Args:
-        folder: The model.
-        head: ``none`` (the body alone), ``lm`` (a language model) or ``classifier`` (one label).
-        purpose: What needs torch, for the message.
-        device: ``mps``, ``cuda``, ``cpu`` or None.
         precision: ``float32``, ``bfloat16``, ``float16`` or None.
-        batch_size: Most rows in a forward pass.
         token_budget: Most tokens in a forward pass, padding included; None for one that is measured on the first large
             calls (see `semlex.models.local.token_budget`). One row that is longer makes a separate pass.
-        attention: Form of the forward pass, a name in `semlex.models.local.forward.reference.FORWARDS`. Where device,
-            precision and form do not pass the self-test, the next safer ones are used (see
-            `semlex.models.local.shared_weights.open_model`).
-
-    Raises:
-        MissingExtraError: torch or transformers is not installed.
-        ConfigurationError: A parameter is unknown or out of range.
     """
 
     def __init__(
@@ -135,18 +123,9 @@ class Transformer:
     def last_hidden(self, rows: TokenRows, *, kept_prefix: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Runs the body (with its final norm) and takes the state of every row's last token.
 
-        Args:
-            rows: n rows of at least one token id.
-            kept_prefix: Token ids that the rows of later calls begin with, too: a hint for the form of the forward
-                pass, which never changes the states.
-
         Returns:
             (n, hidden size), in the order of the rows. Rows that are not finite in half precision are computed again in
             float32, which this transformer then keeps; others that share its weights go on as they were.
-
-        Raises:
-            ModelError: The model cannot be loaded, was closed, or its device has no room for a single row.
-            WorkAbandonedError: Nobody waits for the result.
         """
         running = self._open()
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
@@ -161,17 +140,7 @@ class Transformer:
         return states
 
     def head_rows(self, ids: tuple[int, int]) -> NDArray[np.float32]:
-        """Reads the two rows of the output layer that a yes/no decision needs.
-
-        Args:
-            ids: Token ids of ``no`` and of ``yes``.
-
-        Returns:
-            (2, hidden size). A classifier with one label has only the difference of the two, so its first row is zero.
-
-        Raises:
-            ModelError: The model cannot be loaded, was closed, or its output layer has another shape.
-        """
+        """Reads the two rows of the output layer that a yes/no decision needs."""
         shared = self._open().shared
         with shared.lock:
             model = shared.model()
@@ -234,15 +203,7 @@ def check_config(folder: ModelFolder, max_length: int) -> int:
     """Checks that a folder holds a Qwen3 model that can read texts of a length.
 
     Args:
-        folder: The model.
         max_length: Most tokens of a text.
-
-    Returns:
-        The hidden size.
-
-    Raises:
-        ModelError: Another kind of model.
-        ConfigurationError: The model has fewer positions than ``max_length``.
     """
     config = folder.read_json("config.json")
     hidden, positions = config.get("hidden_size"), config.get("max_position_embeddings", max_length)

@@ -117,11 +117,7 @@ def search_parameters(settings: Settings) -> dict[str, Any]:
 
 
 def json_retriever(settings: Settings) -> JSONKBRetriever:
-    """The retriever over the JSON files of the settings.
-
-    Raises:
-        ConfigurationError: They name no folder, or one that is not there.
-    """
+    """The retriever over the JSON files of the settings."""
     folder = settings.fallback_folder
     if folder is None:
         where = settings.origins.get("use_database", "use_database")

@@ -24,9 +24,7 @@ class TextTooLongError(Exception):
     """A text has more tokens than the model reads.
 
     Args:
-        row: Of the text.
         tokens: It has.
-        most: The model reads.
     """
 
     def __init__(self, row: int, tokens: int, most: int) -> None:
@@ -57,17 +55,10 @@ class ServedEmbedder:
         """Embeds texts in one call, which is cancelled with its caller.
 
         Args:
-            texts: n texts.
-            is_query: Whether they are queries.
             dimensions: Length of the vectors: the leading part, normalised; None for the whole.
 
         Returns:
             (n, dimensions), and how many tokens were read.
-
-        Raises:
-            TextTooLongError: The end of a text would not be read.
-            DimensionsError: There are no such vectors.
-            ModelError: As `Embedder.embed_documents`.
         """
         if is_query:
             return await self.executor.query(self._embed, texts, is_query, dimensions, model=self.embedder)
@@ -104,21 +95,12 @@ class ServedReranker:
     executor: ModelExecutor
 
     async def score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        """The score of every text, 0 to 1, in one call, which is cancelled with its caller.
-
-        Raises:
-            ModelError: As `Reranker.score`.
-        """
+        """The score of every text, 0 to 1, in one call, which is cancelled with its caller."""
         return await self.executor.query(self.reranker.score, query, texts, model=self.reranker)
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Opens a collection with every model that searches and answers use; the models also where there is none yet.
-
-    Raises:
-        CollectionNotFoundError: There is none; its models can be opened.
-        SemlexError: Something cannot be opened.
-    """
+    """Opens a collection with every model that searches and answers use; the models also where there is none yet."""
     resources = await collection._resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()
@@ -130,11 +112,7 @@ async def open_with_models(collection: Collection) -> None:
 
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
-    """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words.
-
-    Raises:
-        ModelError: The collection has one that cannot be used here.
-    """
+    """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words."""
     resources = collection._resources  # noqa: SLF001 - of this package
     try:
         models = (await collection._readable()).opened.models  # noqa: SLF001 - of this package

@@ -128,11 +128,7 @@ class CollectionFields(ABC):
         return built
 
     async def _check(self, connection: Connection, index: FieldIndex) -> list[str]:
-        """What should be known of a field before it gets an index.
-
-        Raises:
-            ConfigurationError: No chunk of the sample has a value of the type.
-        """
+        """What should be known of a field before it gets an index."""
         if index.field.is_own or index in await read_field_indexes(connection, self.names):
             return []
         sample = await take_field_sample(connection, self.names)

@@ -215,11 +215,7 @@ class CollectionFolders(CollectionEnriching):
 def checked_load_options(
     text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool, on_bad_text: OnBadText
 ) -> LoadOptions:
-    """How files are to be read.
-
-    Raises:
-        ConfigurationError: A value has another kind, or is none of those that there are.
-    """
+    """How files are to be read."""
     check_parameters(
         strings_errors("text_fields", text_fields),
         text_parameter("id_field", id_field),

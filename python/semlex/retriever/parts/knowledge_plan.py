@@ -79,13 +79,7 @@ class KnowledgePlan:
         create: bool,
         calibration: str | PathLike[str] | None,
     ) -> KnowledgePlan:
-        """The plan with one more collection; the arguments are those of `KnowledgeBase.add`.
-
-        Raises:
-            ValidationError: A name cannot be used.
-            ConfigurationError: The collection, or another of its name, is there already; there are too many; or the
-                role cannot be used.
-        """
+        """The plan with one more collection; the arguments are those of `KnowledgeBase.add`."""
         names = Names(self.schema if schema is None else schema, name)
         called = checked_identifier("label", name if label is None else label)
         for other in self.entries:

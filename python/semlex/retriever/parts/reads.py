@@ -214,13 +214,7 @@ class CollectionReads(ABC):
     async def _asked(
         self, started: float, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
     ) -> tuple[Request, bool | None, Route | None, list[str]]:
-        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it.
-
-        Args:
-            started: When the call began.
-            route: As for `search`.
-            given: All other arguments that say what is searched, and how.
-        """
+        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it."""
         options, defaults = dict(given), self._search_defaults
         query = options["query"]
         text = query.query_text if isinstance(query, SearchQuery) else query
@@ -374,16 +368,7 @@ class CollectionReads(ABC):
     async def _reranker(
         self, wanted: bool | None, request: Request | None = None
     ) -> tuple[Reranker | None, Sequence[str]]:
-        """What reranks a search that wants it so, and a warning if it is not open in time.
-
-        Args:
-            wanted: As for `search`.
-            request: Has the deadline; None without one.
-
-        Raises:
-            ConfigurationError: It must, and there is none.
-            SearchTimeoutError: It is not open in time, and the request has a minimum for its score.
-        """
+        """What reranks a search that wants it so, and a warning if it is not open in time."""
         if wanted is False:
             return None, ()
         remaining = None if request is None else request.remaining()

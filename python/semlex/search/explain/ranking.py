@@ -67,16 +67,7 @@ class Ranking:
         *,
         reranks: bool,
     ) -> Self:
-        """Reads them.
-
-        Args:
-            snapshot: Of the search.
-            opened: The collection, in that snapshot.
-            state: The search.
-            found: By its database part.
-            own: The document's chunks that pass the filter.
-            reranks: Whether a reranker orders the first ones.
-        """
+        """Reads them."""
         candidates = await _all(opened, state, found.depth)
         documents = None
         if state.request.group_size is not None:
@@ -109,14 +100,7 @@ class Ranking:
     async def reach(
         self, snapshot: Snapshot, opened: OpenCollection, state: SearchState, ranks: Sequence[int]
     ) -> Reach | None:
-        """The arguments that bring the document into what the fusion lets through; None where it is, or none do.
-
-        Args:
-            snapshot: Of the search.
-            opened: The collection, in that snapshot.
-            state: The search.
-            ranks: Of the document in the legs.
-        """
+        """The arguments that bring the document into what the fusion lets through; None where it is, or none do."""
         request, wanted = state.request, state.request.top_k
         if request.page is not None:
             return await self._of_list(opened, state, ranks, request.page.max_results)

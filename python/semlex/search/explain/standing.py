@@ -88,18 +88,7 @@ async def find_standing(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Standing | Records:
-    """Where a document stands; what is recorded of runs where there is none of that name.
-
-    Args:
-        opened: The collection.
-        pipeline: Of the search.
-        begun: The search, with the query's vector.
-        document: Its name.
-        places: As for `find_named`.
-
-    Raises:
-        ConfigurationError: The name means several documents.
-    """
+    """Where a document stands; what is recorded of runs where there is none of that name."""
 
     async def look(snapshot: Snapshot) -> Standing | Records:
         register_vector_parameter(snapshot.connection)
@@ -143,14 +132,7 @@ async def _standing(
 
 
 async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by_words: bool) -> list[list[str]]:
-    """What of the query's quotes and exclusions each of some chunks breaks; without a keyword leg, of its exclusions.
-
-    Args:
-        snapshot: Of the search.
-        state: The search.
-        keys: Of the chunks.
-        by_words: Whether the keyword leg has answered.
-    """
+    """Return which quotes and exclusions of the query each chunk breaks; without keyword search, which exclusions."""
     collection, text = state.collection, state.request.text or ""
     if by_words:
         return await collection.keyword.broken_conditions(

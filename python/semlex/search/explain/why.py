@@ -34,18 +34,7 @@ async def explain(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Explanation | Records:
-    """Why a document is where it is; what is recorded of runs where there is none of that name.
-
-    Args:
-        opened: The collection.
-        reranker: Of the search, or None.
-        request: The search.
-        document: Its name.
-        places: As for `find_named`.
-
-    Raises:
-        ConfigurationError: The name means several documents.
-    """
+    """Why a document is where it is; what is recorded of runs where there is none of that name."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)

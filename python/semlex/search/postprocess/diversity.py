@@ -22,9 +22,6 @@ def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
 
     Where no score orders them all, ranks do.
 
-    Args:
-        hits: n hits, best first.
-
     Returns:
         Shape (n,), never ascending.
     """
@@ -51,9 +48,7 @@ def diversified(
     is greatest. The first is the best.
 
     Args:
-        hits: Best first.
         vectors: By id, shape (d,); a hit without one keeps its place.
-        diversity: 0 (the order that they have) to 1 (as unlike as possible).
     """
     places = [place for place, hit in enumerate(hits) if hit.id in vectors]
     if not places:

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def chosen_merge(confidences: Iterable[float | None]) -> Merge:
-    """How hits of several collections are put in one order.
-
-    Args:
-        confidences: Of every hit: the probability that it is relevant, or None. Probabilities can be compared, whatever
-            models and texts they are of; without one of a single hit, places are all that can be.
-    """
+    """How hits of several collections are put in one order."""
     found = list(confidences)
     return "calibrated" if found and None not in found else "ranks"
 
@@ -32,9 +27,6 @@ def merged(answers: Mapping[str, Sequence[SearchResult]]) -> tuple[list[Knowledg
     ``calibrated``: by confidence. ``ranks``: by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
     Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first, then
     all the second ones. Equals stand in the order of their collections' names, then of their ids.
-
-    Args:
-        answers: Name of a collection -> its hits, best first.
     """
     merge = chosen_merge(hit.confidence for hits in answers.values() for hit in hits)
     hits = []

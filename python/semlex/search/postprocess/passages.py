@@ -63,9 +63,6 @@ def joined(chunks: Iterable[PlacedChunk]) -> list[Passage]:
     Chunks become one passage where their character ranges touch or overlap, and where they follow each other with
     nothing but blank characters between. A chunk whose text is none of its document's, because it was added or another
     was stored in its place, is a passage by itself.
-
-    Args:
-        chunks: Each once, in any order, of any documents.
     """
     passages: list[Passage] = []
     alone: list[Passage] = []

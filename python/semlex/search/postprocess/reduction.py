@@ -22,10 +22,6 @@ def without_near_duplicates(
     A hit is left out where at least `share` of its runs of five words stand in one better hit, which bears it: in that
     of which it shares most. Chunks of one document that overlap are never compared: what they share is cut away where
     they are joined.
-
-    Args:
-        hits: Best first.
-        share: Above 0, to 1.
     """
     shares = _core.shared_shingles([hit.content for hit in hits])
     kept: dict[int, list[SearchResult]] = {}
@@ -47,12 +43,7 @@ def _overlap(one: SearchResult, other: SearchResult) -> bool:
 
 
 def at_most_per_document(hits: Sequence[SearchResult], count: int) -> list[SearchResult]:
-    """The best hits of each document, in the order that they have.
-
-    Args:
-        hits: Best first.
-        count: Most of a document, from 1. A document is a file, or added chunks that name the same one.
-    """
+    """The best hits of each document, in the order that they have."""
     taken: Counter[str] = Counter()
     chosen = []
     for hit in hits:

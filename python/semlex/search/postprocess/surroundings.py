@@ -84,12 +84,6 @@ async def read_around(
 ) -> tuple[list[PlacedChunk], dict[str, NDArray[np.float32]]]:
     """The hits as they are stored now, with what stands around them, in one snapshot and one round trip.
 
-    Args:
-        opened: The collection.
-        hits: Of an earlier search; those that are gone are missing.
-        around: What is wanted.
-        with_vectors: Whether the vectors of the hits are wanted.
-
     Returns:
         The chunks, and float32 vectors, shape (d,), by the hits' ids.
     """
@@ -111,13 +105,7 @@ async def read_around(
 
 
 def placed(hits: Sequence[SearchResult], chunks: Iterable[PlacedChunk], around: Around) -> list[PlacedHit]:
-    """The hits with what stands around them; those that are gone or have another text now are missing.
-
-    Args:
-        hits: Best first.
-        chunks: What `read_around` gave for them.
-        around: What is wanted.
-    """
+    """The hits with what stands around them; those that are gone or have another text now are missing."""
     by_id = {one.key[1]: one for one in chunks}
     found = [(hit, by_id[hit.id]) for hit in hits if hit.id in by_id and by_id[hit.id].text == hit.content]
     documents: dict[UUID, dict[int, PlacedChunk]] = {}

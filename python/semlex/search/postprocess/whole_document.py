@@ -35,10 +35,6 @@ def headings_of(chunks: Sequence[StoredChunk], structure: str) -> tuple[Heading,
 
     Small sections share a chunk, which has the titles that they have in common. The text is therefore looked at once
     more; where it has no headings, those that the chunks were stored with are taken.
-
-    Args:
-        chunks: In the order of the document.
-        structure: How the structure of its text is written, as for `semlex._core.split_text`.
     """
     found = [heading for passage in _passages(chunks) for heading in _in_text(passage, structure)]
     return tuple(found or _stored(chunks))

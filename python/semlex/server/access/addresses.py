@@ -35,11 +35,7 @@ HOST_NAME = re.compile(r"[a-z0-9._:-]+")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address.
-
-    Args:
-        host: Address that a server listens on.
-    """
+    """Whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:
@@ -49,22 +45,14 @@ def is_loopback(host: str) -> bool:
 
 
 def address_to_ask(listening: socket.socket) -> str:
-    """The address under which this machine asks a server: for one that listens on every address, that of loopback.
-
-    Args:
-        listening: Its socket, bound.
-    """
+    """The address under which this machine asks a server: for one that listens on every address, that of loopback."""
     host, port = listening.getsockname()[:2]
     host = EVERY_ADDRESS.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
-
-    Raises:
-        ConfigurationError: The port is taken, or the address is not this machine's.
-    """
+    """A socket that is bound to an address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one
@@ -86,14 +74,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def origin_of(text: str) -> str | None:
-    """An origin as a browser writes it: in small letters, without a slash and without the scheme's own port.
-
-    Args:
-        text: As somebody wrote it.
-
-    Returns:
-        None where it is no origin.
-    """
+    """An origin as a browser writes it: in small letters, without a slash and without the scheme's own port."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
@@ -108,14 +89,7 @@ def origin_of(text: str) -> str | None:
 
 
 class Addresses:
-    """The names and origins that are known.
-
-    Args:
-        host: Address that the server listens on.
-        hosts: Further names under which it is asked. In front of these there may be a proxy with TLS.
-        origins: Of pages that may ask, as `origin_of` writes them.
-        remedy: What helps a page of another origin, for its refusal.
-    """
+    """The names and origins that are known."""
 
     def __init__(
         self,
@@ -134,15 +108,7 @@ class Addresses:
         self._remedy = remedy
 
     def check(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> None:
-        """Refuses what asks under an unknown name, or for a page of a stranger.
-
-        Args:
-            scope: Of the request.
-            headers: Of the request, by their names.
-
-        Raises:
-            Problem: It may not ask.
-        """
+        """Refuses what asks under an unknown name, or for a page of a stranger."""
         hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
         if scope["path"] not in PROBE_PATHS and not self.knows_host(hosts):
             raise Problem(
@@ -155,11 +121,7 @@ class Addresses:
             raise Problem(403, f"pages of this origin may not ask; {self._remedy}", kind="unknown-origin")
 
     def knows_host(self, values: list[bytes]) -> bool:
-        """Whether the request names one known host.
-
-        Args:
-            values: Of all headers ``Host``.
-        """
+        """Whether the request names one known host."""
         if len(values) != 1:
             return False
         return _host(values[0]) in self._names
@@ -168,10 +130,6 @@ class Addresses:
         """Whether a page may ask: one of this server, or of a known origin; what is no page says no origin.
 
         A page is of this server where its origin has the host and the port that the request names. TLS is a proxy's.
-
-        Args:
-            values: Of all headers ``Origin``.
-            hosts: Of all headers ``Host``, of which there is one that is known.
         """
         if not values or self.named_origin(values) is not None:
             return True
@@ -182,11 +140,7 @@ class Addresses:
         return values[0].decode("latin-1").lower() in own
 
     def named_origin(self, values: list[bytes]) -> bytes | None:
-        """The origin of the page that asks, where it is one of those that were named; None for every other.
-
-        Args:
-            values: Of all headers ``Origin``.
-        """
+        """The origin of the page that asks, where it is one of those that were named; None for every other."""
         return values[0] if len(values) == 1 and values[0].decode("latin-1").lower() in self._origins else None
 
 
@@ -194,10 +148,6 @@ def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
     """Whether a browser asks for a page of another site; for an image or a frame it says no origin.
 
     A link to the page of this server is none of that: a person follows it, and sees where it leads.
-
-    Args:
-        scope: Of the request.
-        headers: Of the request, by their names.
     """
     if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False

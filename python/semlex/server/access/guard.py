@@ -32,12 +32,7 @@ LEFT = 499  # the status, in figures and logs, of a request whose client was gon
 
 
 class Guard:
-    """Gives each request an id, refuses what may not ask, notes who asks, and counts and logs the answers.
-
-    Args:
-        app: What is guarded.
-        state: Of the server.
-    """
+    """Gives each request an id, refuses what may not ask, notes who asks, and counts and logs the answers."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -107,11 +102,7 @@ class Guard:
         logger.info("request %s: %s %s %d in %.1f ms (%s, %s)", *told, extra=dict(zip(FIELDS, told, strict=True)))
 
     def _caller(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Caller | None:
-        """Who asks; None for somebody without a token, on a path that needs none.
-
-        Raises:
-            Problem: They may not.
-        """
+        """Who asks; None for somebody without a token, on a path that needs none."""
         options = self._state.options
         lines = scope["headers"]
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:

@@ -57,21 +57,13 @@ class Token:
 
 
 class TokenFile:
-    """The tokens of a file, which need not exist; each call reads it.
-
-    Args:
-        path: Of the file.
-    """
+    """The tokens of a file, which need not exist; each call reads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> tuple[Token, ...]:
-        """Every token, by name.
-
-        Raises:
-            ConfigurationError: The file cannot be read, or is not what `add` writes.
-        """
+        """Every token, by name."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -88,19 +80,7 @@ class TokenFile:
         return tokens
 
     def add(self, name: str, rights: Rights, collections: tuple[str, ...] = (), expires: datetime | None = None) -> str:
-        """Adds a token and returns its secret, which nobody can show again.
-
-        Args:
-            name: Letters, digits, and ``.``, ``_``, ``-``, ``@``; at most 64.
-            rights: ``read``, ``write`` or ``admin``.
-            collections: Names of those that it sees; none for all.
-            expires: When the server ends to know it, with its zone; None: never.
-
-        Raises:
-            ConfigurationError: The name is taken or cannot be used, there are no such rights, `expires` is past, or the
-                file is refused.
-            ValidationError: There can be no collection of that name.
-        """
+        """Adds a token and returns its secret, which nobody can show again."""
         if not NAME.fullmatch(name):
             raise ConfigurationError(
                 f"token name {name[:80]!a}: at most 64 letters, digits and . _ - @, beginning with a letter or digit"
@@ -123,11 +103,7 @@ class TokenFile:
         return secret
 
     def remove(self, name: str) -> None:
-        """Removes a token; the server forgets it when it looks at the file again.
-
-        Raises:
-            ConfigurationError: There is none of that name, or the file is refused.
-        """
+        """Removes a token; the server forgets it when it looks at the file again."""
         with self._changing():
             known = self.read()
             kept = tuple(token for token in known if token.caller.name != name)
@@ -214,7 +190,6 @@ def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller 
     """Whose token a header ``Authorization`` holds; None where it holds none that is known, or one that has expired.
 
     Args:
-        authorization: The header's value.
         tokens: All that are known; all are compared, each in constant time.
     """
     scheme, _, secret = (authorization or b"").partition(b" ")

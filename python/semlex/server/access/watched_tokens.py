@@ -23,10 +23,6 @@ class WatchedTokens:
 
     Args:
         file: Of the tokens.
-        refused: Called where a changed file cannot be used, once for each change.
-
-    Raises:
-        ConfigurationError: The file cannot be read, or is not what `TokenFile.add` writes.
     """
 
     def __init__(self, file: TokenFile, refused: Callable[[], None] = lambda: None) -> None:

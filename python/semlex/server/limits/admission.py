@@ -33,19 +33,12 @@ def is_counted(path: str) -> bool:
 
     Those of the page's files take none: they are sent from memory to callers without a token, who could take every
     place.
-
-    Args:
-        path: Of the request.
     """
     return path not in UNCOUNTED_PATHS and not is_page(path)
 
 
 class Rates:
-    """Requests of callers within a minute: each has a bucket that fills again as time passes.
-
-    Args:
-        per_minute: Most requests of one caller, all at once or spread; 0 for any number.
-    """
+    """Requests of callers within a minute: each has a bucket that fills again as time passes."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -55,7 +48,6 @@ class Rates:
         """Takes one request of a caller; returns seconds until it would be taken, 0 where it was.
 
         Args:
-            caller: Name of the token, or address.
             now: Seconds of a clock that does not go back.
         """
         if not self._per_minute:
@@ -94,12 +86,7 @@ def stopping(state: ServerState) -> Problem | None:
 
 
 class Admission:
-    """Lets so many requests in as the server can answer.
-
-    Args:
-        app: What they are let into.
-        state: Of the server.
-    """
+    """Lets so many requests in as the server can answer."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state

@@ -22,22 +22,14 @@ class Found:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Count what was found.
-
-        Raises:
-            Problem: It is too much for one request.
-        """
+        """Count what was found."""
         self.size += size
         if self.size > MAX_FOUND_BYTES:
             raise _too_long(f"the chunks of this request have more than {MAX_FOUND_BYTES:,} bytes: {FEWER}")
 
 
 def check_answer(size: int) -> None:
-    """Refuse a long answer.
-
-    Raises:
-        Problem: It is too long.
-    """
+    """Refuse a long answer."""
     if size > MAX_ANSWER_BYTES:
         raise _too_long(
             f"the answer has more than {MAX_ANSWER_BYTES:,} bytes: {FEWER}, name the fields that you need (fields), or "

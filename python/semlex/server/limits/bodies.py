@@ -34,12 +34,7 @@ class ClientGoneError(Exception):
 
 
 class Bodies:
-    """Reads bodies, ends what takes too long, and cancels what nobody waits for.
-
-    Args:
-        app: Gets each body as a whole.
-        state: Of the server.
-    """
+    """Reads bodies, ends what takes too long, and cancels what nobody waits for."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -82,20 +77,12 @@ class Bodies:
                 del self._held_by[name]
 
     def _count(self, name: str) -> None:
-        """Count a request of a caller.
-
-        Raises:
-            Problem: The caller has made too many.
-        """
+        """Count a request of a caller."""
         if seconds := self._rates.wait(name, self._state.clock.monotonic()):
             raise Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
 
     def _size(self, scope: Scope, name: str) -> int:
-        """How many bytes the body has, at most.
-
-        Raises:
-            Problem: It is too long or coded, or there is no room for it beside the other bodies.
-        """
+        """How many bytes the body has, at most."""
         options, path = self._state.options, scope["path"]
         limit = 0 if scope["state"]["caller"] is None or not is_counted(path) else options.bytes_of(path)
         headers = dict(scope["headers"])
@@ -120,12 +107,7 @@ class Bodies:
         return size
 
     async def _read(self, receive: Receive, limit: int) -> bytes:
-        """The whole body.
-
-        Raises:
-            Problem: It is too long or too slow.
-            ClientGoneError: The client left.
-        """
+        """The whole body."""
         parts, size = [], 0
         try:
             async with self._state.clock.timeout(self._state.options.body_seconds):

@@ -38,12 +38,7 @@ if TYPE_CHECKING:
 
 
 class Lingering:
-    """A transport that is closed when the body that is still on its way has arrived.
-
-    Args:
-        transport: Of the connection.
-        protocol: Knows whether something is still to come.
-    """
+    """A transport that is closed when the body that is still on its way has arrived."""
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport, self._protocol = transport, protocol
@@ -68,11 +63,7 @@ class OneLength(h11.Connection):
     """Refuses a request whose body has two lengths: a proxy may go by the other one."""
 
     def next_event(self) -> Any:
-        """Return the next event.
-
-        Raises:
-            RemoteProtocolError: The bytes are not a request.
-        """
+        """Return the next event."""
         event = super().next_event()
         if isinstance(event, h11.Request) and {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
             raise h11.RemoteProtocolError("Content-Length together with Transfer-Encoding")
@@ -230,12 +221,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """What uvicorn is made with for such connections.
-
-    Args:
-        options: Of the server.
-        clock: Measures its limits.
-    """
+    """What uvicorn is made with for such connections."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,

@@ -26,9 +26,7 @@ class StoppingServer(uvicorn.Server):
     Uvicorn itself would cancel it: an answer with status 500 and a trace in the log, of a stop that was wanted.
 
     Args:
-        config: Of uvicorn.
         seconds: Time for requests in progress.
-        clock: Measures that time.
     """
 
     def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:

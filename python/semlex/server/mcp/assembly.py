@@ -48,12 +48,7 @@ OPAQUE = ResourceSecurity(exempt_params=frozenset({"chunk_id", "document"}))
 
 
 class AssistantServer(MCPServer[Any]):
-    """The server of an assistant; what goes wrong is said in the words of its tools.
-
-    Args:
-        reach: What tools work on.
-        caller_of: Who makes a request over HTTP; None: rights are the same for all who reach the server.
-    """
+    """The server of an assistant; what goes wrong is said in the words of its tools."""
 
     def __init__(self, reach: Reach, *, caller_of: Callable[[Request], Caller | None] | None = None) -> None:
         tools: dict[str, Any] = {}
@@ -90,11 +85,7 @@ class AssistantServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        """Calls a tool.
-
-        Raises:
-            ToolError: What went wrong, and what helps.
-        """
+        """Calls a tool."""
         if name not in self._reach.offered and name in {offer.name for offer in OFFERS}:
             offer = next(offer for offer in OFFERS if offer.name == name)
             raise ToolError(f"{name} changes a collection, which is not allowed here: {self._reach.remedy(offer)}")
@@ -156,15 +147,7 @@ def mcp_server(
     default: Callable[[], str] | None = None,
     calibration: Callable[[str], Path | None] = lambda _name: None,
 ) -> AssistantServer:
-    """A server for assistants over the collections of a client.
-
-    Args:
-        client: Open as long as the server is asked; or what lends, for one request, the client that serves then.
-        access: What an assistant may reach, at most.
-        caller_of: As for `AssistantServer`.
-        default: Gives the collection that is meant where none is named; None: the only one.
-        calibration: Gives the file of a collection's calibration, where the settings name one.
-    """
+    """A server for assistants over the collections of a client."""
     return AssistantServer(Reach(client, access, default, calibration), caller_of=caller_of)
 
 

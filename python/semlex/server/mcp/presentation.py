@@ -33,7 +33,6 @@ class Budget:
         """As much of a text as there is room for, cleaned, and whether something is missing.
 
         Args:
-            text: Of a document.
             most: Characters of this text at most.
         """
         clean = visible(text)
@@ -64,14 +63,7 @@ class Quotes:
         )
 
     def quote(self, source: str, text: str, *, label: str = "", is_cut: bool = False) -> str:
-        """One text below a line that says where it is from; both are data.
-
-        Args:
-            source: Where it is from; "" where the text says so itself.
-            text: Cleaned already.
-            label: In front of it all, in words that are no document's.
-            is_cut: Whether there is more of it.
-        """
+        """One text below a line that says where it is from; both are data."""
         above = f"{label}\n" if label else ""
         inside = f"{source}\n\n{text}" if source else text
         more = "\n(cut here)" if is_cut else ""
@@ -87,12 +79,7 @@ def quoted_warnings(warnings: Sequence[str]) -> list[str]:
 
 
 def place(chunk: StoredChunk, line: int | None = None) -> str | None:
-    """Absolute path and line of a chunk, as ``/home/me/docs/keys.md:9``; None where it is from no file.
-
-    Args:
-        chunk: The chunk.
-        line: Another line than its first.
-    """
+    """Absolute path and line of a chunk, as ``/home/me/docs/keys.md:9``; None where it is from no file."""
     if not chunk.root or not chunk.source_document:
         return None
     return placed(f"{chunk.root}/{chunk.source_document}", line or chunk.line)

@@ -26,14 +26,7 @@ SHOWN_NAMES = 20
 
 
 class Reach:
-    """What tools work on.
-
-    Args:
-        client: Open as long as tools are called; or what lends, for one request, the client that serves then.
-        access: What is within reach, at most.
-        default: Gives the collection that is meant where none is named; None: the only one.
-        calibration: Gives the file of a collection's calibration, where the settings name one.
-    """
+    """What tools work on."""
 
     def __init__(
         self,
@@ -68,11 +61,7 @@ class Reach:
 
     @contextmanager
     def asked_by(self, caller: Caller | None) -> Iterator[None]:
-        """Narrows what is within reach, for one request.
-
-        Args:
-            caller: Who asks; None: whoever can reach the server.
-        """
+        """Narrows what is within reach, for one request."""
         with self._lend() as client:
             if client is not self._known_to:
                 self._known_to = client
@@ -108,16 +97,7 @@ class Reach:
         return [listed.name for listed in await self.client.collections() if self.access.sees(listed.name)]
 
     async def collection(self, name: str | None, *, create: bool = False) -> Collection:
-        """A collection by its name; where none is given, the server's own, else the only one.
-
-        Args:
-            name: As an assistant gives it.
-            create: Whether one that is not there is made, where it would be within reach.
-
-        Raises:
-            ConfigurationError: There is none for this assistant, or none was named and there are several. Whether
-                there is one out of reach is not said.
-        """
+        """A collection by its name; where none is given, the server's own, else the only one."""
         seen = self.access.collections
         if name is None and seen is not None and len(seen) == 1:
             (name,) = seen  # without a look at what there is
@@ -137,11 +117,7 @@ class Reach:
         return self.client.collection(name, create=create, calibration=self._calibration(name))
 
     def _meant(self, names: list[str], *, create: bool) -> str:
-        """The collection of whoever names none.
-
-        Raises:
-            ConfigurationError: It may be any of several, or there is none.
-        """
+        """The collection of whoever names none."""
         default = None if self._default is None else self._default()
         if default in names:
             return default

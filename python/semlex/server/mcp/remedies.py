@@ -33,12 +33,7 @@ FOR_THE_PERSON = " (commands that begin with semlex are for the person who has s
 
 
 def in_tools(message: str, available: Container[str]) -> str:
-    """A message whose commands are tools, as far as there are any.
-
-    Args:
-        message: Of an error.
-        available: Names of the tools that can be called.
-    """
+    """A message whose commands are tools, as far as there are any."""
 
     def named(found: re.Match[str]) -> str:
         tool = TOOLS[found[1]]

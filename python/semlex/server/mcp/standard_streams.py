@@ -41,9 +41,6 @@ class Lines:
 
     A read of a pipe cannot be cancelled. A thread that the interpreter waits for would hold up the end of the process
     until the other side writes or closes, so this one is a daemon.
-
-    Args:
-        descriptor: Open for reading; it stays open.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -108,12 +105,7 @@ def _lacks_id(line: str) -> bool:
 
 
 class Frames:
-    """The frames that were read; whoever sends what is none is told so, for nobody else would answer.
-
-    Args:
-        read: Frames, and in place of what is none the error.
-        write: Takes frames.
-    """
+    """The frames that were read; whoever sends what is none is told so, for nobody else would answer."""
 
     def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
         self._read, self._write = read, write

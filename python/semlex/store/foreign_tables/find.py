@@ -87,15 +87,7 @@ class ForeignTable:
 
 
 async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTable:
-    """The table that a user means.
-
-    Args:
-        connection: In a snapshot of the source.
-        wanted: What the user names.
-
-    Raises:
-        ConfigurationError: There is none, it is none of these, or there are several; the message names what there is.
-    """
+    """The table that a user means."""
     cursor = await connection.execute(_COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
     tables: dict[str, dict[str, tuple[str, int]]] = {}
     for table, column, kind, modifier in await cursor.fetchall():

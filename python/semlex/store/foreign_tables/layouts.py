@@ -58,11 +58,7 @@ class Layout:
         return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
-        """The layout of tables whose columns have names of the user's; None is the usual one.
-
-        Args:
-            columns: ``id``, ``text``, ``vector``, ``metadata``: a name of a column.
-        """
+        """The layout of tables whose columns have names of the user's; None is the usual one."""
         named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
         needed = self.needed - {getattr(self, attribute) for attribute in named}
         if "metadata" in named:

@@ -61,11 +61,6 @@ async def read_rows(connection: Connection, table: ForeignTable, counts: RowCoun
 
     The columns of a part are id, text, vector, metadata, what says which row of an id is the latest, then each other
     column that becomes metadata; all but the vector as text, metadata as that of JSON.
-
-    Args:
-        connection: In a snapshot, with the settings `READING`.
-        table: As found in it.
-        counts: As counted in it.
     """
     layout = table.layout
     has_metadata = layout.metadata in table.types

@@ -28,14 +28,6 @@ async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[
     """A connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts.
 
     It is a connection of its own: rows are written through others while it reads.
-
-    Args:
-        database: Where the collections are, which is the source, too, where no other is named.
-        url: Another source; a string for libpq.
-
-    Raises:
-        ConfigurationError: There is but the one connection of the user's.
-        ConnectionFailedError: The source cannot be reached, or is lost.
     """
     address = url or database.url
     if address is None and not database.has_several_connections:

@@ -92,13 +92,7 @@ class _Plan:
 async def estimate_index(
     database: Database, collection: CollectionInfo, index: VectorIndex | None
 ) -> IndexEstimate | None:
-    """What building a vector index takes; None when there is nothing to build.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        index: As for `IndexBuilder.run`.
-    """
+    """What building a vector index takes; None when there is nothing to build."""
     return (await _planned(database, collection, index)).estimate
 
 
@@ -137,16 +131,7 @@ class IndexBuilder:
     built: IndexesBuilt = field(default_factory=IndexesBuilt)
 
     async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
-        """Builds what is missing.
-
-        Args:
-            index: The vector index that takes the place of any other; None: the one that was asked for last, else
-                `HnswIndex()` where there is none.
-            concurrently: Whether writers go on meanwhile.
-
-        Raises:
-            ConfigurationError: There is no such index for these vectors, or no connection for building concurrently.
-        """
+        """Builds what is missing."""
         if concurrently and self.database.url is None:
             raise ConfigurationError(
                 "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
@@ -155,11 +140,7 @@ class IndexBuilder:
         return await self._carry_out(await _planned(self.database, self.collection, index), concurrently=concurrently)
 
     async def build(self, index: TableIndex) -> IndexesBuilt:
-        """Builds a single index, concurrently where that is possible; does nothing when it is there.
-
-        Args:
-            index: One that is not over vectors.
-        """
+        """Builds a single index, concurrently where that is possible; does nothing when it is there."""
 
         async def work(connection: Connection) -> _Plan:
             built = await built_to_their_end(connection, self.collection.names, [index.suffix])
@@ -338,17 +319,7 @@ def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
 async def build_where_wanted(
     database: Database, collection: CollectionInfo, begin: Callable[[], None], tell: TellBuild | None = None
 ) -> list[str]:
-    """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        begin: Called when there is something to build.
-        tell: Is told how far a build has come.
-
-    Returns:
-        What could not be done.
-    """
+    """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()

@@ -36,13 +36,6 @@ async def watched(
     A concurrent build waits for transactions that began before it; the log names the process of one.
 
     A pool or connection of the user's is not used for it, so that with one nothing is told.
-
-    Args:
-        database: Where the build runs.
-        connection: That builds.
-        name: Of the index.
-        tell: Is told.
-        concurrently: Whether the build waits for others.
     """
     if database.url is None or (tell is None and not concurrently):
         yield

@@ -42,10 +42,6 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
     A concurrent build waits for every transaction that has a snapshot from before it, so it would wait for a lock's
     holder that reads, and for whoever waits for the lock. The holder is a connection that reads nothing, in READ
     COMMITTED, where a statement without bound values leaves no snapshot behind; and nobody waits.
-
-    Args:
-        database: With an address.
-        collection: As opened.
     """
     assert database.url is not None  # noqa: S101 - the caller has looked
     async with (

@@ -90,7 +90,6 @@ async def read_vector_indexes(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
         with_size: Whether to ask for sizes, for which the server locks each index for a moment.
     """
     embedding = collection.embedding
@@ -143,7 +142,6 @@ class RememberedIndexes:
 
         Args:
             connection: In a transaction.
-            collection: As opened.
         """
         version = None if collection.embedding is None else collection.embedding.version
         if self._seen is not None:

@@ -84,9 +84,6 @@ async def estimate_build(
 
     Args:
         connection: In a transaction.
-        collection: With vectors.
-        value: What the index holds.
-        index: Its options.
     """
     server = await _read_server(connection, collection)
     granted = server.share(connection)

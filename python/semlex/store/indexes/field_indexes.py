@@ -71,15 +71,7 @@ class FieldIndex:
 
 
 def checked_index(field: Field, of: object) -> FieldIndex:
-    """The index of a field, for values of a type.
-
-    Args:
-        field: What is compared.
-        of: The type: ``number`` or ``text``; ``instant`` for ``@created`` and ``@updated``.
-
-    Raises:
-        ValidationError: No index could serve that.
-    """
+    """The index of a field, for values of a type."""
     of = of if isinstance(of, str) else _shown(of)
     if field.is_own:
         if field.path[0] not in _TIMES:
@@ -117,7 +109,6 @@ async def read_field_indexes(connection: Connection, names: Names) -> dict[Field
 
     Args:
         connection: In a transaction.
-        names: Of the collection.
     """
     prefix = f"{names.collection}_"
     cursor = await connection.execute(
@@ -137,11 +128,6 @@ async def drop_field_indexes(connection: Connection, names: Names, field: Field)
 
     Args:
         connection: In a transaction that may write; see `between_searches`.
-        names: Of the collection.
-        field: Whose they are.
-
-    Raises:
-        ConfigurationError: It has none.
     """
     await lock_briefly(connection)
     stored = await read_field_indexes(connection, names)

@@ -81,15 +81,7 @@ def indexed_value(collection: CollectionInfo, element: Element) -> IndexedValue:
 
 
 def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> IndexedValue:
-    """What an index with these options holds.
-
-    Args:
-        collection: With vectors.
-        index: The options.
-
-    Raises:
-        ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
-    """
+    """What an index with these options holds."""
     embedding = collection.embedding
     if embedding is None:
         raise ConfigurationError("the collection holds no vectors, so there is nothing to index")

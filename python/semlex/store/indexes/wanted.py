@@ -94,16 +94,7 @@ class WantedVectorIndex:
 def wanted_vector_index(
     collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
 ) -> WantedVectorIndex | None:
-    """The vector index that a collection should have; None for one without vectors.
-
-    Args:
-        collection: As opened.
-        found: What there is, and what was asked for last.
-        given: What is asked for now.
-
-    Raises:
-        ConfigurationError: pgvector has no such index for these vectors.
-    """
+    """The vector index that a collection should have; None for one without vectors."""
     if collection.embedding is None:
         if given is None or isinstance(given, NoIndex):
             return None

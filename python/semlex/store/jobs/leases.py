@@ -76,8 +76,6 @@ class JobLeases:
     """Takes jobs of a schema, and keeps them.
 
     Args:
-        database: An open database.
-        schema: Schema of semlex's tables.
         seconds: Length of a lease.
     """
 
@@ -136,25 +134,14 @@ class JobLeases:
         return row
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
-        """Begins the lease anew, and stores how far the job has come.
-
-        Returns:
-            Whether the job is to be cancelled.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
-        """
+        """Begins the lease anew, and stores how far the job has come."""
         stage, done, total, unit = progress or (None, None, None, None)
         changes = sql.SQL("due_at = %(due_at)s, stage = %(stage)s, done = %(done)s, total = %(total)s, unit = %(unit)s")
         given = {"stage": stage, "done": done, "total": total, "unit": unit}
         return await self._keep("renew the lease of a job", claim, changes, given, self._lease)
 
     async def complete(self, claim: Claim, result: dict[str, Any]) -> None:
-        """Notes that a job is done.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
-        """
+        """Notes that a job is done."""
         changes = sql.SQL(
             "state = 'done', finished_at = %(now)s, result = %(result)s, error_code = NULL, error_message = NULL"
         )
@@ -164,23 +151,14 @@ class JobLeases:
         """Notes that an attempt has failed.
 
         Args:
-            claim: The job.
-            error: Why.
             delay: Seconds until the next attempt; None: there is none.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
         """
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
         await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
 
     async def release(self, claim: Claim) -> None:
-        """Gives a job back that was begun; the attempt does not count.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
-        """
+        """Gives a job back that was begun; the attempt does not count."""
         changes = sql.SQL("state = 'queued', due_at = %(now)s, attempts = attempts - 1")
         await self._keep("give a job back", claim, changes, {})
 
@@ -200,11 +178,7 @@ class JobLeases:
         await self._database.write("take an attempt back", work)
 
     async def cancelled(self, claim: Claim) -> None:
-        """Notes that a job was ended because it was to be cancelled.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
-        """
+        """Notes that a job was ended because it was to be cancelled."""
         await self._keep("cancel a job", claim, _CANCELLED, {})
 
     async def _keep(
@@ -242,13 +216,6 @@ class JobLeases:
 
         Args:
             connection: In a transaction that has begun.
-            claim: The job that it is of.
-
-        Yields:
-            Whether the job is to be cancelled.
-
-        Raises:
-            LeaseLostError: The job went on elsewhere.
         """
         row = await first_row(
             connection,

@@ -66,12 +66,7 @@ class NewJob:
 
 
 class JobQueue:
-    """The jobs of a schema.
-
-    Args:
-        database: An open database.
-        schema: Schema of semlex's tables.
-    """
+    """The jobs of a schema."""
 
     def __init__(self, database: Database, schema: str) -> None:
         self._database = database
@@ -80,13 +75,7 @@ class JobQueue:
         self._table = job_table(schema)
 
     async def ensure_table(self) -> None:
-        """Makes or migrates the tables that all collections share.
-
-        Raises:
-            PrivilegeError: The role lacks a right.
-            ReadOnlyError: The server accepts no writes.
-            SchemaVersionError: They were made by a newer semlex, or by an unreleased one.
-        """
+        """Makes or migrates the tables that all collections share."""
         version = await self._database.read("look for the jobs", lambda c: registry_version(c, self._schema))
         if version == len(migrations.REGISTRY):
             return
@@ -111,11 +100,7 @@ class JobQueue:
         return await self._database.write("submit a job", work)
 
     async def get(self, job_id: UUID) -> JobInfo:
-        """A job as it is now.
-
-        Raises:
-            ConfigurationError: There is none.
-        """
+        """A job as it is now."""
         return await self._database.read("read a job", lambda c: read_job(c, self._schema, job_id))
 
     async def list(self, *, state: str | None, collection: str | None, limit: int) -> Jobs:
@@ -131,11 +116,7 @@ class JobQueue:
         return await self._database.read("count the jobs", lambda c: count_jobs(c, self._schema), deadline=deadline)
 
     async def cancel(self, job_id: UUID) -> JobInfo:
-        """Ends a queued job; has a running one end.
-
-        Raises:
-            ConfigurationError: There is none, or it is done or has failed.
-        """
+        """Ends a queued job; has a running one end."""
         changes = sql.SQL(
             "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END, cancel_wanted = (state = 'running'), "
             "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END"
@@ -143,11 +124,7 @@ class JobQueue:
         return await self._change("cancelled", job_id, changes, ("queued", "running", "cancelled"))
 
     async def retry(self, job_id: UUID) -> JobInfo:
-        """Puts a job that has failed, or was cancelled, back into the queue.
-
-        Raises:
-            ConfigurationError: There is none, or it is in another state.
-        """
+        """Puts a job that has failed, or was cancelled, back into the queue."""
         changes = sql.SQL(
             "state = 'queued', attempts = 0, due_at = %(now)s, submission_no = DEFAULT, cancel_wanted = false, "
             "error_code = NULL, error_message = NULL, stage = NULL, finished_at = NULL"
@@ -180,9 +157,6 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
 
     Args:
         connection: In a transaction.
-        schema: Schema of semlex's tables.
-        job: The job.
-        job_id: Its id; None for a new one.
     """
     table = job_table(schema)
     if job.unique_key is not None:

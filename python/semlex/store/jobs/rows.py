@@ -56,11 +56,7 @@ def job_of(row: tuple[Any, ...]) -> JobInfo:
 
 
 async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo:
-    """One job.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
+    """One job."""
     row = None
     if await has_job_table(connection, schema):
         row = await first_row(
@@ -78,10 +74,6 @@ async def list_jobs(
 
     Args:
         connection: In a transaction.
-        schema: Theirs.
-        state: Only those in it.
-        collection: Only those of the collection of this name.
-        limit: At most so many.
     """
     if not await has_job_table(connection, schema):
         return []
@@ -117,11 +109,7 @@ def unknown_job(job_id: UUID) -> ConfigurationError:
 
 
 def job_key(job_id: object) -> UUID:
-    """The key of a job by its id.
-
-    Raises:
-        ConfigurationError: It is no id of a job.
-    """
+    """The key of a job by its id."""
     try:
         return job_id if isinstance(job_id, UUID) else UUID(str(job_id))
     except ValueError:

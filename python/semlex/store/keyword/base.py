@@ -121,7 +121,6 @@ class IndexShare(Protocol):
         Args:
             connection: In the transaction that has written the rows.
             stored: Ids that chunks of this transaction have now; None when every row was stored with its own id.
-            gone: Ids that chunks had before.
         """
         ...
 
@@ -147,12 +146,7 @@ class ReservedAnswers(Protocol):
     """Answers of the server that are on their way."""
 
     async def told(self) -> Reserved:
-        """What they say.
-
-        Raises:
-            AnalyzerVersionError: The index is made by another version of the analyzer.
-            CollectionNotFoundError: The collection was dropped.
-        """
+        """What they say."""
         ...
 
 
@@ -226,9 +220,6 @@ class KeywordIndex(Protocol):
 class KeywordEngine:
     """Finds chunks by their words. This one finds nothing; an engine replaces what it can do.
 
-    Args:
-        analyzers: Of the collection; None for an engine that knows no exclusions.
-
     Attributes:
         name: As it is chosen.
         score_name: What its score is.
@@ -256,15 +247,7 @@ class KeywordEngine:
     def leg(
         self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
     ) -> LegPlan | None:
-        """The leg of a query; None when this engine answers none.
-
-        Args:
-            names: The collection's tables.
-            query: As it was asked.
-            limit: Rows wanted.
-            condition: Filter over the chunk's row.
-            with_phrases: Whether chunks without the query's phrases are left out, by an engine that knows phrases.
-        """
+        """The leg of a query; None when this engine answers none."""
         del names, query, limit, condition, with_phrases
         return None
 

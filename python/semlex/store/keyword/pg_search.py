@@ -41,14 +41,6 @@ class PgSearchEngine(KeywordEngine):
     The query is an operand of the operator ``|||``, which only cuts it into words and looks for any of them: the
     extension's query language cannot be reached. The extension always lies in the schemas ``paradedb`` and ``pdb``, its
     operators in ``pg_catalog``.
-
-    Args:
-        language: ``simple``, or a language that the extension can stem.
-        extension: As found in the database; None before one is reached.
-        stop_words: Whether words that every text has are left out.
-
-    Raises:
-        ConfigurationError: The extension cannot stem the language.
     """
 
     name = "pg_search"
@@ -70,11 +62,7 @@ class PgSearchEngine(KeywordEngine):
         self._tokenizer = sql.SQL("pdb.unicode_words({})").format(sql.SQL(", ").join(map(sql.Literal, options)))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Adds the index.
-
-        Raises:
-            UnsupportedServerError: The extension cannot be used here.
-        """
+        """Adds the index."""
         if self._extension.problem is not None:
             self._extension.refuse()
         return tuple(index.create(names) for index in self.indexes(names))

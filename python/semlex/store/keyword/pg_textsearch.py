@@ -37,15 +37,7 @@ NARROW_FILTER_ROWS = 20_000
 
 
 class PgTextsearchEngine(KeywordEngine):
-    """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene.
-
-    Args:
-        language: A text-search configuration of ``pg_catalog``, for example ``english`` or ``simple``.
-        extension: As found in the database; None before one is reached.
-
-    Raises:
-        ConfigurationError: The language is not a plain name.
-    """
+    """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene."""
 
     name = "pg_textsearch"
     score_name = "bm25"
@@ -56,11 +48,7 @@ class PgTextsearchEngine(KeywordEngine):
         self._extension = extension or Extension(self.name)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Adds a generated column (older versions index no expressions) and the index, which also holds the statistics.
-
-        Raises:
-            UnsupportedServerError: The extension cannot be used here.
-        """
+        """Add a generated column (older versions cannot index expressions) and the index, which holds the statistics."""
         if self._extension.problem is not None:
             self._extension.refuse()
         column = sql.SQL(

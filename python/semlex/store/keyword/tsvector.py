@@ -41,16 +41,7 @@ QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', ''
 
 
 class TsvectorEngine(KeywordEngine):
-    """Full-text search of Postgres.
-
-    Args:
-        language: A text-search configuration of ``pg_catalog``, for example ``english`` or ``simple``.
-        name: ``tsvector`` ranks with ts_rank (better on eight of nine measured collections, and faster),
-            ``tsvector_cd`` with ts_rank_cd.
-
-    Raises:
-        ConfigurationError: The language is not a plain name.
-    """
+    """Full-text search of Postgres."""
 
     def __init__(self, language: str, name: str = "tsvector") -> None:
         if not re.fullmatch(r"[a-z_]{1,63}", language):

@@ -28,11 +28,7 @@ _POSTGRES = ("postgresql", "postgres")
 
 
 def describe(url: str) -> str:
-    """Host, port, database, user and service of a connection string, without its password.
-
-    Raises:
-        ConfigurationError: The string cannot be used; its text is not repeated, the message says what is wrong.
-    """
+    """Host, port, database, user and service of a connection string, without its password."""
     if not isinstance(url, str):
         raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
     if not url.strip():

@@ -60,9 +60,6 @@ class SharedConnection(psycopg.AsyncConnection[Any]):
     """The session of a synchronous connection, driven by an event loop; the transaction is one and the same.
 
     It never begins or ends its owner's transaction. It prepares no statements, whose names could be the owner's.
-
-    Args:
-        owner: Open; it stays the caller's.
     """
 
     def __init__(self, owner: psycopg.Connection[Any]) -> None:
@@ -80,14 +77,7 @@ class SharedConnection(psycopg.AsyncConnection[Any]):
 
 
 def callers_connection(given: Any) -> Connection:
-    """Return the driver's connection behind what a caller gives, with SQLAlchemy in a transaction that it knows of.
-
-    Args:
-        given: A connection of psycopg, Django's wrapper, or SQLAlchemy's session or connection.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """Return the driver's connection behind what a caller gives, with SQLAlchemy in a transaction that it knows of."""
     if isinstance(given, psycopg.AsyncConnection):
         return given
     if isinstance(given, psycopg.Connection):

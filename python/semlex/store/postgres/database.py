@@ -82,11 +82,7 @@ def check_access(
     max_connections: int = 8,
     timeout: float = 10.0,
 ) -> None:
-    """Refuses arguments that no database can be reached with; nothing is connected to.
-
-    Raises:
-        ConfigurationError: Names the argument, its limit and what was given.
-    """
+    """Refuses arguments that no database can be reached with; nothing is connected to."""
     if url is not None:
         describe(url)
     if pool is not None and not isinstance(pool, AsyncConnectionPool):
@@ -131,16 +127,9 @@ class Database:
     """A pool of semlex's, or a pool or a single connection of the user's.
 
     Args:
-        url: libpq connection string; needed unless `pool` or `connection` is given.
-        pool: An open pool that the caller keeps and closes.
         connection: An open connection that the caller keeps; all work joins its transaction, and begins it if need be.
             In autocommit and outside a transaction, work has transactions of its own.
-        max_size: Most connections of semlex's pool.
         timeout: Seconds to wait for the server or for a free connection.
-        clock: Measures deadlines and the pauses between attempts.
-
-    Raises:
-        ConfigurationError: An argument cannot be used; see `check_access`.
     """
 
     def __init__(
@@ -187,14 +176,7 @@ class Database:
         return {} if self._pool is None else figures_of(self._pool, self._queue)
 
     def acting_as(self, role: str) -> Database:
-        """The same connections, with transactions that have the rights of a role; open as long as this one is.
-
-        Args:
-            role: The login must be a member of it.
-
-        Raises:
-            ConfigurationError: There can be no role of that name.
-        """
+        """The same connections, with transactions that have the rights of a role; open as long as this one is."""
         acting = copy.copy(self)
         acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
         return acting
@@ -206,12 +188,7 @@ class Database:
         return watched
 
     async def open(self) -> None:
-        """Opens the pool after one plain connection has shown that the server can be reached.
-
-        Raises:
-            ConnectionFailedError: It cannot; the message names host, database and user.
-            UnsupportedServerError: The database's encoding cannot hold every text.
-        """
+        """Opens the pool after one plain connection has shown that the server can be reached."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         # The pool reports a time-out only; one plain connection gives the reason.
@@ -247,13 +224,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection for a short piece of work.
-
-        Raises:
-            ConfigurationError: The transaction of the user's connection has failed.
-            ConnectionFailedError: The user's connection is closed.
-            UnsupportedServerError: The database's encoding cannot hold every text.
-        """
+        """A connection for a short piece of work."""
         if self._connection is not None:
             async with self._connection_lock:
                 check_usable(self._connection)
@@ -298,15 +269,8 @@ class Database:
         One snapshot for all statements, and the form that standbys and poolers accept.
 
         Args:
-            doing: What it is for, for error messages.
-            work: Gets the snapshot.
             deadline: Seconds after which a server that does not answer at all is given up. The server's own
                 statement_timeout is what normally ends late work; this is for a network that swallows it.
-            with_vectors: Whether vectors are read, of which some may be missing.
-
-        Raises:
-            SearchTimeoutError: The deadline passed. A connection of a pool was closed; the user's own can be used
-                again, unless it did not answer to the cancellation either: then it was closed, too.
         """
         transaction = partial(self._read, work, with_vectors=with_vectors)
         if deadline is None:
@@ -403,15 +367,6 @@ class Database:
         """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
 
         `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
-
-        Args:
-            doing: What it is for, for error messages.
-            work: Gets the connection.
-            one_snapshot: Whether all statements see one state (REPEATABLE READ).
-
-        Raises:
-            ConfigurationError: `one_snapshot` inside a transaction that has begun.
-            StoreError: Among others: a lock was not to be had within a minute, or within the session's lock_timeout.
         """
 
         async def transaction(connection: Connection) -> T:
@@ -441,16 +396,7 @@ class Database:
         return await self._run(doing, transaction, writing=True)
 
     async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
-        """Runs a transaction of its own whose statements go to the server together, in one round trip; retried.
-
-        Args:
-            doing: What it is for, for error messages.
-            send: Gets the connection and executes statements; their answers are there when this has returned. It must
-                be idempotent, as the work of `write`.
-
-        Raises:
-            ConfigurationError: A connection of the user's is in use, whose transaction may have begun.
-        """
+        """Runs a transaction of its own whose statements go to the server together, in one round trip; retried."""
         if self.joins_transaction:
             raise ConfigurationError(f"{doing}: this needs a transaction of its own")
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)

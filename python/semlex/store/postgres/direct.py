@@ -38,11 +38,7 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
     """Opens a connection, and closes it at the end.
 
     Args:
-        url: Connection string for libpq.
         timeout: Seconds to wait for the server.
-
-    Raises:
-        ConnectionFailedError: It cannot be reached; the message names host, database and user.
     """
     try:
         connection = await psycopg.AsyncConnection.connect(

@@ -60,12 +60,6 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
 
     The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
     that quote values.
-
-    Args:
-        error: What was caught.
-        doing: What was being done, for the message ("search", "add documents").
-        url: The connection string, so that its password can be removed from a message that repeats it.
-        writing: Whether it was a write: a statement that the server cancelled is no search that was late then.
     """
     if isinstance(error, SemlexError) or not isinstance(error, psycopg.Error):
         return error

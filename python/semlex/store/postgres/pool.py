@@ -36,9 +36,7 @@ class ConnectionQueue:
     They wait as long as places go on becoming free, however many wait.
 
     Args:
-        count: Of connections.
         seconds: A caller is refused when no place has become free for so long.
-        clock: Measures that.
     """
 
     def __init__(self, count: int, seconds: float, clock: Clock) -> None:
@@ -54,11 +52,7 @@ class ConnectionQueue:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """One of the places.
-
-        Raises:
-            ConnectionFailedError: None has become free for too long.
-        """
+        """One of the places."""
         if self._free:
             self._free -= 1
             self._given += 1

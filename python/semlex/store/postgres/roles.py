@@ -26,11 +26,7 @@ FIRST_WITH_SET_OPTION = 160_000
 
 
 def checked_role(role: str | None) -> str | None:
-    """The role, when Postgres could have one of this name.
-
-    Raises:
-        ConfigurationError: It is no text, is blank, longer than 63 bytes, holds a NUL, or is a reserved word.
-    """
+    """The role, when Postgres could have one of this name."""
     if role is None:
         return None
     check_parameters(text_errors("role", role, max_bytes=MAX_ROLE_BYTES, blank=False))
@@ -48,9 +44,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     """A refusal with what has to be granted to whom; the error as it is where the server cannot be asked.
 
     Args:
-        connection: Able to run a statement, without the role.
         error: Of a transaction that had, or was to have, the role.
-        role: Its name.
     """
     try:
         login, may_take = await _membership(connection, role)

@@ -53,11 +53,7 @@ class ServerInfo:
 
 
 async def read_server_info(connection: Connection) -> ServerInfo:
-    """Version of the server and of pgvector, and whether it accepts writes.
-
-    Raises:
-        UnsupportedServerError: Postgres or pgvector is below the floor.
-    """
+    """Version of the server and of pgvector, and whether it accepts writes."""
     cursor = await connection.execute(
         "SELECT current_setting('server_version_num')::int / 10000, e.extversion, n.nspname, "
         "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool "

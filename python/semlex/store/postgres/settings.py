@@ -43,11 +43,7 @@ LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def check_encoding(connection: Connection) -> None:
-    """Refuses a database that cannot hold every text. No query is sent: the server reports it with the connection.
-
-    Raises:
-        UnsupportedServerError: Its encoding is not UTF-8.
-    """
+    """Refuses a database that cannot hold every text. No query is sent: the server reports it with the connection."""
     encoding = connection.pgconn.parameter_status(b"server_encoding")
     if encoding not in (None, b"UTF8"):
         raise UnsupportedServerError(
@@ -85,7 +81,6 @@ async def begin_writing(connection: Connection, role: str | None = None) -> None
 
     Args:
         connection: In the transaction.
-        role: Whose rights it has; None: the login's.
     """
     await connection.execute(_write_settings(role))
 
@@ -104,7 +99,6 @@ async def current_settings(connection: Connection, *, role: bool = False) -> dic
 
     Args:
         connection: In the transaction.
-        role: Whether the role is one of them.
     """
     cursor = await connection.execute(_CURRENT_SETTINGS)
     row = await cursor.fetchone()

@@ -61,11 +61,7 @@ class Snapshot:
 
     @asynccontextmanager
     async def savepoint(self, *, force_rollback: bool = False) -> AsyncIterator[None]:
-        """Undoes the block where it fails; the transaction goes on, with the settings and the role that it had.
-
-        Args:
-            force_rollback: Whether it is undone at its end in any case, with its settings.
-        """
+        """Undoes the block where it fails; the transaction goes on, with the settings and the role that it had."""
         if self.pipeline is not None and self.connection.info.transaction_status == TransactionStatus.IDLE:
             # The driver has not heard yet that the transaction has begun. It would take the block for the whole of it,
             # and end it there: what follows would be of no snapshot, and would have the rights of the login.
@@ -85,8 +81,6 @@ async def open_snapshot(
 
     Args:
         connection: In no transaction.
-        role: Whose rights it has; None: the login's.
-        pipelined: Whether to do so; a COPY cannot stand in a pipeline.
     """
     settings = READ_SETTINGS | of_role(role)
     if not (connection.autocommit and pipelined):
@@ -118,9 +112,7 @@ async def send_transaction(
     """Sends a write transaction whole; returns when all of it is answered.
 
     Args:
-        send: Executes statements, and waits for none of their answers.
         connection: In no transaction.
-        role: Whose rights it has; None: the login's.
     """
     if not connection.autocommit:  # the driver begins a transaction by itself before any statement
         async with connection.transaction():
@@ -147,9 +139,6 @@ async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncP
     """The driver's block, which would write to the log that it could not end after an error in it.
 
     A connection on which it was not ended is closed.
-
-    Args:
-        connection: Statements in the block are sent at once, and answered at its end.
     """
     before = connection.pgconn.pipeline_status  # a connection of the user's may be in a pipeline of theirs
     try:

@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 class SnapshotReads(Database):
-    """Reads of one snapshot, each in a savepoint, so that one that fails leaves the others as they are.
-
-    Args:
-        snapshot: Of all reads; a lost connection ends it, and whoever opened it opens another.
-    """
+    """Reads of one snapshot, each in a savepoint, so that one that fails leaves the others as they are."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(connection=snapshot.connection)

@@ -44,15 +44,7 @@ class Boost:
 
 
 def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
-    """Checks boosts.
-
-    Args:
-        boost: Filter -> factor, or pairs of both.
-        names: Of the collection.
-
-    Raises:
-        ValidationError: With everything that is wrong, each with its place.
-    """
+    """Checks boosts."""
     if boost is None:
         return ()
     if isinstance(boost, (str, bytes)) or not isinstance(boost, (Mapping, Sequence)):
@@ -89,14 +81,7 @@ def _no_factor(place: str) -> list[FieldError]:
 async def boost_factors(
     snapshot: Snapshot, names: Names, keys: Sequence[Key], boosts: Sequence[Boost]
 ) -> NDArray[np.float64]:
-    """The product of the factors that each of some chunks has: float64, shape (n,); one statement for all.
-
-    Args:
-        snapshot: Of the search.
-        names: Of the collection.
-        keys: Of n chunks.
-        boosts: At least one.
-    """
+    """The product of the factors that each of some chunks has: float64, shape (n,); one statement for all."""
     text = sql.SQL(
         "SELECT {matches} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "WITH ORDINALITY AS k(document_id, chunk_id, number) "

@@ -28,8 +28,6 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
     begins with the document's key, so that it can be found by itself.
 
     Args:
-        document_id: Key of the document.
-        text_hash: Hash of context and text.
         occurrence: 0 for the first chunk of the document with that text, 1 for the second.
     """
     suffix = f"-{occurrence}" if occurrence else ""

@@ -76,10 +76,6 @@ async def load_results(
 
     Args:
         connection: In the search's transaction.
-        collection: Where they are.
-        keys: Of the hits.
-        query: Its words are marked; None for none.
-        postings: As `LegResult.postings`.
     """
     if not keys:
         return {}
@@ -198,10 +194,6 @@ async def list_chunks(
 
     Args:
         connection: In a transaction.
-        collection: Where they are.
-        condition: The filter.
-        limit: Most chunks.
-        after: Id of the chunk before the first one, or None.
     """
     places = PLACE.format(document=collection.names.document, source=collection.names.source)
     begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")

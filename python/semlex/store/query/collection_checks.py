@@ -35,11 +35,6 @@ async def find_problems(connection: Connection, server: ServerInfo, only: Names 
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.
-        server: What the server is.
-        only: The only collection that is looked at, or None.
-
-    Returns:
-        None when all is well.
     """
     problems = []
     if server.pgvector is None:

@@ -62,13 +62,6 @@ async def list_documents(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        source: Name of the only source.
-        limit: Most documents; None: all.
-        after: Name of the last document of the page before, as ``docs: keys.md``.
-
-    Raises:
-        ConfigurationError: There is no such source.
     """
     if source is not None:
         known = await read_sources(connection, collection)

@@ -55,33 +55,17 @@ def constant_path(path: Sequence[str]) -> sql.Composable:
 
 
 def value(path: sql.Composable, metadata: sql.Composable = sql.SQL("c.metadata")) -> sql.Composed:  # noqa: B008
-    """The value at a path, as jsonb; NULL where there is none.
-
-    Args:
-        path: As SQL.
-        metadata: The column; without an alias in the statement that makes an index.
-    """
+    """The value at a path, as jsonb; NULL where there is none."""
     return sql.SQL("({} #> {})").format(metadata, path)
 
 
 def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
-    """A value of one type; NULL for all others.
-
-    Args:
-        value: As `value` gives it.
-        of: The type; texts are in the order of code points.
-    """
+    """A value of one type; NULL for all others."""
     return _TYPED[of].format(value=value)
 
 
 def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
-    """A condition on a column of semlex's own as one on a chunk.
-
-    Args:
-        name: The field, without ``@``.
-        condition: On its column.
-        names: Of the collection.
-    """
+    """A condition on a column of semlex's own as one on a chunk."""
     if name not in _OF_DOCUMENTS:
         return condition
     return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)

@@ -135,17 +135,7 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Checks a filter and turns it into SQL; keys and values are bound or quoted by the driver.
-
-    Args:
-        filters: A mapping, a text or a tree.
-        names: Of the collection.
-        place: What messages call it.
-        prefix: Of the names of its parameters.
-
-    Raises:
-        ValidationError: With everything that is wrong, each with its place.
-    """
+    """Checks a filter and turns it into SQL; keys and values are bound or quoted by the driver."""
     tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
@@ -300,8 +290,6 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
 
     Args:
         connection: In a transaction; every chunk may have to be looked at, in the first of three statements.
-        names: The collection's.
-        condition: Of the search that found nothing; its first fields are looked for.
     """
     asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])

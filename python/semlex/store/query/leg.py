@@ -70,9 +70,6 @@ class LegPlan(Protocol):
 
         Called when the legs before this one are on their way, so what it computes costs no time that the server does
         not need anyway.
-
-        Args:
-            side_column: The column that the other leg adds to this leg's SELECT.
         """
         ...
 
@@ -236,16 +233,7 @@ def ranked(
     plan: str = "",
     selection: Filter | None = None,
 ) -> LegResult:
-    """The result of rows that begin with document_id, chunk_id, score.
-
-    Args:
-        rows: Best first.
-        scorer: Scores other chunks.
-        with_side_values: Whether the next column is the other leg's side column.
-        warnings: What the user should know.
-        plan: How the chunks were found.
-        selection: The filter that they pass.
-    """
+    """The result of rows that begin with document_id, chunk_id, score."""
     scores = np.array([row[2] for row in rows], dtype=np.float64)
     side_values = [row[3] for row in rows] if with_side_values else None
     keys = [(row[0], row[1]) for row in rows]

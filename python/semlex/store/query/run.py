@@ -60,13 +60,7 @@ class _Sent:
 
 
 async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None = None) -> LegRun:
-    """Sends all legs at once and reads their results.
-
-    Args:
-        snapshot: Broken afterwards if a leg failed.
-        plans: In the order of the results.
-        calibration: What the vector leg's scores will be measured against; computed while the server works.
-    """
+    """Sends all legs at once and reads their results."""
     started = time.perf_counter()
     sent = await _send(snapshot, plans, calibration)
     results: dict[str, LegResult] = {}

@@ -89,7 +89,6 @@ class VectorSample:
 
         Args:
             connection: In the search's transaction.
-            collection: With vectors.
             query: float32, shape (d,).
         """
         found = self.spread_in_memory(collection, query)
@@ -148,8 +147,6 @@ def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance
 
     Args:
         vectors: (m, d); of norm 1 for ``cosine``.
-        query: (d,).
-        distance: ``cosine``: the similarity is the cosine; ``l2``: minus the distance; ``inner_product``: the product.
     """
     if not vectors.size:
         return Spread(0.0, 0.0)
@@ -187,8 +184,6 @@ async def sample_chunks(
 
     Args:
         connection: In a transaction.
-        collection: With vectors.
-        rows: Most chunks.
     """
     embedding = collection.embedding
     if embedding is None:
@@ -204,8 +199,6 @@ async def sample_vectors(connection: Connection, collection: CollectionInfo, row
 
     Args:
         connection: In a transaction.
-        collection: With vectors.
-        rows: Most vectors.
     """
     embedding = collection.embedding
     if embedding is None:
@@ -241,10 +234,6 @@ async def _drawn(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        embedding: Which vectors.
-        columns: More columns, after a comma.
-        join: What they are of.
     """
     table = collection.names.embedding(embedding.version)
     cursor = connection.cursor(binary=True)

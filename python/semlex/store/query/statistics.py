@@ -24,8 +24,6 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
 
     Args:
         connection: In a transaction with one snapshot.
-        collection: As opened.
-        exact: Whether large tables are counted, too, which reads all of them.
 
     Returns:
         ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
@@ -58,12 +56,7 @@ def _count_documents(names: Names) -> sql.Composed:
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
-    """What a collection of any version holds, for lists.
-
-    Returns:
-        ``documents`` and ``chunks``, None where this role may not read them or the tables are gone, and ``estimated``:
-        whether a large table was not counted.
-    """
+    """What a collection of any version holds, for lists."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
     cursor = await connection.execute(

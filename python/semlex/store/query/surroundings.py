@@ -115,12 +115,7 @@ async def read_surroundings(
     """Chunks and all that stand near them in their documents, in one round trip.
 
     Args:
-        snapshot: Of the read.
-        collection: Where they are.
-        wanted: Keys of the chunks, and how much around each; those that are gone are missing from the answer, and so is
-            what was near them.
         share: Least share of a section that must be wanted for `Reach.section`, above 0 to 1.
-        with_vectors: Keys of those whose vectors are wanted.
 
     Returns:
         The chunks, in no order; and the vectors that there are, float32, shape (d,), by key.

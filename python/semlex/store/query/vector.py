@@ -149,14 +149,7 @@ def vector_leg(
     exactly then. What an index finds that holds less than the whole vectors is compared by those in the same statement.
 
     Args:
-        collection: With vectors.
         query: float32, shape (d,).
-        limit: Rows wanted.
-        condition: Filter over the chunk's row.
-        plan: How the vectors are found; the plans beside ``index`` leave out vectors whose chunk is gone.
-        indexes: Over the collection's vectors.
-        ef_search: Size of the index's candidate list; at least `limit`, at most 1,000.
-        probes: Lists of an IVFFlat index to look into.
     """
     embedding = collection.embedding
     if embedding is None:

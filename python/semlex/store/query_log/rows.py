@@ -79,16 +79,6 @@ async def write_questions(
 
     Args:
         connection: In a transaction that writes.
-        collection: As opened.
-        questions: What was asked; those that are stored already are left as they are.
-        max_rows: How many stay.
-        oldest: Only what was asked since then stays.
-
-    Returns:
-        How many rows were deleted; None where another process is at it, and nothing was done.
-
-    Raises:
-        CollectionNotFoundError: It was dropped.
     """
     await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=STATEMENT_TIMEOUT)
     cursor = await connection.execute("SELECT pg_catalog.pg_try_advisory_xact_lock(%s)", [_lock(collection)])
@@ -128,8 +118,6 @@ async def summarise(connection: Connection, names: Names, limit: int) -> QueryLo
 
     Args:
         connection: In a transaction with one snapshot.
-        names: Of the collection.
-        limit: Most questions of each list.
     """
     cursor = cursor_with_times(connection)
     await cursor.execute(
@@ -172,11 +160,7 @@ async def count_since(connection: Connection, names: Names, since: datetime) -> 
 
 
 async def clear_batch(connection: Connection, collection: CollectionIdentity) -> int:
-    """Deletes at most 1,000 questions; returns how many.
-
-    Raises:
-        CollectionNotFoundError: It was dropped.
-    """
+    """Deletes at most 1,000 questions; returns how many."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
-    """The curve that is stored with the vectors in use; None without one.
-
-    Raises:
-        ConfigurationError: It is damaged, or of a newer format.
-    """
+    """The curve that is stored with the vectors in use; None without one."""
     embedding = collection.embedding
     if embedding is None or embedding.calibration is None:
         return None
@@ -25,16 +21,7 @@ def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
 
 
 def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -> None:
-    """Refuses a curve that was learned with other vectors than those in use.
-
-    Args:
-        curve: The curve.
-        collection: As it is searched.
-        what: What is refused, for the message.
-
-    Raises:
-        ConfigurationError: It was, or the collection's vectors are not compared by cosine.
-    """
+    """Refuses a curve that was learned with other vectors than those in use."""
     name, embedding = collection.names.collection, collection.embedding
     if collection.distance.name != "cosine":
         raise ConfigurationError(
@@ -48,15 +35,7 @@ def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -
 
 
 def curve_in_use(given: ConfidenceCurve | None, collection: CollectionInfo) -> tuple[ConfidenceCurve | None, list[str]]:
-    """The curve of a search, and what is told with it: the one that was given, else the one that is stored.
-
-    Args:
-        given: Out of a file, or None.
-        collection: As it is searched.
-
-    Raises:
-        ConfigurationError: The given one is of another model.
-    """
+    """The curve of a search, and what is told with it: the one that was given, else the one that is stored."""
     if given is not None:
         check_curve(given, collection, "the calibration that was given (calibration=)")
         return given, []

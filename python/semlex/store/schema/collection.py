@@ -152,11 +152,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """The collection with the set of vectors that a model's can be compared with; as it is where there is none yet.
-
-    Raises:
-        ModelMismatchError: It has others only; the message names both models and both dimensions.
-    """
+    """The collection with the set of vectors that a model's can be compared with; as it is where there is none yet."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:

@@ -49,11 +49,7 @@ DISTANCES: dict[str, Distance] = {
 
 
 def distance_named(name: str) -> Distance:
-    """The distance of that name.
-
-    Raises:
-        ConfigurationError: There is none.
-    """
+    """The distance of that name."""
     try:
         return DISTANCES[name]
     except KeyError:

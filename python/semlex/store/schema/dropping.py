@@ -81,14 +81,7 @@ async def _end_jobs(connection: Connection, names: Names) -> None:
 
 
 def tables_of(collection: str, tables: Sequence[str], collections: Sequence[str], *, every: bool) -> list[str]:
-    """The tables of a collection among those of a schema.
-
-    Args:
-        collection: Its name.
-        tables: Names of the schema's tables.
-        collections: Names of all collections: a table is of the one with the longest name that it begins with.
-        every: Whether tables count that this version does not know.
-    """
+    """The tables of a collection among those of a schema."""
     own = []
     for table in sorted(tables):
         owner = max((name for name in collections if table.startswith(f"{name}_")), key=len, default=None)

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_dimensions(wanted: EmbeddingVersion) -> None:
-    """Refuses vectors that no column can hold.
-
-    Raises:
-        ModelMismatchError: They have too few or too many dimensions.
-    """
+    """Refuses vectors that no column can hold."""
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
 
@@ -37,16 +33,7 @@ def check_dimensions(wanted: EmbeddingVersion) -> None:
 async def ensure_embedding_version(
     database: Database, collection: CollectionInfo, wanted: EmbeddingVersion
 ) -> CollectionInfo:
-    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        wanted: Identity and dimension of the vectors to be stored; its number is ignored.
-
-    Raises:
-        ModelMismatchError: The collection holds vectors of another model or dimension.
-    """
+    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's."""
 
     async def work(connection: Connection) -> CollectionInfo:
         names = collection.names
@@ -94,9 +81,6 @@ async def create_version(
 
     Args:
         connection: In a transaction that excludes writers, or others who do the same.
-        collection: As it is stored.
-        wanted: Identity and dimension of the vectors; its number is ignored.
-        building: Whether it does not answer yet.
         token_counter: What counts tokens while it answers; None: what the collection has.
     """
     names, now = collection.names, utc_now()
@@ -184,11 +168,7 @@ async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
 
 
 async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
-    """Refuses to go on with vectors that are not there any more.
-
-    Raises:
-        ModelMismatchError: They were dropped.
-    """
+    """Refuses to go on with vectors that are not there any more."""
     used = collection.embedding
     if used is not None and used.version not in await stored_versions(connection, collection):
         raise dropped(collection)

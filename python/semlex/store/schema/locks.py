@@ -53,19 +53,7 @@ async def without_writers(
     *,
     sets_up: bool = False,
 ) -> T:
-    """Runs a transaction while nobody writes into a collection.
-
-    Args:
-        database: An open database.
-        doing: What it is for, for error messages.
-        collection: As opened.
-        work: Gets the connection; it may be run again.
-        sets_up: Whether it makes or drops tables.
-
-    Raises:
-        StoreError: Writers left no moment for it.
-        CollectionNotFoundError: The collection was dropped.
-    """
+    """Runs a transaction while nobody writes into a collection."""
 
     async def locked(connection: Connection) -> T:
         # A limit of the role is for statements that others wait for, not for this.
@@ -87,13 +75,8 @@ async def between_searches(
     """Runs a transaction that takes a table for itself; searches hardly wait for it.
 
     Args:
-        database: An open database.
-        doing: What it is for, for error messages.
         names: Of the collection whose tables are locked.
         work: Gets the connection, and calls `lock_briefly` before it locks a table; it may be run again.
-
-    Raises:
-        StoreError: Others held a table all the time.
     """
     return await _until_free(database, doing, names, work, TABLE_SECONDS)
 

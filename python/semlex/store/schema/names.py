@@ -23,9 +23,6 @@ def checked_identifier(field: str, name: str) -> str:
 
     Lower-case ASCII letters, digits and underscores, at most 48 characters: every name derived from it then fits
     Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case only.
-
-    Raises:
-        ValidationError: It does not; the error names the rule.
     """
     found = _core.validate_identifier(name)
     errors = [FieldError(row, chunk_id, field, code, limit, actual) for row, chunk_id, _, code, limit, actual in found]
@@ -50,12 +47,7 @@ class CollectionIdentity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Qualified names of one collection's tables.
-
-    Args:
-        schema: Schema that holds everything.
-        collection: Name of the collection.
-    """
+    """Qualified names of one collection's tables."""
 
     schema: str
     collection: str

@@ -46,12 +46,7 @@ def _fingerprint(applied: Migrations, place: str | Names) -> str:
 
 
 def registry_origin(version: int, fingerprint: str | None) -> Origin:
-    """Which semlex made the tables that all collections share.
-
-    Args:
-        version: Number of the last migration.
-        fingerprint: As stored with it; None if the table has no such column.
-    """
+    """Which semlex made the tables that all collections share."""
     return _origin(version, fingerprint, registry_fingerprint(version), len(migrations.REGISTRY))
 
 
@@ -69,11 +64,7 @@ def _origin(version: int, fingerprint: str | None, own: str, newest: int) -> Ori
 
 
 def check_collection(name: str, version: int, fingerprint: str | None) -> None:
-    """Refuses the tables of a collection that this semlex cannot read.
-
-    Raises:
-        SchemaVersionError: A newer semlex made them, or an unreleased one.
-    """
+    """Refuses the tables of a collection that this semlex cannot read."""
     origin = collection_origin(version, fingerprint)
     if origin == "newer":
         raise newer_tables(f"collection {name!r}", version, len(migrations.COLLECTION))

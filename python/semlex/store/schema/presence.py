@@ -30,11 +30,7 @@ def gone(collection: CollectionIdentity) -> CollectionDroppedError:
 
 
 class Presence:
-    """Whether an open collection still exists and which of its vectors are incomplete, as each reading finds out.
-
-    Args:
-        collection: As opened.
-    """
+    """Whether an open collection still exists and which of its vectors are incomplete, as each reading finds out."""
 
     def __init__(self, collection: CollectionIdentity) -> None:
         self._collection, names = collection, collection.names
@@ -55,11 +51,7 @@ class Presence:
         return await connection.execute(self._with_vectors if with_vectors else self._question, given)
 
     async def check(self, answer: AsyncCursor[Any]) -> None:
-        """Read the answer at the end of the transaction.
-
-        Raises:
-            CollectionDroppedError: The collection was dropped.
-        """
+        """Read the answer at the end of the transaction."""
         try:
             row = await answer.fetchone()
         except psycopg.ProgrammingError:  # the question failed, and with it all that was read after it
@@ -70,11 +62,7 @@ class Presence:
             self.incomplete = row[0]
 
     def check_failed(self, answer: AsyncCursor[Any]) -> None:
-        """Read the answer, if it has arrived, of a transaction that has failed.
-
-        Raises:
-            CollectionDroppedError: The collection was dropped.
-        """
+        """Read the answer, if it has arrived, of a transaction that has failed."""
         result = answer.pgresult
         if result is not None and result.status == ExecStatus.TUPLES_OK and result.ntuples == 0:
             raise gone(self._collection)
@@ -88,11 +76,7 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
     Args:
         connection: In a transaction.
-        collection: As opened.
         alone: Whether other writers wait until the transaction ends.
-
-    Raises:
-        CollectionNotFoundError: It was dropped.
     """
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
@@ -111,10 +95,6 @@ async def check_present(connection: Connection, collection: CollectionIdentity) 
 
     Args:
         connection: In a transaction in which each statement sees what is committed by then.
-        collection: As opened.
-
-    Raises:
-        CollectionNotFoundError: It was dropped, and its name may be another's now.
     """
     presence = Presence(collection)
     await presence.check(await presence.ask(connection))

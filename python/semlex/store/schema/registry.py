@@ -61,20 +61,7 @@ async def find_collection(database: Database, names: Names) -> CollectionInfo | 
 async def open_collection(
     database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
 ) -> CollectionInfo:
-    """Opens a collection, making or migrating it when needed.
-
-    Args:
-        database: An open database.
-        names: Schema and name.
-        settings: For a new collection; an existing one keeps its own.
-        create: Whether to make it when it does not exist.
-
-    Raises:
-        CollectionNotFoundError: It does not exist and `create` is False.
-        ReadOnlyError: It must be made or migrated and the server accepts no writes.
-        PrivilegeError: The role lacks a right; the message holds the SQL for the database's owner.
-        SchemaVersionError: It was made by a newer semlex, or by an unreleased one.
-    """
+    """Opens a collection, making or migrating it when needed."""
     found = await database.read("open the collection", lambda connection: find(connection, names))
     current = len(migrations.COLLECTION)
     if found is not None:
@@ -131,14 +118,7 @@ async def has_registry(connection: Connection, schema: str) -> bool:
 
 
 async def registry_version(connection: Connection, schema: str) -> int | None:
-    """Version of the tables that all collections of a schema share.
-
-    Returns:
-        None if there are none; 0 if an unreleased semlex made them and they hold no collection.
-
-    Raises:
-        SchemaVersionError: They were made by a newer semlex, or by an unreleased one, and hold collections.
-    """
+    """Version of the tables that all collections of a schema share."""
     if not await has_registry(connection, schema):
         return None
     return await _checked_registry(connection, schema, *await last_migration(connection, schema))
@@ -173,11 +153,7 @@ async def _checked_registry(connection: Connection, schema: str, version: int, f
 
 
 async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, int] | None:
-    """The collection and the version of its tables.
-
-    Raises:
-        SchemaVersionError: It was made by a newer semlex, or by an unreleased one.
-    """
+    """The collection and the version of its tables."""
     if not await has_registry(connection, names.schema):
         return None
     cursor = await connection.execute(
@@ -226,12 +202,7 @@ async def _keyword_engine(connection: Connection, settings: CollectionSettings) 
 
 
 async def migrate_registry(database: Database, schema: str) -> None:
-    """Brings the tables that all collections of a schema share to their newest form.
-
-    Raises:
-        PrivilegeError: The role lacks a right.
-        SchemaVersionError: They were made by a newer semlex, or by an unreleased one, and hold collections.
-    """
+    """Brings the tables that all collections of a schema share to their newest form."""
 
     async def work(connection: Connection) -> None:
         await _lock_for_setup(connection)
@@ -370,11 +341,7 @@ async def _drop_registry(connection: Connection, schema: str) -> None:
 
 
 async def list_collections(database: Database, schema: str) -> list[ListedCollection]:
-    """Every collection of a schema, by name.
-
-    Raises:
-        SchemaVersionError: They were made by a newer semlex, or by an unreleased one.
-    """
+    """Every collection of a schema, by name."""
 
     async def work(connection: Connection) -> list[ListedCollection]:
         if not await registry_version(connection, schema):

@@ -25,13 +25,6 @@ async def copy_in(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        table: A key of `TABLES`.
-        columns: A list a column: uuid as text, jsonb as JSON values, times as datetimes.
-
-    Raises:
-        ValidationError: A value is not of its column's type.
-        ValueError: A key is no uuid.
     """
     wires = TABLES[table]
     values = [(name, wire, _uuids(columns[name]) if wire == "uuid" else columns[name]) for name, wire in wires.items()]

@@ -93,8 +93,6 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        table: A key of `TABLES`. Chunks have one column more where the collection has vectors: their vectors.
     """
     wires = TABLES[table]
     read = {name: _READ.get(wire, _AS_IS) for name, wire in wires.items()}
@@ -123,8 +121,6 @@ async def copy_parts(connection: Connection, statement: sql.Composed, types: lis
 
     Args:
         connection: In a transaction.
-        statement: The COPY.
-        types: Of its columns, as they travel.
     """
     async with connection.cursor().copy(statement) as copy:
         while first := await copy.read():
@@ -137,12 +133,7 @@ async def copy_parts(connection: Connection, statement: sql.Composed, types: lis
 
 
 class _Reading:
-    """The messages of a part, read in a thread: the driver's own wait through the event loop costs more than the rows.
-
-    Args:
-        pgconn: In a COPY out of the server.
-        messages: What was read before.
-    """
+    """Read a part's messages in a thread: waiting through the event loop costs more than the rows."""
 
     def __init__(self, pgconn: PGconn, messages: list[bytes | bytearray | memoryview]) -> None:
         self._pgconn = pgconn

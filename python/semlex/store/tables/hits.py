@@ -55,16 +55,7 @@ INCLUDED = {"excerpt": "text", "content": "text", "metadata": "jsonb"}
 
 
 class Relation:
-    """Hits as rows, checked.
-
-    Args:
-        hits: In the order of their ranks.
-        include: What else than places and scores.
-
-    Raises:
-        ConfigurationError: They are no hits, or something else is to be included.
-        ValidationError: A text or metadata of a hit cannot be stored.
-    """
+    """Hits as rows, checked."""
 
     def __init__(self, hits: Sequence[SearchResult], include: Sequence[Included]) -> None:
         listed = list(hits) if isinstance(hits, (list, tuple)) else []
@@ -117,12 +108,7 @@ def _check_metadata(row: int, metadata: object) -> None:
 
 
 def statement(connection: Connection, relation: Relation) -> str:
-    """A statement that answers with the hits, a row on a line; no character of them steers a terminal.
-
-    Args:
-        connection: By its settings values are quoted; nothing is sent.
-        relation: The hits.
-    """
+    """A statement that answers with the hits, a row on a line; no character of them steers a terminal."""
     kinds = [sql.SQL(kind) for kind in relation.columns.values()]
     if relation.rows:
         rows: list[list[sql.Composable]] = [
@@ -169,19 +155,6 @@ async def fill_table(connection: Connection, relation: Relation, table: str) -> 
     """Makes a temporary table of hits that ends with the transaction of a connection of the user's.
 
     No setting of the session is read or changed: values travel as one JSON text of ASCII.
-
-    Args:
-        connection: Of the user's.
-        relation: The hits.
-        table: Its name.
-
-    Returns:
-        How many hits are in it.
-
-    Raises:
-        ConfigurationError: The name is no name, or taken; the connection is in no transaction that could hold the
-            table.
-        ReadOnlyError: The transaction is read-only, or the server a standby.
     """
     _check_connection(connection, table, psycopg.AsyncConnection, "async with")
     try:

@@ -45,12 +45,7 @@ class Target:
 
     @classmethod
     def of(cls, collection: CollectionInfo, *, numbered: bool) -> Target:
-        """The tables of a collection.
-
-        Args:
-            collection: As opened.
-            numbered: Whether rows come with their ids in the keyword index.
-        """
+        """The tables of a collection."""
         columns = (*COLUMNS, KEYWORD_ID) if numbered else COLUMNS
         if collection.embedding is None:
             return cls(collection.names, columns, None, "text")
@@ -107,13 +102,7 @@ def arrays_table(target: Target) -> sql.Composed:
 
 
 def array_values(collection: CollectionInfo, target: Target, rows: ChunkBatch) -> dict[str, Any]:
-    """The values for `arrays_table`.
-
-    Args:
-        collection: With an embedding version if the rows have vectors.
-        target: Of the collection.
-        rows: The rows.
-    """
+    """The values for `arrays_table`."""
     values: dict[str, Any] = {column.name: rows.values(column.name) for column in target.columns}
     values["document_id"] = [UUID(bytes=document_id) for document_id in rows.document_id]
     for column in target.columns:

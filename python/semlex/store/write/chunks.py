@@ -92,24 +92,9 @@ async def write_chunks(
 
     Args:
         connection: In a transaction.
-        collection: As opened; with an embedding version if `rows` has vectors.
-        rows: Without repeated keys.
         mode: ``direct`` when the collection was empty. A document that has chunks by now is merged instead; a key of
             another row that exists after all fails the transaction (23505).
-        on_duplicate: Whether a chunk that exists is updated, left as it is, or fails the write.
-        documents: What the rows were read from: written first, and their chunks are exactly the given ones afterwards.
         within: Keys of documents of which single chunks are written: locked first.
-        new_documents: Holds the keys of those documents that were not there, afterwards.
-        bulk: From which size on rows are copied, and in which blocks.
-
-    Returns:
-        The number of chunks inserted or updated.
-
-    Raises:
-        AnalyzerVersionError: The keyword index is made by another version of the analyzer.
-        CollectionNotFoundError: The collection was dropped.
-        DuplicateError: A chunk exists, and that is to fail.
-        ModelMismatchError: The vectors of the open model were dropped.
     """
     if not len(rows) and not documents:
         return 0
@@ -259,11 +244,7 @@ async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID
 
 
 async def _refuse_stored(write: _Write, source: Source) -> None:
-    """Fails where chunks of the rows' keys are stored.
-
-    Raises:
-        DuplicateError: They are.
-    """
+    """Fails where chunks of the rows' keys are stored."""
     cursor = await write.connection.execute(
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "

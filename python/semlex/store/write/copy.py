@@ -69,17 +69,6 @@ async def copy_rows(
 
     Args:
         connection: In a transaction.
-        target: ``COPY … FROM STDIN (FORMAT binary)``.
-        parts: Runs of rows. Each is asked for when the one before is on its way, so that what is done for it overlaps
-            with the server's work.
-        block_bytes: Size of a block; grown for a row that is larger.
-
-    Returns:
-        The number of rows that the server received.
-
-    Raises:
-        IncompleteWriteError: It is another number than was sent (a stream cut at a row's edge is no error to the
-            server).
     """
     memory = bytearray(block_bytes)
     sent = 0

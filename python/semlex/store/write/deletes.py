@@ -65,9 +65,6 @@ async def delete_selection(connection: Connection, collection: CollectionInfo, s
 
     A document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken as
     `write_chunks` takes them, so that none waits for another in a circle.
-
-    Returns:
-        How many chunks were there, and of how many documents nothing is left.
     """
     async with begin_write(connection, collection) as index:
         return await delete_within(connection, collection, selection, index)
@@ -199,9 +196,6 @@ async def documents_named(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        name: Path below the root, or `source_document` in the metadata of an added document.
-        sources: Keys of sources, or None.
     """
     names = collection.names
     cursor = connection.cursor(binary=True)

@@ -138,10 +138,6 @@ async def write_documents(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        rows: Of documents that were read.
-        now: When.
-        new_documents: Holds the keys of those that were not there, afterwards.
     """
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
@@ -190,11 +186,7 @@ async def share_documents(connection: Connection, collection: CollectionInfo, do
 
 
 async def stored_chunk_settings(connection: Connection, collection: CollectionInfo) -> ChunkSettings | None:
-    """How the files of a collection are cut; None where that is not decided yet.
-
-    Raises:
-        CollectionNotFoundError: The collection was dropped.
-    """
+    """How the files of a collection are cut; None where that is not decided yet."""
     names = collection.names
     statement = sql.SQL(
         "SELECT chunk_tokens, overlap_tokens, min_tokens FROM {} WHERE name = %s AND collection_id = %s"
@@ -209,11 +201,7 @@ async def stored_chunk_settings(connection: Connection, collection: CollectionIn
 async def settle_chunk_settings(
     connection: Connection, collection: CollectionInfo, settings: ChunkSettings
 ) -> ChunkSettings:
-    """How the files of a collection are cut: as stored, else as given, which is stored then.
-
-    Raises:
-        CollectionNotFoundError: The collection was dropped.
-    """
+    """How the files of a collection are cut: as stored, else as given, which is stored then."""
     stored = await stored_chunk_settings(connection, collection)
     if stored is not None:
         return stored
@@ -234,11 +222,7 @@ async def settle_chunk_settings(
 
 
 async def store_chunk_settings(connection: Connection, collection: CollectionInfo, settings: ChunkSettings) -> None:
-    """Changes how the files of a collection are cut from now on.
-
-    Raises:
-        CollectionNotFoundError: The collection was dropped.
-    """
+    """Changes how the files of a collection are cut from now on."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(

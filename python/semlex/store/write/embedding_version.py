@@ -100,11 +100,6 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        version: Number of the version.
-
-    Raises:
-        StoreError: It was dropped.
     """
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE name = %s AND version = %s FOR UPDATE").format(
@@ -143,12 +138,7 @@ async def keep_run(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        run: The run.
         seconds: For how long, by default `RUN_SECONDS`; 0 ends it.
-
-    Raises:
-        StoreError: Another run has taken its place, or the version was dropped.
     """
     until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
@@ -178,9 +168,6 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
 
     Args:
         connection: In a transaction that excludes writers.
-        collection: As opened.
-        version: Its number.
-        lacking: How many chunks have no vector of it.
     """
     names, now, clock = collection.names, utc_now(), await server_time(connection)
     values = {"name": names.collection, "version": version, "now": now, "clock": clock, "lacking": lacking}
@@ -266,12 +253,6 @@ async def store_calibration(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        version: Its number.
-        calibration: As `ConfidenceCurve.to_dict` gives it, or None.
-
-    Raises:
-        StoreError: The vectors were dropped.
     """
     name = collection.names.collection
     cursor = await connection.execute(
@@ -292,13 +273,6 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
 
     Args:
         connection: In a transaction that excludes writers.
-        collection: As opened.
-        version: Its number.
-        force: Whether it is dropped although a process uses or fills it.
-
-    Raises:
-        ConfigurationError: There is none of that number, or it serves.
-        StoreError: It is in use.
     """
     names = collection.names
     rows = {row.version.version: row for row in await version_rows(connection, collection)}

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def vector_type_of(collection: CollectionInfo) -> sql.Composed:
-    """The type of the column of vectors.
-
-    Raises:
-        ConfigurationError: The collection holds no vectors.
-    """
+    """The type of the column of vectors."""
     embedding = collection.embedding
     if embedding is None:
         raise ConfigurationError("the collection holds no vectors")
@@ -49,16 +45,8 @@ async def write_embeddings(
 
     Args:
         connection: In a transaction.
-        collection: With an embedding version.
         keys: (document_id, chunk_id) of each vector.
-        content_hashes: Hash of the text that was embedded; a chunk that changed in the meantime gets no vector.
         embeddings: float32, shape (n, d).
-
-    Returns:
-        The number of vectors written.
-
-    Raises:
-        ModelMismatchError: The version was dropped.
     """
     if collection.embedding is None or not keys:
         return 0

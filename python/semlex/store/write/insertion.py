@@ -29,12 +29,7 @@ def insertion(target: Target, table: sql.Composed) -> sql.Composed:
 
 
 def merging(target: Target, source: Source, *, replaces: bool) -> sql.Composed | bytes:
-    """Inserts rows with their vectors, or replaces those that are there.
-
-    Returns:
-        A statement whose one row is: how many were inserted or replaced, their ids in the keyword index, and the ids
-        that those had before whose text has changed.
-    """
+    """Inserts rows with their vectors, or replaces those that are there."""
     # Of arrays it is always the same text, and composing it takes longer than sending it.
     return _merging(target, source.table, replaces=replaces) if source.staged else _merging_arrays(target, replaces)
 
@@ -75,12 +70,7 @@ def _merging(target: Target, table: sql.Composed, *, replaces: bool) -> sql.Comp
 
 @lru_cache(maxsize=256)
 def inserting_new(target: Target) -> bytes:
-    """Inserts a few rows with their vectors where none of them is there, and the collection is as it was.
-
-    Returns:
-        A statement whose one row is how many were inserted: all or none. It takes the values of `array_values`, and
-        those of `collection_state` with the ``expected`` one.
-    """
+    """Inserts a few rows with their vectors where none of them is there, and the collection is as it was."""
     names = target.names
     vectors: sql.Composable = sql.SQL("")
     if target.vectors is not None:
@@ -111,7 +101,6 @@ def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
     """A text that changes when anything does that a writer goes by: generations, sets of vectors, the collection.
 
     Args:
-        names: Of the collection.
         is_held: Whether the row is locked, and the number of the serving set of vectors read as well.
     """
     return sql.SQL(

@@ -24,12 +24,6 @@ async def begin_write(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        rows: How many rows need an id in the index.
-
-    Raises:
-        AnalyzerVersionError: The index is made by another version of the analyzer.
-        CollectionNotFoundError: The collection was dropped.
     """
     index = collection.keyword.index
     if index is None:

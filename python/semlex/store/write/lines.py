@@ -39,19 +39,7 @@ async def write_lines(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        chunks: As they were read; one that has changed since gets no line.
-        contexts: With the line, one for each.
-        content_hashes: The same with the mark.
         embeddings: float32, shape (n, d); None where the collection holds no vectors.
-
-    Returns:
-        How many chunks have one now.
-
-    Raises:
-        AnalyzerVersionError: The keyword index is made by another version of the analyzer.
-        CollectionNotFoundError: The collection was dropped.
-        ModelMismatchError: The vectors of the open model were dropped.
     """
     async with begin_write(connection, collection, len(chunks)) as index:
         await share_documents(connection, collection, sorted({chunk.document_id for chunk in chunks}))

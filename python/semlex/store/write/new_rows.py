@@ -76,21 +76,7 @@ class NewRows:
     _known: _Known | None = field(default=None, init=False)
 
     async def write(self, collection: CollectionInfo, rows: ChunkBatch) -> bool | None:
-        """Stores rows where none of them is there, with their vectors and what the keyword index has of them.
-
-        Args:
-            collection: As opened; with an embedding version if the rows have vectors.
-            rows: Without repeated keys, in the order of their keys.
-
-        Returns:
-            Whether the keyword index is to be merged now. None: nothing was written, because a row is there, or
-            because it takes more than one round trip.
-
-        Raises:
-            AnalyzerVersionError: The keyword index is made by another version of the analyzer.
-            CollectionNotFoundError: The collection was dropped.
-            ModelMismatchError: The vectors of the open model were dropped.
-        """
+        """Stores rows where none of them is there, with their vectors and what the keyword index has of them."""
         if self.database.joins_transaction or write_guard.get() is not None:
             return None
         known, self._known = self._known, None  # its ids are used once

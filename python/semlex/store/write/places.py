@@ -84,12 +84,6 @@ async def move_documents(
 
     Args:
         connection: In a transaction.
-        collection: As opened.
-        moves: With different new names.
-        now: When.
-
-    Returns:
-        The old keys of those that have moved. Another run has changed or deleted the rest meanwhile.
     """
     async with begin_write(connection, collection) as index:
         keys = sorted({key for move in moves for key in (move.old, move.new)}, key=lambda key: key.bytes)

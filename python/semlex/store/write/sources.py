@@ -112,9 +112,6 @@ async def write_source(
     """Makes sure that a source is known.
 
     A new one's key follows from its name, so that two processes that make it at once make the same.
-
-    Returns:
-        The source; None where the name is another folder's.
     """
     await hold_collection(connection, collection)
     table = collection.names.source

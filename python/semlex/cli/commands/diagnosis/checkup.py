@@ -97,11 +97,7 @@ def _check_place(path: Path) -> None:
 
 
 def _write(path: Path, page: str) -> None:
-    """Writes the page beside its place and moves it there: a file is there whole or not at all.
-
-    Raises:
-        ConfigurationError: It cannot be written.
-    """
+    """Writes the page beside its place and moves it there: a file is there whole or not at all."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(page, encoding="utf-8", newline="\n")

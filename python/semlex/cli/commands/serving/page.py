@@ -53,19 +53,7 @@ def show_page(
     judgements: Path | None = None,
     browser: bool = True,
 ) -> None:
-    """Serves the page on loopback until it is stopped.
-
-    Args:
-        given: Settings by their names; None where they were not given.
-        question: That it asks at once.
-        port: Port; 0 for one that is free.
-        judgements: Folder for what is judged.
-        browser: Whether a browser may be opened.
-
-    Raises:
-        MissingExtraError: The packages of the server are not installed.
-        ConfigurationError: The port cannot be listened on.
-    """
+    """Serves the page on loopback until it is stopped."""
     run, options_of = server_parts("semlex ui")
     from semlex.server.log_lines import log_to_stderr
     from semlex.settings.reload import WatchedSettings

@@ -158,14 +158,7 @@ def serve(
 
 
 def server_parts(command: str) -> tuple[Any, Any]:
-    """What serves, and its options.
-
-    Args:
-        command: That wants them.
-
-    Raises:
-        MissingExtraError: The packages of the extra are not installed.
-    """
+    """What serves, and its options."""
     try:
         from semlex.server.options import ServeOptions
         from semlex.server.run import serve as run

@@ -71,16 +71,7 @@ def lacks_lines(report: EnrichmentReport | None) -> bool:
 
 
 def refuse_unasked(model: str, *, yes: bool) -> None:
-    """Refuses to ask where nobody answers, or about a model that is none.
-
-    Args:
-        model: Name of the language model.
-        yes: Whether nobody is to be asked.
-
-    Raises:
-        ConfigurationError: The name or the model's key is wrong; or standard input is no terminal, and nobody has
-            agreed.
-    """
+    """Refuses to ask where nobody answers, or about a model that is none."""
     from semlex.chat.registry import choose_chat_model
 
     choose_chat_model(model)
@@ -101,10 +92,7 @@ def filled(
     """Fills a collection; where lines are wanted, says what they cost, asks, and goes on.
 
     Args:
-        settings: Name the language model, or none.
         fill: Fills the collection, with or without lines; a second time it finds all as it is.
-        run_of: What a report says of the run over files.
-        yes: Whether nobody is to be asked.
     """
     from semlex.ingest.enrichment.options import Enrichment, checked_enrichment
 

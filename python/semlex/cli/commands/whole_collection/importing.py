@@ -122,11 +122,7 @@ def import_rows(
 
 
 def _are_tables(sources: list[Path]) -> bool:
-    """Whether arguments are names of tables: nothing there is called so, and no file would be.
-
-    Raises:
-        ConfigurationError: Only some are.
-    """
+    """Whether arguments are names of tables: nothing there is called so, and no file would be."""
     tables = [
         not os.path.exists(source)  # noqa: PTH110 - says False where Path would raise
         and len(source.parts) == 1

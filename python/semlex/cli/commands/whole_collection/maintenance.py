@@ -116,11 +116,7 @@ def delete(
 
 
 def _parts(retriever: SyncRetriever, named: Sequence[str], source: str | None) -> list[dict[str, Any]]:
-    """What is named, as arguments of `delete`, each for one call: documents, and chunks.
-
-    Raises:
-        ConfigurationError: A name means nothing, or several documents.
-    """
+    """What is named, as arguments of `delete`, each for one call: documents, and chunks."""
     if not named:
         return [{}]
     parts: list[dict[str, Any]] = []

@@ -24,9 +24,6 @@ class JsonLinesLoader:
 
         Without `LoadOptions.text_fields` every field that is a text is part of the record's text. Blank lines, and
         objects without text, are left out.
-
-        Raises:
-            LoadError: A line is no object, or not within the bounds.
         """
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)

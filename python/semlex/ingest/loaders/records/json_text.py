@@ -25,16 +25,7 @@ class _RefusedError(ValueError):
 
 
 def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METADATA_DEPTH) -> Any:
-    """The value that a JSON text is.
-
-    Args:
-        text: The text.
-        line: Its number in the file, where it is one line of many.
-        max_depth: Most levels of arrays and objects.
-
-    Raises:
-        LoadError: It is none, or is too deep, or holds too many values.
-    """
+    """The value that a JSON text is."""
     _check_structure(text, line, max_depth)
     try:
         return _DECODER.decode(text)
@@ -50,15 +41,7 @@ def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METAD
 
 
 def check_metadata(metadata: Mapping[str, Any], where: str) -> None:
-    """Refuses metadata that is too large.
-
-    Args:
-        metadata: JSON values that can be stored, no deeper than they may be.
-        where: Beginning of the message.
-
-    Raises:
-        LoadError: It is.
-    """
+    """Refuses metadata that is too large."""
     size = len(json.dumps(metadata, ensure_ascii=False, check_circular=False).encode())
     if size > MAX_METADATA_BYTES:
         message = f"the metadata has {size} bytes, the limit is {MAX_METADATA_BYTES}; name long fields as text fields"

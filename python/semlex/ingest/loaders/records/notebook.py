@@ -57,11 +57,7 @@ class NotebookLoader:
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file.
-
-        Raises:
-            LoadError: It is no notebook.
-        """
+        """Makes text of a file."""
         text, encoding, repaired = decode(file.data, options)
         notebook = parse_json(text, max_depth=MAX_DEPTH)
         code = f"code:{_suffix(notebook)}"
@@ -137,15 +133,7 @@ def _joined(text: object, limit: int | None = None) -> str:
 
 
 def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Heading]]]:
-    """The text of a Markdown cell, cut where a heading ends what stood above the cell.
-
-    Args:
-        source: The text.
-        above: The headings above it; afterwards, those above what follows.
-
-    Yields:
-        Each part, and the headings above it: its own are read with its text.
-    """
+    """The text of a Markdown cell, cut where a heading ends what stood above the cell."""
     start, outer = 0, list(above)
     for heading in headings(source):
         while above and above[-1].level >= heading.level:

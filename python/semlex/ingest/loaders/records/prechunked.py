@@ -44,9 +44,6 @@ class PrechunkedLoader:
         """Makes text of a file.
 
         What an object holds beside its list of chunks is metadata of the document.
-
-        Raises:
-            LoadError: The first object is a chunk, and one is none, or has the id of another.
         """
         text, encoding, repaired = decode(file.data, options)
         found = _chunks_of(text)

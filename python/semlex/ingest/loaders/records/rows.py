@@ -33,15 +33,7 @@ class RecordText:
         self.records: list[Record] = []
 
     def add(self, text: str, **record: Any) -> None:
-        """Adds a record.
-
-        Args:
-            text: Its text.
-            record: The other fields of a `Record`.
-
-        Raises:
-            LoadError: There are too many.
-        """
+        """Adds a record."""
         if len(self.records) == MAX_RECORDS:
             raise _too_many()
         start = self._end + len(BLANK_LINE) if self._texts else 0
@@ -56,11 +48,7 @@ class RecordText:
 
 
 class Rows:
-    """The rows of one file.
-
-    Args:
-        options: Names the fields that are text, and the one that names a row.
-    """
+    """The rows of one file."""
 
     def __init__(self, options: LoadOptions) -> None:
         self._text_fields = list(dict.fromkeys(options.text_fields))
@@ -72,30 +60,14 @@ class Rows:
         self._count = 0
 
     def check_fields(self, known: Collection[str]) -> None:
-        """Refuses options that name a field that no row has.
-
-        Raises:
-            LoadError: One does.
-        """
+        """Refuses options that name a field that no row has."""
         wanted = self._text_fields if self._id_field is None else [*self._text_fields, self._id_field]
         for name in wanted:
             if name not in known:
                 raise LoadError("unknown_field", _unknown(name, known))
 
     def add(self, row: Mapping[str, Any], line: int) -> bool:
-        """Adds a row; one without text is left out.
-
-        Args:
-            row: Name of a field -> its JSON value.
-            line: On which it begins, from 1.
-
-        Returns:
-            Whether it has a text.
-
-        Raises:
-            LoadError: Its id is missing or another row's, a text field is no text, its metadata is too large, or there
-                are too many rows.
-        """
+        """Adds a row; one without text is left out."""
         self._count += 1
         if self._count > MAX_RECORDS:  # rows without text take time as well
             raise _too_many()
@@ -117,16 +89,7 @@ class Rows:
         return bool(texts)
 
     def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
-        """Stores fields of a record as numbers, in place of their texts; a blank one is left out.
-
-        Args:
-            place: Of the record, from 0.
-            fields: Their texts: numbers, or empty.
-            line: On which its row begins.
-
-        Raises:
-            LoadError: Its metadata is too large.
-        """
+        """Stores fields of a record as numbers, in place of their texts; a blank one is left out."""
         numbers = {name: float(text) if "." in text else int(text) for name, text in fields.items() if text}
         record = self._made.records[place]
         metadata = {name: value for name, value in record.metadata.items() if name not in fields} | numbers

@@ -41,9 +41,6 @@ class TableLoader:
 
         Without `LoadOptions.text_fields` every field that is not blank is part of the record's text. Blank lines, and
         rows without text, are left out. A column whose values are all numbers is metadata as numbers, the id's aside.
-
-        Raises:
-            LoadError: A row does not fit its header, a quote is wrong, or a field is too large.
         """
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)

@@ -52,18 +52,7 @@ class AttentionForm(Protocol):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """Attends.
-
-        Args:
-            query: (1, heads, t, head size).
-            key: (1, key heads, t, head size).
-            value: As `key`.
-            scaling: Factor of the products.
-            before: Keys and values of the prefix in this layer.
-
-        Returns:
-            (1, t, heads, head size).
-        """
+        """Attends."""
         ...
 
 
@@ -71,9 +60,7 @@ class PerDocument:
     """One call of torch's attention for each document.
 
     Args:
-        batch: The documents.
         prefix: Tokens of the shared prefix, 0 for none.
-        device: The model's device.
     """
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
@@ -123,9 +110,7 @@ class PaddedInside:
     some devices.
 
     Args:
-        batch: The documents.
         prefix: Tokens of the shared prefix, 0 for none.
-        device: The model's device.
     """
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
@@ -171,9 +156,7 @@ class VariableLength:
     """torch's flash attention for packed documents (`torch.nn.attention.varlen`).
 
     Args:
-        batch: The documents.
         prefix: Tokens of the shared prefix, 0 for none.
-        device: The model's device.
     """
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
@@ -219,7 +202,6 @@ def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
     """The form that is fastest on a device.
 
     Args:
-        device: A torch device.
         dtype: The model's precision, a torch dtype.
     """
     import torch  # noqa: PLC0415 (loaded already)

@@ -49,14 +49,7 @@ class PackedTokens:
 
 
 class PackedForward:
-    """Packed batches, and attention that sees one document at a time.
-
-    Args:
-        model: A loaded model of transformers.
-
-    Raises:
-        ModelError: Layers of the model see only a part of the text.
-    """
+    """Packed batches, and attention that sees one document at a time."""
 
     def __init__(self, model: Any) -> None:
         if set(getattr(model.config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
@@ -77,14 +70,7 @@ class PackedForward:
         """Plans packed batches.
 
         Args:
-            rows: n rows of at least one token.
             token_budget: Most tokens of a pass.
-            max_rows: Most rows of a pass.
-            kept_prefix: Token ids whose keys and values are kept for later calls, where all rows begin with them; the
-                four that were used last are.
-
-        Yields:
-            The batches, longest rows first.
         """
         prefix = self._known(rows, kept_prefix) or self._common(rows)
         plan = _core.TokenPlan(

@@ -30,9 +30,6 @@ class ReferenceForward:
     Rows are padded on the right and the state of the last real token is gathered by its index. Attention is causal, so
     no real token can see the padding behind it: no mask is needed, and no row of a mask is ever empty (which is where
     some attention kernels return NaN).
-
-    Args:
-        model: A loaded model of transformers.
     """
 
     def __init__(self, model: Any) -> None:

@@ -34,14 +34,7 @@ _PARTS = (
 
 
 class TrimmedForward(PackedForward):
-    """Packed batches through the layers of a Qwen3 model, without transformers' code.
-
-    Args:
-        model: A loaded model of transformers.
-
-    Raises:
-        ModelError: The model is not made of the layers that this form computes.
-    """
+    """Packed batches through the layers of a Qwen3 model, without transformers' code."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)

@@ -26,20 +26,12 @@ class Analyzers:
     stop_words: bool
 
     def of(self, language: str | None) -> _core.Analyzer:
-        """The analyzer of a language; of the collection's for None.
-
-        Raises:
-            ConfigurationError: The language is not known.
-        """
+        """The analyzer of a language; of the collection's for None."""
         return analyzer_of(self.language if language is None else language, self.stop_words)
 
 
 def refuse_unknown_languages(languages: Iterable[str]) -> None:
-    """Refuses an index with texts in a language that this version does not know.
-
-    Raises:
-        DamagedSegmentError: It has some.
-    """
+    """Refuses an index with texts in a language that this version does not know."""
     for language in languages:
         try:
             _core.language_named(language)
@@ -51,11 +43,7 @@ def refuse_unknown_languages(languages: Iterable[str]) -> None:
 
 @lru_cache(maxsize=128)
 def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
-    """The analyzer of a language.
-
-    Raises:
-        ConfigurationError: The language is not known.
-    """
+    """The analyzer of a language."""
     try:
         return _core.Analyzer(language, stop_words)
     except ValueError as error:

@@ -41,15 +41,7 @@ T = TypeVar("T")
 
 
 class Bm25Engine(KeywordEngine):
-    """True BM25.
-
-    Args:
-        language: The collection's language: a name or code of `semlex._core.ANALYZER_LANGUAGES`.
-        stop_words: Whether words that every text has are left out.
-
-    Raises:
-        ConfigurationError: The language is not known.
-    """
+    """True BM25."""
 
     name = "bm25"
     score_name = "bm25"
@@ -90,13 +82,7 @@ class Bm25Engine(KeywordEngine):
         return sql.SQL("NULL::text").format()
 
     def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str]:
-        """A short part of each text, matched words between ``**``.
-
-        Args:
-            query: As it was asked; None marks nothing.
-            texts: n texts.
-            languages: The language of each; None for the collection's.
-        """
+        """A short part of each text, matched words between ``**``."""
 
         def of_language(analyzer: _core.Analyzer, own: list[str]) -> list[str]:
             terms = [] if query is None else [term for _, term in analyzer.query(query, MAX_TERMS).wanted]

@@ -62,7 +62,6 @@ async def ask_state(connection: Connection, collection: CollectionIdentity, lock
 
     Args:
         connection: In a transaction.
-        collection: As opened.
         lock: Taken on the registry's row.
     """
     names = collection.names
@@ -76,11 +75,7 @@ async def ask_state(connection: Connection, collection: CollectionIdentity, lock
 
 
 async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexState:
-    """The state that was asked for.
-
-    Raises:
-        CollectionNotFoundError: The collection was dropped.
-    """
+    """The state that was asked for."""
     row = await answer.fetchone()
     if row is None:
         raise gone(collection)

@@ -26,17 +26,11 @@ if TYPE_CHECKING:
 class IndexCache:
     """What is in memory of an index: posting lists, languages, the last known state. All searches share it.
 
-    Args:
-        analyzers: Of the collection.
-
     Attributes:
         analyzers: Of the collection.
         languages: Languages that chunks of this collection were seen to have; asked for from the first statement on.
         options: The constants in use.
         postings: Posting lists, segments and tombstones.
-
-    Raises:
-        ConfigurationError: The language is not known.
     """
 
     def __init__(self, analyzers: Analyzers) -> None:
@@ -64,9 +58,6 @@ class IndexCache:
 
 class Bm25Index:
     """As `KeywordIndex`.
-
-    Args:
-        analyzers: Of the collection.
 
     Attributes:
         cache: What is in memory.

@@ -78,12 +78,6 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
 
     Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured Merge-Tree",
     1996). Large ones wait until they fill a segment, so that they are rewritten once more and then hardly ever.
-
-    Args:
-        sizes: Chunks of each segment.
-
-    Returns:
-        Places in `sizes`, at least two, whose sum is a segment's; empty when there is nothing to do.
     """
     ascending = sorted(range(len(sizes)), key=lambda position: (sizes[position], position))
     for power in range(PACKED_TIER):
@@ -130,14 +124,7 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
-    """Merges what there is to merge. Nothing of it fails: what a writer has written is written.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        written: How many chunks the call wrote that ends here. After a bulk load nothing is left to wait for: its
-            segments are packed to full ones at once, so that the first searches already read few of them.
-    """
+    """Merges what there is to merge. Nothing of it fails: what a writer has written is written."""
     try:
         for _ in range(MAX_MERGES):
             step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
@@ -151,19 +138,7 @@ async def merge_where_wanted(database: Database, collection: CollectionIdentity,
 async def optimize(
     database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Merges to few and full segments, and does away with all tombstones.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        progress: Told how many segments were merged, and how many there may be to merge in all.
-
-    Returns:
-        How many segments were merged.
-
-    Raises:
-        StoreError: Another process has merged without a pause for a minute, or stands still in the middle of a merge.
-    """
+    """Merges to few and full segments, and does away with all tombstones."""
     merged = steps = most = 0
     waited = 0.0
     while True:
@@ -233,11 +208,6 @@ async def merge_once(database: Database, collection: CollectionIdentity, *, thor
 
     Writers feed that one, too, and a rebuild that was killed leaves it to them. What a merge there drops too early is
     put right when a rebuild lets it answer.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        thoroughly: Whether to go on to full segments without any dead.
     """
 
     async def work(connection: Connection) -> MergeStep:
@@ -270,9 +240,6 @@ class _Merge:
 
     Args:
         connection: In a transaction with one snapshot.
-        collection: As opened.
-        generation: The one that answers.
-        thoroughly: As for `merge_once`.
     """
 
     def __init__(
@@ -352,13 +319,7 @@ class _Merge:
         absorbed: _core.IdSet,
         kept: _core.IdSet | None,
     ) -> None:
-        """Drops ids that no segment holds any more.
-
-        Args:
-            tombstones: All that are visible. One that is written meanwhile stays: it names the chunk, not its position.
-            absorbed: Ids of the segments that were merged.
-            kept: Ids of all other segments, when they are known: then all tombstones become one.
-        """
+        """Drops ids that no segment holds any more."""
         left = {
             tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
         }

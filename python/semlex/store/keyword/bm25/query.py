@@ -43,11 +43,7 @@ class AnalysedQuery:
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
-        """Analyses a query in the languages that were seen in the index.
-
-        Raises:
-            ValidationError: Too many words in quotes or behind a dash. Were some left out, others would be found.
-        """
+        """Analyses a query in the languages that were seen in the index."""
         by_language = {language: _terms(index.analyzers.of(language), text) for language in sorted(index.languages)}
         plan = index.postings.plan(
             [

@@ -53,17 +53,7 @@ async def rebuild(
     analyzers: Analyzers,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rebuilt:
-    """Makes the index anew from the texts, with the analyzer of today.
-
-    Args:
-        database: An open database.
-        collection: As opened.
-        analyzers: Of the collection.
-        progress: Told how many chunks of how many were read.
-
-    Raises:
-        StoreError: Another rebuild began in the meantime, or writers left no moment for the switch.
-    """
+    """Makes the index anew from the texts, with the analyzer of today."""
     return await _Rebuild(database, collection, analyzers, progress).run()
 
 

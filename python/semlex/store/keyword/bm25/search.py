@@ -189,12 +189,7 @@ class ExpectingBm25Leg:
 
 
 def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.PostingSnapshot:
-    """The index as it was read.
-
-    Raises:
-        AnalyzerVersionError: The index was made by another version of the analyzer.
-        DamagedSegmentError: A row is missing, is not what was written, or is in an unknown language.
-    """
+    """The index as it was read."""
     cache, collection = query.index, leg.names.collection
     if rows.analyzer_version != _core.ANALYZER_VERSION:
         raise AnalyzerVersionError(
@@ -217,15 +212,7 @@ async def _result(
     *,
     first: tuple[Best, list[Any]] | None = None,
 ) -> LegResult:
-    """The best chunks.
-
-    Args:
-        snapshot: What the index was read in.
-        leg: The query.
-        side_column: The other leg's.
-        postings: Everything that the query needs.
-        first: The best chunks and the rows of `Bm25Leg.keys_of`, when they are known.
-    """
+    """The best chunks."""
     query = leg.query
     found: list[tuple[float, Key, Any]] = []
     depth, looked_at = leg.depth, 0

@@ -84,9 +84,6 @@ async def write_segments(
 
     Args:
         connection: In a transaction.
-        names: The collection's tables.
-        segments: Those without a chunk are left out.
-        tombstones: Generation and ids of each; those without an id are left out.
     """
     new = [segment for segment in segments if segment.encoded.chunks]
     dead = [(uuid4(), generation, ids) for generation, ids in tombstones if ids]
@@ -246,11 +243,7 @@ async def tombstone_ids(connection: Connection, names: Names, generation: int) -
 
 
 async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
-    """Compares the number of segments and tombstones that were read with the manifest's.
-
-    Raises:
-        DamagedSegmentError: They differ.
-    """
+    """Compares the number of segments and tombstones that were read with the manifest's."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
     )
@@ -259,21 +252,13 @@ async def check_manifest(connection: Connection, names: Names, generation: int, 
 
 
 def refuse_lost_parts(found: int, listed: int) -> None:
-    """Refuses an index that lacks segments or tombstones.
-
-    Raises:
-        DamagedSegmentError: It does.
-    """
+    """Refuses an index that lacks segments or tombstones."""
     if found != listed:
         raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
-    """Compares the keys of all posting rows with those that were written.
-
-    Raises:
-        DamagedSegmentError: Some are missing, or are others.
-    """
+    """Compares the keys of all posting rows with those that were written."""
     cursor = await connection.execute(
         sql.SQL(
             "SELECT count(*) FROM {segment} AS s WHERE generation = %s AND row_keys <> sha256((SELECT "
@@ -288,11 +273,7 @@ async def check_row_keys(connection: Connection, names: Names, generation: int) 
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Ids that a generation's segments hold and no tombstone names.
-
-    Raises:
-        DamagedSegmentError: A row is missing, or is not what was written.
-    """
+    """Ids that a generation's segments hold and no tombstone names."""
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
     held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])

@@ -23,14 +23,6 @@ async def index_figures(
 
     Args:
         connection: In a transaction with one snapshot.
-        collection: As opened; its keyword engine is bm25.
-        counted: Whether the chunks of the index are compared with those of the collection, which reads all their ids.
-
-    Returns:
-        ``index_generation`` and ``index_building`` (the one in the making, or None); ``index_segments``,
-        ``index_tombstones`` and ``index_postings`` of the one that answers; ``index_bytes`` of the tables;
-        ``chunks_not_indexed``, which were written without semlex; ``index_problem``, None or what is damaged. Both
-        are None where nothing is `counted`.
     """
     names = collection.names
     state = await read_state(connection, collection)

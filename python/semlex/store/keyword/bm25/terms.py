@@ -39,15 +39,7 @@ _KEYS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """Every word that a query looks for, in its order. BM25 is a sum over words: each is asked for alone.
-
-    Args:
-        snapshot: Of the search, which has read the index.
-        names: The collection's tables.
-        index: What is in memory of the index.
-        text: The query.
-        keys: Of n chunks.
-    """
+    """Every word that a query looks for, in its order. BM25 is a sum over words: each is asked for alone."""
     statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
     rows = await fetch(snapshot, Statement(statement, key_arrays(keys)))
     ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
@@ -72,14 +64,6 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     """The scores that chunks would have, were the texts of some others.
 
     In how many chunks a word occurs is counted anew; the average length stays that of the index.
-
-    Args:
-        snapshot: Of the search, which has read the index.
-        names: The collection's tables.
-        index: What is in memory of the index.
-        text: The query, without phrases and exclusions.
-        keys: Of n chunks that stay as they are.
-        changed: m chunks with their other texts.
 
     Returns:
         float64, shape (n,) and shape (m,); 0 where no word of the query is.

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 class SegmentWriter:
-    """Texts of any language on their way into segments. Not for several threads at once.
-
-    Args:
-        analyzers: Of the collection.
-    """
+    """Texts of any language on their way into segments. Not for several threads at once."""
 
     def __init__(self, analyzers: Analyzers) -> None:
         self._analyzers = analyzers
@@ -87,15 +83,7 @@ class SegmentWriter:
 
 
 class BatchIndex:
-    """What the index gets of one batch: analysed in a thread, while the rows are on their way to the server.
-
-    Args:
-        names: The collection's tables.
-        analyzers: Of the collection.
-        generations: Those that are fed.
-        blocks: First ids of the reserved blocks.
-        worker: One thread.
-    """
+    """What the index gets of one batch: analysed in a thread, while the rows are on their way to the server."""
 
     def __init__(
         self,
@@ -139,7 +127,6 @@ class BatchIndex:
             connection: In the transaction that has written the rows.
             stored: Ids that chunks of this transaction have now, others than those numbered here included; None when
                 every row was stored with the id that it was given.
-            gone: Ids that chunks had before.
         """
         segments: list[NewSegment] = []
         if self._begun:
@@ -193,10 +180,6 @@ async def begin_write(
 
     It takes the first lock of everyone who writes or deletes chunks: no generation of the index comes or goes before
     the transaction ends.
-
-    Raises:
-        AnalyzerVersionError: A generation is made by another version of the analyzer.
-        CollectionNotFoundError: The collection was dropped.
     """
     async with ended_pipeline(connection):
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])

@@ -57,17 +57,7 @@ def is_root() -> bool:
 
 
 def server_account(data: Path) -> Account | None:
-    """Chooses the account that runs the server.
-
-    Args:
-        data: The data folder; when it exists, its owner is the account, whatever accounts were added since.
-
-    Returns:
-        None when the server runs as the current account, which is every account but root.
-
-    Raises:
-        EmbeddedServerError: Root owns the data, or the system has none of the usual accounts.
-    """
+    """Chooses the account that runs the server."""
     if not is_root():
         return None
     if data.exists():
@@ -106,17 +96,7 @@ def run_as(
     """Runs a program to its end.
 
     Args:
-        account: Who runs it; None = the current account.
-        command: The program and its arguments.
-        folder: Its working folder.
-        text: Its standard input.
         keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if we are killed.
-
-    Returns:
-        Its exit status and output.
-
-    Raises:
-        OSError: It cannot be started.
     """
     # The environment is made anew: PGPORT and its like would change the server, and secrets do not belong in it.
     # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
@@ -143,13 +123,6 @@ def require_traversable(folder: Path, account: Account | None) -> None:
     """Checks that the server's account can pass through a folder and all folders above it.
 
     No mode is changed here: opening a folder that is not ours would open it for everyone.
-
-    Args:
-        folder: An absolute path.
-        account: The server's account; None = the current one.
-
-    Raises:
-        EmbeddedServerError: Names the outermost folder that is closed.
     """
     if run_as(account, ["test", "-x", str(folder)]).returncode == 0:
         return
@@ -163,19 +136,7 @@ def require_traversable(folder: Path, account: Account | None) -> None:
 
 
 def find_installations(account: Account | None) -> dict[int, Path]:
-    """Finds the Postgres versions that this machine can start.
-
-    Args:
-        account: Who will run them; None = the current account.
-
-    Returns:
-        Major version -> folder of its programs. Copies under ``/var/lib/semlex`` when the server's account cannot
-        reach the wheel (an environment under root's closed home).
-
-    Raises:
-        MissingExtraError: The wheel is not installed.
-        EmbeddedServerError: The wheel's programs do not start.
-    """
+    """Finds the Postgres versions that this machine can start."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(DISTRIBUTION, "local", "the embedded Postgres", OWN_SERVER)

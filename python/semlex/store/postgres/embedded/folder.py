@@ -36,12 +36,7 @@ POLL_SECONDS = 0.05
 
 
 def default_folder() -> Path:
-    """The folder of the embedded server when none is named.
-
-    Returns:
-        ``postgres`` under SEMLEX_DATA_DIR, else under ``/var/lib/semlex`` for root (whose home other accounts cannot
-        enter), else under the user's data folder.
-    """
+    """The folder of the embedded server when none is named."""
     named = os.environ.get("SEMLEX_DATA_DIR")
     if named:
         # As the command line reads it; pathlib's expanduser raises for a user that does not exist.
@@ -52,11 +47,7 @@ def default_folder() -> Path:
 
 
 def resolved_folder(folder: Path) -> Path:
-    """The absolute path without links.
-
-    Raises:
-        EmbeddedServerError: It has control characters.
-    """
+    """The absolute path without links."""
     given = os.fspath(folder)
     # The system's calls refuse a NUL with an error of their own, so the given path is looked at first.
     resolved = given if "\0" in given else os.path.realpath(given)
@@ -66,11 +57,7 @@ def resolved_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the folder if it is missing.
-
-    Raises:
-        EmbeddedServerError: Something else is in its place, it is somebody else's, or the server cannot get there.
-    """
+    """Makes the folder if it is missing."""
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     if not existing.is_dir():
         raise EmbeddedServerError(f"{existing} is not a folder: choose another (SEMLEX_DATA_DIR)")
@@ -105,11 +92,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def database_major(folder: Path) -> int:
-    """The Postgres version that the folder's database was made with.
-
-    Raises:
-        EmbeddedServerError: The file that says so is damaged.
-    """
+    """The Postgres version that the folder's database was made with."""
     path = folder / "data" / "PG_VERSION"
     text = path.read_bytes().strip()
     if not text.isdigit():
@@ -125,16 +108,10 @@ def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lam
     """Holds the lock under which the server is started and stopped.
 
     Args:
-        folder: The server's.
         timeout: Seconds to wait for another process.
-        abandoned: Says whether the caller has given up meanwhile.
 
     Yields:
         The lock's file descriptor.
-
-    Raises:
-        EmbeddedServerError: Another process holds it for longer.
-        FileNotFoundError: The folder is gone.
     """
     deadline = time.monotonic() + timeout
     lock = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)

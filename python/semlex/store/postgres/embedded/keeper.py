@@ -34,11 +34,7 @@ def keep_server(folder: Path, seconds: float) -> bool:
     """Has the server kept from now on. Call it with the start lock held.
 
     Args:
-        folder: The server's.
         seconds: How long it may be without users.
-
-    Returns:
-        Whether a keeper took over or was started; without one the server should be stopped now.
     """
     now = time.monotonic()
     return tell_keeper(folder, seconds, now) or _start_keeper(folder, seconds, now)
@@ -48,13 +44,7 @@ def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> boo
     """Tells the folder's keeper how long it may be without users, and makes it look.
 
     Args:
-        folder: The server's.
         seconds: How long.
-        since: From when on, on the monotonic clock, which the processes of a machine share; None = from now on. Of
-            several orders the youngest holds.
-
-    Returns:
-        Whether there is one.
     """
     pipe = _open_pipe(folder, os.O_WRONLY)
     if pipe is None:

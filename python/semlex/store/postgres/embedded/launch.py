@@ -38,13 +38,8 @@ def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
     """Starts the server, after making its database if there is none.
 
     Args:
-        folder: The server's.
-        major: Postgres version of a new database.
         timeout: Seconds to wait for it to take connections.
         start_lock: Descriptor of the start lock, which a program that makes the database inherits.
-
-    Raises:
-        EmbeddedServerError: It does not start; the message has its output.
     """
     account = server_account(folder / "data")
     programs = _programs(folder, major, account)
@@ -81,7 +76,6 @@ def settings_of(memory: int, cores: int) -> dict[str, str]:
 
     Args:
         memory: Bytes of the machine; 0 where that is not known.
-        cores: Of the machine.
     """
     ours = server_memory(memory)
     shared = max(ours // SHARED_BUFFERS_PART, MIN_SHARED_BUFFERS)

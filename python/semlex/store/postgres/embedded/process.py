@@ -105,11 +105,7 @@ def program_of(folder: Path) -> str | None:
 
 
 def stop_server(folder: Path, timeout: float) -> None:
-    """Ends the folder's server, without waiting for its sessions, and waits for its end.
-
-    Raises:
-        EmbeddedServerError: It does not end, or is out of reach.
-    """
+    """Ends the folder's server, without waiting for its sessions, and waits for its end."""
     server = running_server(folder)
     if server is None:
         return
@@ -136,9 +132,6 @@ def clear_remains(folder: Path) -> None:
     """Removes what a dead server left, so that the next one can start. Call it only when no server runs.
 
     Postgres itself would take any live process of that pid, or its own zombie, for a running server.
-
-    Raises:
-        EmbeddedServerError: Processes of the dead server live on and do not end; or it is alive after all.
     """
     postmaster = read_postmaster(folder)
     if postmaster is None:
@@ -181,9 +174,6 @@ def make_socket_folder(folder: Path, account: Account | None) -> Path:
 
     It lies inside ``folder`` where the path is short and plain enough for a socket, else under XDG_RUNTIME_DIR or the
     temporary folder, named after the folder and the account.
-
-    Raises:
-        EmbeddedServerError: Someone else's folder is in its place.
     """
     uid = os.geteuid() if account is None else account.uid
     name = f"semlex-{uid}-{_folder_hash(folder)}"

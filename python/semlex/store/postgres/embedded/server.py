@@ -58,8 +58,6 @@ class EmbeddedServer:
     parent's.
 
     Args:
-        folder: Where the server lives; None = `default_folder`. Made if missing, refused if it holds other things.
-        major: Postgres version for a new database, 16 or 18. An existing one is opened with its own version.
         start_timeout: Seconds to wait for a start, which includes recovery after a crash, and for the start or stop of
             another process.
         keep_alive: Seconds for which the server stays after its last user, if that is this one; 0 stops it then.
@@ -67,10 +65,6 @@ class EmbeddedServer:
     Attributes:
         folder: The absolute path, without links.
         major: The version that runs, once started.
-
-    Raises:
-        EmbeddedServerError: The folder's name has control characters.
-        ConfigurationError: `keep_alive` is negative.
     """
 
     def __init__(
@@ -91,25 +85,13 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """The address for libpq.
-
-        Raises:
-            EmbeddedServerError: The handle is not started.
-        """
+        """The address for libpq."""
         if self._users is None:
             raise EmbeddedServerError("the embedded server is not started: call start() first")
         return self._url
 
     def start(self) -> str:
-        """Makes sure that the server runs and counts this handle among its users. Calling it again does nothing.
-
-        Returns:
-            The address of the database ``semlex`` for libpq, on a Unix socket.
-
-        Raises:
-            EmbeddedServerError: It cannot be started here; the message says why and what helps.
-            MissingExtraError: The wheel with the server's programs is not installed.
-        """
+        """Makes sure that the server runs and counts this handle among its users. Calling it again does nothing."""
         if sys.platform == "win32":
             raise EmbeddedServerError(
                 "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
@@ -140,11 +122,7 @@ class EmbeddedServer:
             return self._url
 
     def close(self) -> None:
-        """Lets the server go; when no one else uses it, it stops, at once or after `keep_alive`. Again: does nothing.
-
-        Raises:
-            EmbeddedServerError: It does not stop.
-        """
+        """Release the server; it stops when nobody uses it, at once or after `keep_alive`. Idempotent."""
         self._abandoned = True
         with self._lock:
             self._abandoned = False
@@ -234,15 +212,7 @@ class EmbeddedServer:
 
 
 def server_status(folder: Path | None = None) -> dict[str, Any]:
-    """What is known of a folder's server; nothing is started.
-
-    Args:
-        folder: The server's; None = `default_folder`.
-
-    Returns:
-        ``folder``, ``running``, and, None where it does not run: ``process``, ``postgres`` (its major version),
-        ``url``, ``in_use`` (whether anyone uses it), ``kept`` (whether it stops by itself).
-    """
+    """What is known of a folder's server; nothing is started."""
     place = resolved_folder(default_folder() if folder is None else folder)
     status: dict[str, Any] = {"folder": str(place), "running": False}
     status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
@@ -257,17 +227,7 @@ def server_status(folder: Path | None = None) -> dict[str, Any]:
 
 
 def stop_unused(folder: Path | None = None) -> bool:
-    """Stops a folder's server now, instead of after its time.
-
-    Args:
-        folder: The server's; None = `default_folder`.
-
-    Returns:
-        Whether it ran.
-
-    Raises:
-        EmbeddedServerError: Someone uses it, or it does not stop.
-    """
+    """Stops a folder's server now, instead of after its time."""
     place = resolved_folder(default_folder() if folder is None else folder)
     if not (place / "start.lock").exists():
         return False

@@ -102,15 +102,7 @@ async def vector_rank(
     condition: Filter,
     keys: Sequence[Key],
 ) -> VectorRank | None:
-    """The nearest of some chunks with its exact rank: those that are nearer are counted. None where none has a vector.
-
-    Args:
-        snapshot: Of the search; its connection knows `vector_parameter`.
-        collection: With vectors.
-        vector: The query's.
-        condition: The filter; all of the chunks pass it.
-        keys: Of the chunks.
-    """
+    """Return the nearest of some chunks with its exact rank (nearer ones are counted); None if none has a vector."""
     scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer
     # Adding zero keeps the planner off the vector index, which would stop early.
     nearest = sql.SQL(

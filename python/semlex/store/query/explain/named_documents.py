@@ -108,13 +108,6 @@ async def find_named(
 
     Args:
         connection: In a transaction.
-        names: The collection's tables.
-        name: As it was given; may end with a line.
-        places: Source and path below it to which the name leads on this machine, or that it spells out; of the name
-            with its line and without.
-
-    Raises:
-        ConfigurationError: It means several documents.
     """
     found = await _chunks_with_id(connection, names, name)
     if found is not None:

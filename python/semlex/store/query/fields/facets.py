@@ -63,11 +63,6 @@ async def count_values(
 
     Args:
         connection: In a transaction with one snapshot.
-        names: The collection's.
-        fields: By the names that they were asked by.
-        condition: Only chunks that pass are counted.
-        keys: Only these chunks are counted; None for all.
-        limit: Most values of a field.
     """
     chunks = (_CHUNKS if keys is None else _SOME_CHUNKS).format(chunk=names.chunk)
     values: dict[str, Any] = condition.parameters | ({} if keys is None else key_arrays(keys))

@@ -102,7 +102,6 @@ async def take_field_sample(connection: Connection, names: Names) -> FieldSample
 
     Args:
         connection: In a transaction of one snapshot.
-        names: Of the collection.
     """
     cursor = await connection.execute(
         sql.SQL(
@@ -127,8 +126,6 @@ async def summarize_fields(connection: Connection, names: Names, *, with_values:
 
     Args:
         connection: In a transaction of one snapshot.
-        names: Of the collection.
-        with_values: Whether to read values, too.
     """
     sample = await take_field_sample(connection, names)
     indexes = await read_field_indexes(connection, names)
@@ -186,8 +183,6 @@ async def count_types(connection: Connection, sample: FieldSample, field: Field)
 
     Args:
         connection: In the transaction of the sample.
-        sample: Which chunks.
-        field: Of the metadata.
     """
     cursor = await connection.execute(
         sql.SQL(

@@ -36,8 +36,6 @@ async def table_privileges(connection: Connection, schema: str, tables: Sequence
 
     Args:
         connection: In a transaction.
-        schema: Where they are; the role need not be allowed to use it.
-        tables: Their names; those that are not there are left out.
     """
     cursor = await connection.execute(
         "SELECT c.relname, ARRAY(SELECT p FROM unnest(%s::text[]) AS p "

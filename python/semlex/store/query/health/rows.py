@@ -118,8 +118,6 @@ async def some_texts(connection: Connection, names: Names, most: int, characters
 
     Args:
         connection: In a transaction.
-        names: Of the collection.
-        most: Most texts.
         characters: Most characters of each.
     """
     columns = sql.SQL("document_id, chunk_id, left(chunk_text, {}) AS beginning").format(sql.Literal(characters))

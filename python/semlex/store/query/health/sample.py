@@ -48,10 +48,6 @@ async def sample_rows(
 
     Args:
         connection: In a transaction.
-        table: Whose rows.
-        columns: Which columns.
-        most: Most rows.
-        where: A condition on them, or None.
     """
     cursor = await connection.execute(
         "SELECT c.reltuples::float8, (SELECT count(*) FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid) "

@@ -55,11 +55,7 @@ async def vector_recall(
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.
-        collection: With vectors.
-        indexes: Over them; one is used.
-        vectors: Most vectors.
         seconds: Most time for all of them; what was measured by then counts.
-        clock: Measures that time.
     """
     queries = await sample_vectors(connection, collection, vectors)
     until, shares, plan = clock.monotonic() + seconds, [], ""
