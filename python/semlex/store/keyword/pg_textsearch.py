@@ -48,7 +48,7 @@ class PgTextsearchEngine(KeywordEngine):
         self._extension = extension or Extension(self.name)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Add a generated column (older versions cannot index expressions) and the index, which holds the statistics."""
+        """Add a generated column (older versions cannot index expressions) and the index with the statistics."""
         if self._extension.problem is not None:
             self._extension.refuse()
         column = sql.SQL(
