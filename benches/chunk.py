@@ -28,7 +28,7 @@ from semlex import _core
 from semlex.ingest.chunking import Chunker
 from semlex.models.token_counters import TokenEstimate, WordCounter
 from semlex.models.tokenizer import TextTokenizer
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

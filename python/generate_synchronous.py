@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
 from semlex.store.tables.hits import Relation, fill_table_sync
-from semlex.types.reports.jobs import JobInfo
+from semlex.types.reports import JobInfo
 {imports}
 
 if TYPE_CHECKING:

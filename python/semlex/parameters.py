@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
-from semlex.types.chunk_settings import (
+from semlex.types.chunks import (
     DEFAULT_CHUNK_TOKENS,
     DEFAULT_OVERLAP_TOKENS,
     ChunkSettings,

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.chunking import Chunker
 from semlex.models.token_counters import TokenEstimate, WordCounter
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT
 
 

@@ -18,7 +18,7 @@ from semlex.store.jobs.leases import Claim, JobLeases
 from semlex.store.jobs.queue import JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
-from semlex.types.reports.jobs import JobError
+from semlex.types.reports import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine

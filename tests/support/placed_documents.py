@@ -14,7 +14,7 @@ from semlex.models.token_counters import WordCounter
 from semlex.search.postprocess.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.results import SearchResult
 from tests.support.markdown_texts import MARKED, STRUCTURES, TEXT
 

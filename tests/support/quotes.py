@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from semlex.types.context import Context, ContextSource
+from semlex.types.answers import Context, ContextSource
 from semlex.types.results import SearchResults
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from semlex.errors import ConfigurationError
 from semlex.models.token_counters import TokenEstimate, WordCounter
 from semlex.search.postprocess.surroundings import Around, PlacedHit, placed
 from semlex.store.query.surroundings import PlacedChunk
-from semlex.types.context import ContextSource
+from semlex.types.answers import ContextSource
 from semlex.types.results import SearchResult
 from tests.support.placed_documents import AROUND, hit_of, near, searches, stored
 from tests.unit.test_postprocess import SETTINGS, is_same_but_blanks

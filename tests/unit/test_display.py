@@ -30,9 +30,8 @@ from semlex import (
     SearchResults,
     StoredChunk,
 )
-from semlex.types.display.elements import MAX_ROWS, marked
-from semlex.types.display.texts import UNSAFE, marked_parts, shortened
-from semlex.types.reports.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
+from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, LeftOut, Share
+from semlex.types.display import MAX_ROWS, UNSAFE, marked, marked_parts, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from semlex.search.postprocess.passages import joined
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
 from semlex.search.postprocess.surroundings import Around, document_of, placed
 from semlex.store.query.surroundings import PlacedChunk
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import line_breaks
 from semlex.types.results import SearchResult
 from tests.core.test_near_duplicates import slow_shingles

@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.progress import Progress
 from semlex.progress.notebook import UPDATE_SECONDS, NotebookProgress
 from semlex.progress.shown import check_progress, shown
-from semlex.types.display.texts import UNSAFE
+from semlex.types.display import UNSAFE
 from tests.unit.test_display import Elements
 
 STEPS = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.parameters import WantedOptions
-from semlex.types.chunk_settings import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, default_min
+from semlex.types.chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, ChunkSettings, default_min
 
 SIZES = st.integers(MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from semlex.ingest.chunking import Chunker
 from semlex.models.token_counters import WordCounter
 from semlex.search.postprocess.whole_document import headings_of, text_of
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import StoredChunk
 from tests.support.markdown_texts import STRUCTURES, TEXT
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from semlex import _core
     from semlex.chat.base import ChatModel
     from semlex.models.executor import ModelExecutor
-    from semlex.types.context import Context
+    from semlex.types.answers import Context
     from semlex.types.results import SearchResults
 
 MAX_TERMS = 64  # words of a question that count

@@ -19,7 +19,7 @@ from semlex.types.answers import Citation, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.types.context import Context, ContextSource
+    from semlex.types.answers import Context, ContextSource
 
 # A longer quote is no quote.
 MAX_QUOTE = 4000

@@ -15,7 +15,7 @@ from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.passages import joined
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
 from semlex.search.postprocess.surroundings import placed, read_around
-from semlex.types.context import Context, ContextSource, place_of
+from semlex.types.answers import Context, ContextSource, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from semlex.types.answers import AnswerSentence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.types.context import Context
+    from semlex.types.answers import Context
 
 MAX_SENTENCES = 3
 # Characters of all of them; a single one is taken whatever its length.

@@ -9,7 +9,7 @@ from semlex.chat.untrusted import one_line, visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.types.context import ContextSource
+    from semlex.types.answers import ContextSource
 
 
 def head(mark: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semlex.chat.base import Message
-    from semlex.types.context import Context
+    from semlex.types.answers import Context
 
 INSTRUCTIONS = """\
 You answer a question from numbered passages of documents, and from nothing else. The user's message holds the \

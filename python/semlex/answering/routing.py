@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.search.fusion import shown
 from semlex.search.planner import RERANK_OVERSAMPLING
 from semlex.search.request import MAX_CANDIDATES
-from semlex.types.routes import Route, RouteBy, RouteKind
+from semlex.types.queries import Route, RouteBy, RouteKind
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,7 +10,7 @@ from semlex.cli.output import print_note
 from semlex.cli.terminal import counted, messages, one_line, output
 
 if TYPE_CHECKING:
-    from semlex.types.reports.checkups import AskedHeading, Checkup, CheckupCode, LeftOut, Share, WeightCheckup
+    from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, LeftOut, Share, WeightCheckup
 
 SHOWN_DOCUMENTS, SHOWN_HEADINGS, SHOWN_DOMINATING = 10, 3, 5
 SHOWN_CHARACTERS = 120

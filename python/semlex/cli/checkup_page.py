@@ -19,7 +19,7 @@ from semlex.cli.terminal import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from semlex.types.reports.checkups import Checkup, DocumentCheckup, Share, WeightCheckup
+    from semlex.types.checkups import Checkup, DocumentCheckup, Share, WeightCheckup
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c1e21; --dim: #5c6370; --line: #d4d7dc; --back: #fff; --mark: #1f6feb }

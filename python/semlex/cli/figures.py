@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.collections import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.store.write.documents import LogEntry
-    from semlex.types.facets import Facets
+    from semlex.types.fields import Facets
 
 LABEL_WIDTH = 24
 KEYWORDS_ONLY = "keywords only"

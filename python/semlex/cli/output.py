@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from semlex.ingest.progress import IndexReport
-    from semlex.types.reports.enrichment import EnrichmentReport
+    from semlex.types.reports import EnrichmentReport
     from semlex.types.results import SearchResult, SearchResults
 
 EXCERPT_LINES = 12

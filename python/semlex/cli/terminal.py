@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from semlex.cli.manual.remedies import with_server
-from semlex.types.display.texts import UNSAFE as UNSAFE  # noqa: PLC0414 - the commands take it from here
-from semlex.types.display.texts import marked_parts
-from semlex.types.display.texts import one_line as one_line  # noqa: PLC0414 - the commands take it from here
-from semlex.types.display.texts import printable as printable  # noqa: PLC0414 - the commands take it from here
+from semlex.types.display import UNSAFE as UNSAFE  # noqa: PLC0414 - the commands take it from here
+from semlex.types.display import marked_parts
+from semlex.types.display import one_line as one_line  # noqa: PLC0414 - the commands take it from here
+from semlex.types.display import printable as printable  # noqa: PLC0414 - the commands take it from here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from semlex.types.reports.findings import Finding, Looked, NotChecked, of_collection
+from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
-    from semlex.types.reports.findings import Severity
+    from semlex.types.checkups import Severity
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from semlex.diagnostics.check import Check
 from semlex.store.query.collection_checks import tables_of
 from semlex.store.query.health.privileges import READING, WRITING, grant, table_privileges
-from semlex.types.reports.findings import Finding
+from semlex.types.checkups import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.diagnostics.check import Check
-from semlex.types.reports.findings import Finding
+from semlex.types.checkups import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

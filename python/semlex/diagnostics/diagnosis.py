@@ -30,7 +30,7 @@ from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import find, list_collections
-from semlex.types.reports.findings import Diagnosis, Finding, Looked, NotChecked, by_severity, of_collection
+from semlex.types.checkups import Diagnosis, Finding, Looked, NotChecked, by_severity, of_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

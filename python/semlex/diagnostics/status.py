@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.types.chunk_settings import ChunkSettings
-    from semlex.types.reports.query_log import QueryLogFigures
+    from semlex.types.chunks import ChunkSettings
+    from semlex.types.query_log import QueryLogFigures
 
 
 @dataclass(frozen=True, slots=True)

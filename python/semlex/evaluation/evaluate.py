@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from semlex.evaluation.metrics import Judgements, Run
     from semlex.evaluation.runs import Unit
     from semlex.retriever.postgres import PostgreSQLRetriever
+    from semlex.types.queries import RouteBy
     from semlex.types.results import SearchResult
-    from semlex.types.routes import RouteBy
 
 FUSIONS: tuple[FusionMethod, ...] = get_args(FusionMethod)
 RERANKED = "reranked"

@@ -15,7 +15,7 @@ from semlex import _core
 from semlex.errors import ValidationError
 from semlex.models.token_counters import counter_of_words
 from semlex.parameters import UNICODE_WORDS
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES, line_breaks
 from semlex.validation import text_errors
 

@@ -26,7 +26,7 @@ from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.write import documents
 from semlex.store.write.places import FileState, store_file_states
 from semlex.store.write.sources import read_sources
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:

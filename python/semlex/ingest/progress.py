@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from semlex.ingest.files.discovery import FileProblem
-    from semlex.types.reports.enrichment import EnrichmentReport
+    from semlex.types.reports import EnrichmentReport
 
 
 @dataclass(frozen=True, slots=True)

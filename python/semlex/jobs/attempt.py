@@ -28,7 +28,7 @@ from semlex.errors import (
 )
 from semlex.jobs.kinds import KINDS, Work, check_arguments
 from semlex.store.postgres.write_guard import write_guard
-from semlex.types.reports.jobs import JobError, JobProgress
+from semlex.types.reports import JobError, JobProgress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from semlex.errors import JobTimeoutError
 from semlex.store.jobs.rows import job_key
-from semlex.types.reports.jobs import JobInfo
+from semlex.types.reports import JobInfo
 from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
 from semlex.ingest.files.safe_open import only_below
 from semlex.jobs.documents import documents_from_json, documents_to_json
-from semlex.types.reports.jobs import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
+from semlex.types.reports import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
     Errors,
     check_parameters,

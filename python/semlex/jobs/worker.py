@@ -15,7 +15,7 @@ from semlex.jobs.allowed_models import Allowed, models_by_name
 from semlex.jobs.attempt import Attempt
 from semlex.store.jobs.leases import JobLeases
 from semlex.store.postgres.errors import is_out_of_resources
-from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
+from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
 from semlex.validation import (
     callable_errors,
     check_parameters,

@@ -16,7 +16,7 @@ from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.schema.distance import MAX_DIMENSIONS
 from semlex.store.tables.columns import TABLES
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import check_parameters, whole_number_errors
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from semlex.progress.lines import rate
-from semlex.types.display.texts import one_line
+from semlex.types.display import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from semlex.types.display.elements import Html, bar, joined, paragraph, table, text
-from semlex.types.display.texts import one_line
+from semlex.types.display import Html, bar, joined, one_line, paragraph, table, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -41,7 +41,7 @@ from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
-from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
+from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
     callable_errors,
     check_parameters,
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
-    from semlex.types.reports.findings import Diagnosis
-    from semlex.types.reports.jobs import JobState
-    from semlex.types.reports.query_log import QueryLogMode, QueryLogOptions
+    from semlex.types.checkups import Diagnosis
+    from semlex.types.query_log import QueryLogMode, QueryLogOptions
+    from semlex.types.reports import JobState
 
 ANY_OPTIONS = CollectionOptions()
 MAX_LISTED_JOBS = 10_000

@@ -12,14 +12,14 @@ from semlex.diagnostics.diagnosis import diagnose
 from semlex.diagnostics.doctor import examine_embedder, examine_models
 from semlex.embedding.registry import KEYWORDS_ONLY
 from semlex.retriever.model_selection import same_name, stored_problem
-from semlex.types.reports.findings import by_severity
+from semlex.types.checkups import by_severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.diagnostics.doctor import ModelExamination
     from semlex.retriever.resources import Resources
-    from semlex.types.reports.findings import Diagnosis
+    from semlex.types.checkups import Diagnosis
 
 
 async def diagnosis_of(resources: Resources, collection: str | None, tell: Callable[[str], None] | None) -> Diagnosis:

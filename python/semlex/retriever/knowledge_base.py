@@ -16,9 +16,8 @@ from semlex.search.postprocess.merge import merged
 from semlex.search.postprocess.steps import check_steps, taken
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.names import checked_identifier
-from semlex.types.knowledge import KnowledgeResults
 from semlex.types.queries import MAX_TOP_K
-from semlex.types.results import SearchResults
+from semlex.types.results import KnowledgeResults, SearchResults
 from semlex.validation import check_parameters, kind_errors, path_errors, refuse, text_errors, whole_number_errors
 
 if TYPE_CHECKING:

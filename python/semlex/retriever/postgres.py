@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
-    from semlex.types.reports.query_log import QueryLogMode, QueryLogOptions
+    from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
 
 class PostgreSQLRetriever(Collection, DocumentRetriever):

@@ -23,7 +23,7 @@ from semlex.retriever.model_selection import ModelOptions, open_embedder, open_r
 from semlex.retriever.query_log import QueryLog
 from semlex.store.postgres.database import Database, check_access
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.types.reports.query_log import QueryLogOptions
+from semlex.types.query_log import QueryLogOptions
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from semlex.parameters import Bm25Options, ServerOptions
     from semlex.store.keyword.base import KeywordIndex
     from semlex.store.schema.collection import EmbeddingVersion
-    from semlex.types.reports.query_log import QueryLogMode
+    from semlex.types.query_log import QueryLogMode
 
 ModelKey = tuple[str, str, int] | None
 

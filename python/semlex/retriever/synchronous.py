@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
 from semlex.store.tables.hits import Relation, fill_table_sync
-from semlex.types.reports.jobs import JobInfo
+from semlex.types.reports import JobInfo
 from semlex.answering.options import DEFAULT_HITS
 from semlex.answering.options import DEFAULT_NEAR_DUPLICATES
 from semlex.answering.options import DEFAULT_NEIGHBOURS
@@ -32,9 +32,9 @@ from semlex.search.facets import DEFAULT_VALUES
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.types.answers import MIN_COVERAGE
 from semlex.types.answers import MIN_SIMILARITY
-from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
-from semlex.types.reports.jobs import DEFAULT_KEEP_DAYS
-from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
+from semlex.types.reports import DEFAULT_ATTEMPTS
+from semlex.types.reports import DEFAULT_KEEP_DAYS
+from semlex.types.reports import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -104,29 +104,29 @@ if TYPE_CHECKING:
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.answers import Answer
     from semlex.types.answers import AnswerSentence
+    from semlex.types.answers import Context
+    from semlex.types.checkups import Checkup
+    from semlex.types.checkups import Diagnosis
     from semlex.types.confidence import ConfidenceCurve
-    from semlex.types.context import Context
     from semlex.types.documents import Ids
-    from semlex.types.facets import Facets
-    from semlex.types.knowledge import KnowledgeResults
+    from semlex.types.documents import Outline
+    from semlex.types.documents import WholeDocument
+    from semlex.types.explanations import Explanation
+    from semlex.types.fields import Facets
+    from semlex.types.fields import FieldSummaries
+    from semlex.types.fields import IndexedType
+    from semlex.types.queries import RouteBy
     from semlex.types.queries import SearchQuery
-    from semlex.types.reports.checkups import Checkup
-    from semlex.types.reports.enrichment import EnrichmentReport
-    from semlex.types.reports.explanations import Explanation
-    from semlex.types.reports.field_summaries import FieldSummaries
-    from semlex.types.reports.field_summaries import IndexedType
-    from semlex.types.reports.findings import Diagnosis
-    from semlex.types.reports.jobs import JobState
-    from semlex.types.reports.query_log import QueryLogMode
-    from semlex.types.reports.query_log import QueryLogOptions
-    from semlex.types.reports.query_log import QueryLogSummary
-    from semlex.types.reports.table_import import TableImport
+    from semlex.types.query_log import QueryLogMode
+    from semlex.types.query_log import QueryLogOptions
+    from semlex.types.query_log import QueryLogSummary
+    from semlex.types.reports import EnrichmentReport
+    from semlex.types.reports import JobState
+    from semlex.types.reports import TableImport
+    from semlex.types.results import KnowledgeResults
     from semlex.types.results import SearchMode
     from semlex.types.results import SearchResult
     from semlex.types.results import SearchResults
-    from semlex.types.routes import RouteBy
-    from semlex.types.whole_documents import Outline
-    from semlex.types.whole_documents import WholeDocument
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from semlex.search.query_vector import embed_query
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 from semlex.store.query.fields.facets import count_values
 from semlex.store.query.filters import Filter, unknown_fields
-from semlex.types.facets import Facets
+from semlex.types.fields import Facets
 from semlex.validation import check_parameters, check_range, refuse, strings_errors
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.types.reports.jobs import JobState
+    from semlex.types.reports import JobState
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Of HTTP; others are texts of the caller's.

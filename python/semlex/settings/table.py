@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.models.model_names import leads_to
 from semlex.settings import readers
 from semlex.types.queries import MAX_OVERSAMPLING, MAX_TOP_K
-from semlex.types.reports.query_log import keeps_questions, query_log_mode
+from semlex.types.query_log import keeps_questions, query_log_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

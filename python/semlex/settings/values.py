@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.settings.table import Setting
-    from semlex.types.reports.query_log import QueryLogMode
+    from semlex.types.query_log import QueryLogMode
     from semlex.types.results import SearchMode
 
 ARGUMENT, BUILT_IN = "argument", "built in"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from semlex.errors import FieldError, ValidationError
-from semlex.types.display.texts import shortened
+from semlex.types.display import shortened
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, Document, utc_now
-from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors, wrong_type
+from semlex.validation import check_range, text_errors, time_errors, vector_of, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+
 
 MAX_SUMMARY_CHARACTERS = 500
 TITLES_IN_METADATA = ("chapter_title", "section_title", "subsection_title")
@@ -132,3 +133,60 @@ def titles_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
         several = value if key == "subsection_title" and isinstance(value, (list, tuple)) else [value]
         found[key] = [title for title in several if isinstance(title, str)]
     return found
+
+
+# 200 to 2,000 is the documented range; smaller bounds serve tests and models of short context.
+MIN_CHUNK_TOKENS = 16
+MAX_CHUNK_TOKENS = 2000
+DEFAULT_CHUNK_TOKENS = 500
+DEFAULT_OVERLAP_TOKENS = 50
+# About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
+DEFAULT_MIN_TOKENS = 32
+
+
+class ChunkSettings(NamedTuple):
+    """How the texts of a collection are cut.
+
+    Attributes:
+        chunk_tokens: Most tokens of a chunk.
+        overlap_tokens: Most tokens that neighbours of one section share.
+        min_tokens: A section with fewer tokens is joined with the next one where both fit into a chunk.
+    """
+
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    overlap_tokens: int = DEFAULT_OVERLAP_TOKENS
+    min_tokens: int = DEFAULT_MIN_TOKENS
+
+    @classmethod
+    def stored(
+        cls, chunk_tokens: int | None, overlap_tokens: int | None, min_tokens: int | None
+    ) -> ChunkSettings | None:
+        """Settings as they are stored; None if nothing is decided yet."""
+        if chunk_tokens is None or overlap_tokens is None or min_tokens is None:
+            return None
+        return cls(chunk_tokens, overlap_tokens, min_tokens)
+
+    def check(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+            ConfigurationError: One is out of its range.
+        """
+        check_range("chunk_tokens", self.chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
+        check_range("overlap_tokens", self.overlap_tokens, 0, max_overlap(self.chunk_tokens))
+        check_range("min_tokens", self.min_tokens, 0, max_min(self.chunk_tokens))
+
+
+def max_overlap(chunk_tokens: int) -> int:
+    """Most tokens that neighbours may share: below half of a chunk."""
+    return max(0, chunk_tokens - 1) // 2
+
+
+def max_min(chunk_tokens: int) -> int:
+    """Most tokens below which sections may be joined: half of a chunk."""
+    return chunk_tokens // 2
+
+
+def default_min(chunk_tokens: int) -> int:
+    """Below how many tokens sections are joined by default: 32, or a quarter of a chunk where that is less."""
+    return min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)

@@ -1,4 +1,4 @@
-"""Documents: what goes in, and what is stored. No input or output."""
+"""Documents, their chunks and their headings: what goes in, and what is stored. No input or output."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from semlex.types.display import shortened
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from semlex.errors import FieldError
 
-from semlex.types.display.texts import shortened
 
 # Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
 # one call from occupying the server.
@@ -130,3 +131,63 @@ def json_value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {name: json_value(getattr(value, name)) for name in _names(value)}
     return [json_value(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True, slots=True)
+class WholeDocument:
+    """What stands under a name: a document, the part of one at a line, or a chunk.
+
+    Attributes:
+        name: Source and path as lists of documents show them, or an id.
+        text: The texts of its chunks, each character once. Of a document that was read from a file it is the text that
+            was read; of blank characters between chunks the number of lines is right.
+        chunks: In the order of the document.
+        notes: What should be known of the choice.
+    """
+
+    name: str
+    text: str
+    chunks: tuple[StoredChunk, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by its name, of JSON's types only; the chunks with theirs."""
+        chunks = [chunk.to_dict() for chunk in self.chunks]
+        return {"name": self.name, "text": self.text, "chunks": chunks, "notes": list(self.notes)}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading of a document.
+
+    Attributes:
+        level: Number of the headings that it stands under, and itself: 1 for an outermost one.
+        title: Its words; at most 256 characters.
+        line: Line of the document on which it stands, from 1; None where the document has no lines.
+        chunk_ids: Ids of the chunks that hold what follows it, up to the next heading.
+    """
+
+    level: int
+    title: str
+    line: int | None
+    chunk_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The headings of a document.
+
+    Attributes:
+        name: Source and path as lists of documents show them, or an id.
+        headings: In the order of the document.
+        notes: What should be known of the choice.
+    """
+
+    name: str
+    headings: tuple[Heading, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field by its name, of JSON's types only."""
+        found: dict[str, Any] = json_value(self)
+        return found

@@ -1,9 +1,9 @@
-"""Queries as values. No input or output."""
+"""Queries, and kinds of questions. No input or output."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from semlex.errors import FieldError, ValidationError
 from semlex.types.documents import utc_now
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.filters.forms import Filters
+
 
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
@@ -67,3 +68,28 @@ class SearchQuery:
         errors += time_errors("timestamp", self.timestamp)
         if errors:
             raise ValidationError(errors)
+
+
+RouteKind = Literal["factual", "analytical", "exploratory"]
+RouteBy = Literal["rules", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which kind of question a search was made for, and why; as text, a line for people.
+
+    Attributes:
+        kind: ``factual``: one place answers it. ``analytical``: several places together do. ``exploratory``: what there
+            is on a subject is wanted.
+        by: Who decided: ``rules``, or ``chat`` for the language model.
+        reason: Why, in one line.
+        warning: Why rules decided although the language model was to; None where nothing went wrong.
+    """
+
+    kind: RouteKind
+    by: RouteBy
+    reason: str
+    warning: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}, by {'rules' if self.by == 'rules' else 'the language model'}: {self.reason}"

@@ -14,7 +14,7 @@ from semlex.cli.checkup_output import REASONS, print_checkup
 from semlex.cli.checkup_page import checkup_page
 from semlex.cli.commands.diagnosis import checkup as command
 from semlex.diagnostics.checkup import run
-from semlex.types.reports.checkups import (
+from semlex.types.checkups import (
     AskedHeading,
     Checkup,
     CheckupCode,

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from semlex.types.reports.explanations import WhyCode
+from semlex.types.explanations import WhyCode
 from tests.support.folders import ROOT
 from tests.support.shell import Shell, run_here
 

@@ -17,15 +17,15 @@ from semlex.store.indexes import wanted
 from semlex.store.query import collection_checks
 from semlex.store.query.health import rows
 from semlex.testing import HashEmbedder
+from semlex.types.checkups import SEVERITIES
 from semlex.types.documents import Document
-from semlex.types.reports.findings import SEVERITIES
 from tests.support import second_migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from semlex.types.reports.findings import Diagnosis, Finding
+    from semlex.types.checkups import Diagnosis, Finding
 
 
 def opened(url: str, embedder: Any = None, **options: Any) -> SyncRetriever:

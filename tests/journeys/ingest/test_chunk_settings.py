@@ -14,7 +14,7 @@ from semlex.ingest import chunking, prepare_file
 from semlex.ingest.loaders.html import HtmlLoader
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.testing import HashEmbedder
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:

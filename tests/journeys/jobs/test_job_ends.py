@@ -12,7 +12,7 @@ from semlex import Document
 from semlex.errors import ConfigurationError
 from semlex.jobs import attempt, worker
 from semlex.store.jobs.leases import JobLeases
-from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
+from semlex.types.reports import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.transaction_pooler import TransactionPooler

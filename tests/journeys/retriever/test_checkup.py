@@ -21,7 +21,7 @@ from tests.support.waiting import LIMIT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.types.reports.checkups import AskedHeading, Checkup
+    from semlex.types.checkups import AskedHeading, Checkup
 
 KEYS = """# Keys of the house
 

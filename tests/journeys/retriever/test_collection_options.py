@@ -11,7 +11,7 @@ import pytest
 from semlex import PostgreSQLRetriever
 from semlex.errors import CollectionSettingsError, ConfigurationError
 from semlex.parameters import BUILT_IN, KINDS
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
 

@@ -25,7 +25,7 @@ from tests.support.retrievers import opened, sync_opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from semlex.types.reports.field_summaries import FieldSummaries
+    from semlex.types.fields import FieldSummaries
     from tests.support.shell import Shell
 
 OWN_NAMES = [f"@{name}" for name in OWN]

@@ -25,8 +25,8 @@ from semlex.search.fusion import FusionMethod
 from semlex.settings.table import NAMED
 from semlex.settings.values import Settings
 from semlex.testing import HashEmbedder
+from semlex.types.queries import RouteBy
 from semlex.types.results import SearchMode
-from semlex.types.routes import RouteBy
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
 

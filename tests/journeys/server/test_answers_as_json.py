@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from semlex.server.asked import as_json, rows_as_json
+from semlex.types.queries import Route
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
-from semlex.types.routes import Route
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

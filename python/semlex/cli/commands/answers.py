@@ -29,7 +29,7 @@ from semlex.cli.output import print_note, summary_object
 from semlex.cli.terminal import counted, inform, one_line, printable
 
 if TYPE_CHECKING:
-    from semlex.types.context import Context as Passages
+    from semlex.types.answers import Context as Passages
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")

@@ -12,11 +12,11 @@ from semlex.cli.exit_codes import DATABASE, MODEL
 from semlex.cli.manual.remedies import with_server
 from semlex.cli.options import WorkingGroup, has_command
 from semlex.cli.terminal import counted, is_verbose, messages, one_line, output
-from semlex.types.reports.findings import SEVERITIES
+from semlex.types.checkups import SEVERITIES
 
 if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination, ModelsExamination, ServerExamination
-    from semlex.types.reports.findings import Diagnosis
+    from semlex.types.checkups import Diagnosis
 
 doctor_app = typer.Typer(cls=WorkingGroup, invoke_without_command=True)
 STYLES = {"error": "red", "warning": "yellow", "hint": "dim"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.documents import Document
-    from semlex.types.routes import RouteBy
+    from semlex.types.queries import RouteBy
 
     OnProgress = Callable[[Progress], None]
 

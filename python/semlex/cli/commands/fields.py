@@ -18,7 +18,7 @@ from semlex.cli.terminal import counted, inform, messages, one_line, output
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from semlex.types.reports.field_summaries import FieldSummaries, FieldSummary
+    from semlex.types.fields import FieldSummaries, FieldSummary
 
 # Names are aligned up to this width, and shown up to that length; --json has them whole.
 NAME_WIDTH = 24

@@ -26,8 +26,8 @@ from semlex.cli.terminal import output
 
 if TYPE_CHECKING:
     from semlex.search.fusion import FusionMethod
+    from semlex.types.queries import RouteBy
     from semlex.types.results import SearchMode
-    from semlex.types.routes import RouteBy
 
 DOCUMENT = typer.Argument(
     metavar="DOC", help="A path as `semlex documents` lists it, the end of one, keys.md:9, a file, or an id."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.diagnostics.checkup.rank import DEPTH, GRID
-from semlex.types.reports.checkups import AskedHeading, DocumentCheckup, Dominating, Share, WeightCheckup
+from semlex.types.checkups import AskedHeading, DocumentCheckup, Dominating, Share, WeightCheckup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from semlex.diagnostics.checkup.headings import Section
     from semlex.diagnostics.checkup.rank import Standing
-    from semlex.types.reports.checkups import CheckupCode
+    from semlex.types.checkups import CheckupCode
 
 TOP = 3
 DEPTHS = (1, 3, 5, 10)

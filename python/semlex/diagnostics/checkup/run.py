@@ -31,7 +31,7 @@ from semlex.search.query_vector import embed_queries
 from semlex.search.request import Request
 from semlex.store.query.chunks import load_results
 from semlex.store.query.explain.sections import read_section_chunks, read_sections
-from semlex.types.reports.checkups import Checkup, LeftOut
+from semlex.types.checkups import Checkup, LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

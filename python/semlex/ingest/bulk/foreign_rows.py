@@ -14,14 +14,14 @@ from semlex.errors import FieldError, ValidationError
 from semlex.ingest.bulk.load import CheckedRows
 from semlex.ingest.bulk.row_batch import unequal
 from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
-from semlex.types.reports.table_import import MAX_KEYS, MAX_PROBLEMS
+from semlex.types.reports import MAX_KEYS, MAX_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from semlex.store.foreign_tables.find import ForeignTable
     from semlex.store.tables.copy_out import RowPart
-    from semlex.types.reports.table_import import TableImport
+    from semlex.types.reports import TableImport
 
 # What LlamaIndex writes where a node is of no document.
 NO_DOCUMENT = "None"

@@ -17,7 +17,7 @@ from semlex.store.foreign_tables.layouts import LAYOUTS
 from semlex.store.foreign_tables.read import RowCounts, count_rows, read_rows
 from semlex.store.foreign_tables.source import source_snapshot
 from semlex.store.postgres.addresses import describe
-from semlex.types.reports.table_import import TableImport
+from semlex.types.reports import TableImport
 from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from semlex.store.query.lines import (
 )
 from semlex.store.write.lines import write_lines
 from semlex.types.answers import Usage
-from semlex.types.reports.enrichment import EnrichmentEstimate, EnrichmentReport
+from semlex.types.reports import EnrichmentEstimate, EnrichmentReport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

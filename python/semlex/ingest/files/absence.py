@@ -16,7 +16,7 @@ from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_bel
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Selection, kind_of
 from semlex.ingest.loaders.registry import loaders
-from semlex.types.reports.explanations import Reason
+from semlex.types.explanations import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import RRF_K, FusionMethod, check_fusion, shown
 from semlex.search.thresholds import check_thresholds
-from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TOP_K, SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TOP_K, RouteBy, SearchQuery
 from semlex.types.results import SearchMode
-from semlex.types.routes import RouteBy
 from semlex.validation import check_parameters, kind_errors, number_errors, whole_number_errors
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.indexer import Indexer
     from semlex.search.fusion import FusionMethod
-    from semlex.types.context import Context
+    from semlex.types.answers import Context
+    from semlex.types.queries import Route, RouteBy
     from semlex.types.results import SearchMode
-    from semlex.types.routes import Route, RouteBy
 
     # A collection has a method called `list`.
     Hits = list[SearchResult]

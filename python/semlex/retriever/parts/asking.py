@@ -12,8 +12,7 @@ from semlex.answering.routing import check_route
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.retriever.parts.answers import CollectionAnswers
 from semlex.store.keyword.bm25.analyzers import analyzer_of
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
-from semlex.types.context import Context
+from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Context
 from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.validation import check_parameters, kind_errors, number_errors, text_errors
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.parameters import CollectionSettings
     from semlex.types.answers import Answer, AnswerSentence
+    from semlex.types.queries import RouteBy
     from semlex.types.results import SearchMode
-    from semlex.types.routes import RouteBy
 
 
 class CollectionAsking(CollectionAnswers):

@@ -9,7 +9,7 @@ from semlex.errors import ConfigurationError
 from semlex.progress.shown import ProgressOption
 from semlex.progress.shown import shown as progress_shown
 from semlex.search.fusion import shown
-from semlex.types.reports.checkups import MAX_SAMPLE, MAX_SEED
+from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.results import SearchMode
 from semlex.validation import callable_errors, check_parameters, whole_number_errors
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from semlex.open_collection import OpenCollection
-    from semlex.types.reports.checkups import Checkup
+    from semlex.types.checkups import Checkup
 
 T = TypeVar("T")
 

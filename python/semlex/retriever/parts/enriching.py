@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment.run import EnrichmentRun
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
-    from semlex.types.reports.enrichment import EnrichmentReport
+    from semlex.types.reports import EnrichmentReport
 
 
 logger = logging.getLogger("semlex")

@@ -23,9 +23,8 @@ from semlex.store.query.explain.named_documents import (
     read_records,
     without_line,
 )
-from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.reports.explanations import Explanation
-from semlex.types.whole_documents import Outline, WholeDocument
+from semlex.types.documents import MAX_ID_BYTES, Outline, WholeDocument
+from semlex.types.explanations import Explanation
 from semlex.validation import check_range, check_rows
 
 if TYPE_CHECKING:
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
     from semlex.store.query.explain.named_documents import KnownSource, NamedDocument
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
-    from semlex.types.queries import SearchQuery
-    from semlex.types.reports.explanations import Reason
+    from semlex.types.explanations import Reason
+    from semlex.types.queries import Route, RouteBy, SearchQuery
     from semlex.types.results import SearchMode, SearchResults
-    from semlex.types.routes import Route, RouteBy
 
     # A collection has methods called `list` and `sources`.
     Chunks = list[StoredChunk]

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
-    from semlex.types.facets import Facets
-    from semlex.types.reports.field_summaries import FieldSummaries, IndexedType
+    from semlex.types.fields import Facets, FieldSummaries, IndexedType
     from semlex.types.results import SearchMode
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from semlex.store.query_log.rows import PRUNED_ROWS, clear_batch, summarise
 from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:
-    from semlex.types.reports.query_log import QueryLogSummary
+    from semlex.types.query_log import QueryLogSummary
 
 DEFAULT_LISTED = 20
 MAX_LISTED = 10_000

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
+    from semlex.types.queries import Route, RouteBy
     from semlex.types.results import SearchMode, SearchResults
-    from semlex.types.routes import Route, RouteBy
 
     # Inside the class `list` is a method.
     Chunks = list[StoredChunk]

@@ -10,7 +10,7 @@ from semlex.jobs.kinds import arguments_to_store
 from semlex.store.jobs.queue import JobQueue, NewJob
 from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
-from semlex.types.reports.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
+from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
 from semlex.validation import check_parameters, text_errors, time_errors, whole_number_errors
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.tables.hits import Included
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.reports.table_import import TableImport
+    from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
 
 T = TypeVar("T")

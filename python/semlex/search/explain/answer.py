@@ -11,7 +11,7 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.store.postgres.snapshot_reads import SnapshotReads
 from semlex.store.query.leg import in_key_order
-from semlex.types.reports.explanations import HitExplanation, SearchExplanation
+from semlex.types.explanations import HitExplanation, SearchExplanation
 
 if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from semlex.search.explain.ranking import Reach
 from semlex.search.request import MAX_CANDIDATES
+from semlex.types.explanations import Reason
 from semlex.types.queries import MAX_TOP_K
-from semlex.types.reports.explanations import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

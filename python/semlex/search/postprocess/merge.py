@@ -6,13 +6,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from semlex.search.fusion import RRF_K
-from semlex.types.knowledge import KnowledgeHit
+from semlex.types.results import KnowledgeHit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from semlex.types.knowledge import Merge
-    from semlex.types.results import SearchResult
+    from semlex.types.results import Merge, SearchResult
 
 
 def chosen_merge(confidences: Iterable[float | None]) -> Merge:

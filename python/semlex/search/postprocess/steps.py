@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from semlex.errors import ConfigurationError
 from semlex.search.postprocess.merge import renumbered
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
-from semlex.types.knowledge import KnowledgeHit
 from semlex.types.queries import MIN_SHARE
+from semlex.types.results import KnowledgeHit
 from semlex.validation import check_parameters, check_range, kind_errors, number_errors
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from semlex.store.query.chunk_keys import indexed_keys, keys_of
 from semlex.store.query.surroundings import PlacedChunk, Reach, read_surroundings
-from semlex.types.knowledge import KnowledgeHit
+from semlex.types.results import KnowledgeHit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,7 @@ from uuid import UUID
 from semlex import _core
 from semlex.search.postprocess.passages import joined
 from semlex.store.query.surroundings import PlacedChunk
-from semlex.types.documents import MAX_CHUNK_BYTES
-from semlex.types.whole_documents import Heading
+from semlex.types.documents import MAX_CHUNK_BYTES, Heading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

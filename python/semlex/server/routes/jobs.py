@@ -15,7 +15,7 @@ from semlex.server.access.rights import OF_JOBS, needed_for
 from semlex.server.asked import Ask, Asked, answered, does
 from semlex.server.problems import Problem
 from semlex.server.routes.schemas import JOB_ID, CollectionQuery, IndexBody, JobBody
-from semlex.types.reports.jobs import JobState
+from semlex.types.reports import JobState
 
 router = APIRouter(tags=["jobs"])
 MAX_LISTED = 1_000

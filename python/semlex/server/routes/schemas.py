@@ -18,7 +18,7 @@ from semlex.store.query.boosts import MAX_BOOSTS
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K
-from semlex.types.reports.jobs import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY
+from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY
 from semlex.types.results import SearchResult
 
 MAX_MANY = 100

@@ -20,7 +20,7 @@ from semlex.store.schema.locks import lock_briefly
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
-    from semlex.types.reports.field_summaries import IndexedType
+    from semlex.types.fields import IndexedType
 
 # Of the keys of a field, together: a row of the server's catalog holds the expression twice, and must fit a page.
 MAX_PATH_BYTES = 1_000

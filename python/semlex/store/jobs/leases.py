@@ -27,7 +27,7 @@ from psycopg.types.json import Jsonb
 from semlex.errors import LeaseLostError
 from semlex.store.jobs.rows import first_row, job_table
 from semlex.store.postgres.settings import server_time
-from semlex.types.reports.jobs import ENDED, JobError
+from semlex.types.reports import ENDED, JobError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.reports.jobs import JobProgress
+    from semlex.types.reports import JobProgress
 
 REMOVED_AT_ONCE = 1_000
 # A job whose workers live is taken from them at most so many times as often as it may be begun.

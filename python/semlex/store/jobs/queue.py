@@ -28,7 +28,7 @@ from semlex.store.jobs.rows import (
 from semlex.store.postgres.settings import server_time
 from semlex.store.schema import migrations
 from semlex.store.schema.registry import migrate_registry, registry_version
-from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
+from semlex.types.reports import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.types.reports.jobs import JobInfo, JobState
+    from semlex.types.reports import JobInfo, JobState
 
     # A queue has a method called `list`.
     Jobs = list[JobInfo]

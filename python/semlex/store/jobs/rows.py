@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.types.reports.jobs import STATES, JobError, JobInfo, JobProgress, JobState
+from semlex.types.reports import STATES, JobError, JobInfo, JobProgress, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from semlex.store.schema.migrations import m0001_initial
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.origin import collection_origin, registry_origin
 from semlex.store.schema.registry import last_migration
-from semlex.types.reports.findings import Finding, of_collection
+from semlex.types.checkups import Finding, of_collection
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema.presence import check_present
-from semlex.types.reports.query_log import LoggedQuery, QueryLogSummary
+from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

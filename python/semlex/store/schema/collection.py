@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ModelMismatchError
 from semlex.store.schema.distance import Distance, distance_named
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     import uuid

@@ -35,7 +35,7 @@ from semlex.store.schema.origin import (
     unreleased_registry,
 )
 from semlex.store.schema.presence import no_such_collection
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:

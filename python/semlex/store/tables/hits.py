@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
 from semlex.store.postgres.errors import translate
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.types.display.texts import UNSAFE
+from semlex.types.display import UNSAFE
 from semlex.types.results import RANKS, SCORES, SearchResult, SearchResults
 from semlex.validation import (
     check_parameters,

@@ -14,7 +14,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.presence import gone, hold_collection
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.presence import hold_collection
-from semlex.types.chunk_settings import ChunkSettings
+from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

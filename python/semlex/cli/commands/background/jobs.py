@@ -14,7 +14,7 @@ from semlex.cli.exit_codes import OTHER
 from semlex.cli.options import INT, SECONDS, has_command, read_input, seconds, time_with_zone, whole_number
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
-from semlex.types.reports.jobs import DEFAULT_ATTEMPTS
+from semlex.types.reports import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
 from semlex.cli.options import INT, SECONDS, seconds, whole_number
 from semlex.cli.terminal import inform, one_line
-from semlex.types.reports.jobs import DEFAULT_LEASE_SECONDS
+from semlex.types.reports import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from semlex.settings.values import Settings

@@ -17,7 +17,7 @@ from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.options import INT, whole_number_between
 from semlex.cli.terminal import inform, messages, one_line
 from semlex.errors import ConfigurationError
-from semlex.types.reports.checkups import MAX_SAMPLE, MAX_SEED
+from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 
 if TYPE_CHECKING:
     from semlex.types.results import SearchMode

@@ -13,7 +13,7 @@ from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 
 if TYPE_CHECKING:
-    from semlex.types.whole_documents import Outline
+    from semlex.types.documents import Outline
 
 DOCUMENT = typer.Argument(
     metavar="ID|DOC", help="A path as `semlex documents` lists it, the end of one, keys.md:9, a file, or a chunk's id."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from semlex.ingest.bulk.load import LoadReport
     from semlex.retriever.synchronous import SyncCollection
     from semlex.settings.values import Settings
-    from semlex.types.reports.table_import import TableImport
+    from semlex.types.reports import TableImport
 
 FILES = (".parquet", ".jsonl", ".ndjson")
 SHOWN_KEYS = 20

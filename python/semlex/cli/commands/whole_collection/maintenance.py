@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.retriever.synchronous import SyncRetriever
-    from semlex.types.whole_documents import WholeDocument
+    from semlex.types.documents import WholeDocument
 
 NAMES = typer.Argument(
     metavar="ID|DOC", help="Paths as `semlex documents` lists them, ends of such, keys.md:9, files, or ids of chunks."

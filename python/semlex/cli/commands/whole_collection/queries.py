@@ -15,7 +15,7 @@ from semlex.cli.terminal import counted, inform, messages, one_line, output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.types.reports.query_log import LoggedQuery, QueryLogSummary
+    from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
 SHOWN_DIGITS = 12
 

@@ -15,9 +15,8 @@ from semlex.server.mcp.tools.results import AnswerFound, AnswerSource, CitationF
 
 if TYPE_CHECKING:
     from semlex.server.mcp.reach import Reach
-    from semlex.types.answers import Answer
-    from semlex.types.context import ContextSource
-    from semlex.types.reports.explanations import Explanation
+    from semlex.types.answers import Answer, ContextSource
+    from semlex.types.explanations import Explanation
 
 
 class AnsweringTools:

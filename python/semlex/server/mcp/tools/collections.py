@@ -27,8 +27,8 @@ from semlex.server.mcp.tools.results import (
 
 if TYPE_CHECKING:
     from semlex.server.mcp.reach import Reach
-    from semlex.types.reports.field_summaries import FieldSummary
-    from semlex.types.reports.jobs import JobInfo
+    from semlex.types.fields import FieldSummary
+    from semlex.types.reports import JobInfo
 
 MAX_COLLECTIONS = 300
 MAX_FIELDS = 200

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection as OpenedCollection
     from semlex.server.mcp.reach import Reach
-    from semlex.types.documents import StoredChunk
+    from semlex.types.documents import Outline, StoredChunk
     from semlex.types.results import SearchResult
-    from semlex.types.whole_documents import Outline
 
 # After so many seconds what has answered is the answer.
 SEARCH_SECONDS = 30.0

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from semlex.store.query import field_values
 from semlex.store.query.leg import key_arrays
-from semlex.types.facets import Facet, FacetValue
+from semlex.types.fields import Facet, FacetValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

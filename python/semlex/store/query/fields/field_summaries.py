@@ -15,7 +15,7 @@ from semlex.store.indexes.field_indexes import read_field_indexes
 from semlex.store.query.field_values import constant_path, value
 from semlex.store.query.filters import parse_filters
 from semlex.store.query.selection import sampled_chunks
-from semlex.types.reports.field_summaries import FieldSummaries, FieldSummary
+from semlex.types.fields import FieldSummaries, FieldSummary
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection

@@ -9,7 +9,7 @@ from psycopg import sql
 from semlex.store.keyword.bm25.segments import tombstone_ids
 from semlex.store.query.health.sample import RowSample, sample_rows
 from semlex.store.query.statistics import SMALL_BYTES, is_orphaned
-from semlex.types.reports.findings import Finding, of_collection
+from semlex.types.checkups import Finding, of_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

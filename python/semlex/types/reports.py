@@ -1,14 +1,18 @@
-"""Jobs: work on a collection that is stored, and done by a worker. No input or output."""
+"""Jobs, and reports of long work. No input or output."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from semlex.types.answers import Usage
 from semlex.types.documents import json_value
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from semlex.errors import FieldError
+
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 STATES: tuple[JobState, ...] = ("queued", "running", "done", "failed", "cancelled")
@@ -109,3 +113,90 @@ class JobInfo:
         for name in ("progress", "error"):
             found[name] = None if found[name] is None else found[name]._asdict()
         return {name: json_value(value) for name, value in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class EnrichmentEstimate:
+    """What the lines that are lacking cost, by the collection's own count of tokens.
+
+    A model counts otherwise; a price is that of its provider.
+
+    Attributes:
+        chunks: Chunks that lack a line; each is one request.
+        tokens_in: Tokens that are sent, instructions included.
+        tokens_out: Tokens that are kept of the answers, at most.
+    """
+
+    chunks: int
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnrichmentReport:
+    """What a run that asks for lines did.
+
+    Attributes:
+        model: Model and server, in one line.
+        chunks: Chunks that lacked a line when it began.
+        written: Chunks that have one now.
+        failed: Chunks for which the model was asked, and gave none: they stay as they are, and the next run asks again.
+        left: Chunks for which it was not asked any more, because it failed for one chunk after another.
+        first_failure: Why the first of them has none; None where all were written.
+        usage: What the model's server counted, as far as it does.
+        seconds: Wall time.
+        estimate: What it would cost; None unless that was all that was asked for.
+    """
+
+    model: str
+    chunks: int
+    written: int = 0
+    failed: int = 0
+    left: int = 0
+    first_failure: str | None = None
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    seconds: float = 0.0
+    estimate: EnrichmentEstimate | None = None
+
+
+MAX_PROBLEMS = 100
+MAX_KEYS = 1_000
+
+
+@dataclass(slots=True)
+class TableImport:
+    """What was read of a table, and what became of it.
+
+    Attributes:
+        table: Schema and table; a collection of LangChain's `PGVector` with its table.
+        layout: Which library's tables are like it; one of `LAYOUTS`.
+        vector_type: ``vector`` or ``halfvec``.
+        dimensions: Of the vectors that were taken; None where there are none.
+        rows: Rows that were read: all of the table but those in `repeated`.
+        taken: Rows that can be stored.
+        written: Rows that were stored, or replaced what was stored; 0 of an inspection.
+        skipped: Rows that cannot be stored.
+        repeated: Earlier rows of ids that come again: the latest one counts.
+        reasons: What is wrong with skipped rows: column and rule -> how often.
+        problems: The same for each of them; the first 100.
+        metadata_keys: Keys of the metadata that was taken, by name; at most 1,000.
+        left_out: Columns that are not taken -> how many rows have something in them.
+        seconds: Wall time.
+        warnings: What else is to be known, for example an index that could not be built.
+    """
+
+    table: str
+    layout: str
+    vector_type: str
+    dimensions: int | None = None
+    rows: int = 0
+    taken: int = 0
+    written: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    problems: list[FieldError] = field(default_factory=list)
+    metadata_keys: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)

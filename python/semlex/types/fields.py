@@ -1,12 +1,11 @@
-"""Facets: how many chunks have which values of a field. No input or output."""
+"""Fields: how many chunks have which values of them, and what is known of each. No input or output."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from semlex.types.display.elements import Html, bold, joined, notes, paragraph, table, text
-from semlex.types.display.texts import shortened
+from semlex.types.display import Html, bold, joined, notes, paragraph, shortened, table, text
 from semlex.types.documents import json_value
 
 SHOWN_VALUES, SHOWN_FIELDS = 5, 8
@@ -98,3 +97,48 @@ class Facets(dict[str, Facet]):
         """The attributes and, as ``facets``, the fields with their values: of JSON's types only."""
         attributes: dict[str, Any] = json_value(vars(self))
         return attributes | {"facets": json_value(dict(self))}
+
+
+IndexedType = Literal["number", "text", "instant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSummary:
+    """A field of some chunks.
+
+    Attributes:
+        name: As filters write it: keys with dots between them, in quotes where a key is no word; with ``@`` one of
+            semlex's own.
+        types: Type -> how many of the chunks have a value of it: ``number``, ``text``, ``boolean``, ``list``,
+            ``object``, ``null``; of semlex's own fields ``text``, ``texts``, ``instant`` or ``key``. The most frequent
+            one comes first.
+        elements: Type -> how many elements of lists are of it.
+        values: The most frequent values (of a list, those of its elements), texts shortened, where they were asked for.
+        indexed: Types whose comparisons an index serves.
+        unfinished: Types whose index was not built to its end.
+    """
+
+    name: str
+    types: dict[str, int]
+    elements: dict[str, int]
+    values: tuple[Any, ...] = ()
+    indexed: tuple[IndexedType, ...] = ()
+    unfinished: tuple[IndexedType, ...] = ()
+
+
+class FieldSummaries(list[FieldSummary]):
+    """The fields of a collection, by name, semlex's own at the end.
+
+    Attributes:
+        chunks: How many chunks were looked at.
+        are_all: Whether these are all that there are; else they are those of random pages.
+        left_out: How many fields of the metadata are not in the list, because there are too many.
+    """
+
+    def __init__(
+        self, fields: list[FieldSummary] | tuple[FieldSummary, ...] = (), *, chunks: int, are_all: bool, left_out: int
+    ) -> None:
+        super().__init__(fields)
+        self.chunks = chunks
+        self.are_all = are_all
+        self.left_out = left_out

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from semlex.types.display.elements import lines as as_lines
-from semlex.types.display.texts import first_lines
+from semlex.types.display import first_lines
+from semlex.types.display import lines as as_lines
 from semlex.types.documents import json_value
 
 WhyCode = Literal[

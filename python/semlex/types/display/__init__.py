@@ -1,1 +1,0 @@
-"""How values are shown to people: texts that steer nothing, marked words, HTML. No input or output."""

@@ -1,1 +1,0 @@
-"""Public values: what was found out, and what was done."""
