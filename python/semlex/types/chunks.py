@@ -1,4 +1,4 @@
-"""Chunks that were cut elsewhere, with the names and rules of their files: accepted wherever documents are added."""
+"""Chunks: how texts are cut, and those that were cut elsewhere, accepted wherever documents are added."""
 
 from __future__ import annotations
 
