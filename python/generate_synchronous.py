@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
-from semlex.store.tables.hits import Relation, fill_table_sync
+from semlex.store.query.hits import Relation, fill_table_sync
 from semlex.types.reports import JobInfo
 {imports}
 

@@ -11,13 +11,12 @@ from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeError, SemlexError
 from semlex.models.token_counters import counter_of_words
 from semlex.models.tokenizer import FILE_COUNTER
+from semlex.store.embedding_versions import dropped, ensure_embedding_version, note_use, read_versions
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
-from semlex.store.schema.embedding_versions import dropped, ensure_embedding_version, read_versions
 from semlex.store.schema.presence import Presence, gone
 from semlex.store.schema.registry import find_collection, open_collection
-from semlex.store.write.embedding_version import note_use
 
 if TYPE_CHECKING:
     from semlex.clock import Clock

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from semlex.errors import StoreError
-from semlex.store.indexes.building_lock import building_lock
+from semlex.store.indexes.build import building_lock
 from semlex.store.indexes.options import NoIndex
-from semlex.store.query.collection_checks import find_problems
+from semlex.store.query.health import find_problems
 from semlex.store.schema.locks import TABLE_SECONDS, TELL_SECONDS
 from semlex.types.documents import Document
 from tests.support.index_builds import held_build

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.store.indexes import build_watch, building_lock
+from semlex.store.indexes import build
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
-    from semlex.store.indexes.table_index import TableIndex
+    from semlex.store.schema.names import TableIndex
 
 
 VECTORS = "semlex.built_embedding_1"
@@ -113,7 +113,7 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         # A holder of the lock with a snapshot of its own would let a concurrent build wait for ever.
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-            await holder.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock.building_lock(one.info)])
+            await holder.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
             built = await two.create_index(HnswIndex(m=8), concurrently=True)
             assert (list(built), built.busy) == ([], ["hnsw_1"])
         assert list(await two.create_index(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
@@ -125,7 +125,7 @@ async def test_a_build_that_is_ended_is_made_anew(
     database_url: str, end: str, monkeypatch: pytest.MonkeyPatch, *, concurrently: bool
 ) -> None:
     if end == "time":
-        monkeypatch.setattr(building_lock, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
+        monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         await retriever.create_index(HnswIndex(m=8))
@@ -193,18 +193,18 @@ async def test_progress_is_told(
     database_url: str, monkeypatch: pytest.MonkeyPatch, index: HnswIndex | IvfflatIndex, name: str
 ) -> None:
     """While somebody looks at an older state of the database, for whom a concurrent build waits at its end."""
-    monkeypatch.setattr(build_watch, "SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr(build, "SECONDS_BETWEEN_LOOKS", 0.001)
     steps: list[Progress] = []
     async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as looking:
         await filled(retriever)
         await retriever.create_index(HnswIndex(m=8))
         await looking.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         await looking.execute("SELECT 1")
-        build = asyncio.create_task(retriever.create_index(index, concurrently=True, progress=steps.append))
+        building = asyncio.create_task(retriever.create_index(index, concurrently=True, progress=steps.append))
         await eventually(lambda: steps)
-        assert not build.done()
+        assert not building.done()
         await looking.rollback()
-        assert list(await build) == [name]
+        assert list(await building) == [name]
     for step in steps:
         assert (step.stage, step.unit) == (f"build the index {name}", "blocks")
         assert step.total is not None

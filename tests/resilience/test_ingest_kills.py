@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from semlex.cli.exit_codes import DATABASE
-from semlex.store.indexes import wanted
+from semlex.store.indexes import catalog
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.clients import killed_client
 from tests.support.clients.killed_client import ALL, COMMANDS, GATHERING, POINTS, VICTIMS, Order
@@ -160,7 +160,7 @@ class KilledRuns:
         limits = {
             "semlex.ingest.pipeline": {"BATCH_CHUNKS": batch},
             "semlex.ingest.sync.watch": {"GATHER_MS": 100},
-            "semlex.store.indexes.wanted": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
+            "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},
         }
         arguments = [command, str(self._folder.root), "-c", KEPT, *OPTIONS, *rest]
@@ -229,7 +229,7 @@ class KilledRuns:
 
     def _run_again(self, command: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wanted, "INDEX_FROM_ROWS", INDEX_FROM_ROWS)
+            patch.setattr(catalog, "INDEX_FROM_ROWS", INDEX_FROM_ROWS)
             if command != "watch":
                 self._shell(command, str(self._folder.root), "-c", KEPT, *OPTIONS)
                 return

@@ -18,7 +18,7 @@ from psycopg import sql
 from semlex import Client, open_collection
 from semlex.errors import ModelMismatchError, ReadOnlyError
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.embedded.binaries import find_installations, run_as, server_account
+from semlex.store.postgres.embedded.folder import find_installations, run_as, server_account
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from semlex.store.write.copy import BulkIngestConfig
 from semlex.testing import HashEmbedder

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex.store.tables import copy_out
+from semlex.store import tables
 from tests.support.properties import OWN_ROWS
 
 NUMBERS = "COPY (SELECT n::int8, repeat('x', {}) FROM generate_series(1, {}) AS n) TO STDOUT (FORMAT binary)"
@@ -22,7 +22,7 @@ TYPES = ["int8", "text"]
 
 async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> list[list[int]]:
     """The numbers of every part."""
-    async with aclosing(copy_out.copy_parts(connection, statement, TYPES)) as parts:
+    async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
         return [part.decoded()[0] async for part in parts]
 
 
@@ -32,7 +32,7 @@ async def read(connection: psycopg.AsyncConnection, statement: sql.Composed) -> 
 def test_every_row_once_and_in_order(
     database_url: str, monkeypatch: pytest.MonkeyPatch, count: int, width: int, size: int
 ) -> None:
-    monkeypatch.setattr(copy_out, "PART_BYTES", size)
+    monkeypatch.setattr(tables, "PART_BYTES", size)
 
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -60,14 +60,14 @@ def test_an_error_in_the_middle(database_url: str) -> None:
 def test_whoever_stops_leaves_a_usable_connection(
     database_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(copy_out, "PART_BYTES", 20_000)  # several rows: the server is waited for in the thread
+    monkeypatch.setattr(tables, "PART_BYTES", 20_000)  # several rows: the server is waited for in the thread
 
     async def run() -> None:
         begun = asyncio.Event()
 
         async def reading(connection: psycopg.AsyncConnection) -> None:
             statement = sql.SQL(SLOW).format(seconds)
-            async with aclosing(copy_out.copy_parts(connection, statement, TYPES)) as parts:
+            async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
                 async for _ in parts:
                     begun.set()
 
@@ -88,7 +88,7 @@ def test_a_server_that_is_gone(database_url: str) -> None:
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             statement = sql.SQL(NUMBERS).format(3000, 10_000_000)
-            async with aclosing(copy_out.copy_parts(connection, statement, TYPES)) as parts:
+            async with aclosing(tables.copy_parts(connection, statement, TYPES)) as parts:
                 await anext(parts)
                 async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
                     await other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])

@@ -22,8 +22,7 @@ from semlex.filters.evaluate import holds
 from semlex.filters.fields import OWN
 from semlex.filters.forms import filter_tree
 from semlex.filters.text import tree_of_text
-from semlex.store.query import field_values
-from semlex.store.query.filters import parse_filters
+from semlex.store.query.filters import constant_path, parse_filters, typed_value, value_at
 from semlex.store.schema.names import Names
 from tests.support.filter_trees import TEXTS, documents, metadata_trees, own_trees
 from tests.support.retrievers import sync_opened
@@ -239,7 +238,7 @@ def test_an_index_serves_a_filter(rows: psycopg.Connection[Any], filters: str, i
     column = sql.SQL("metadata")
     with rows.transaction(force_rollback=True):
         for name, kind in (("number", "number"), ("title", "text")):
-            value = field_values.typed_value(field_values.value(field_values.constant_path([name]), column), kind)  # type: ignore[arg-type]
+            value = typed_value(value_at(constant_path([name]), column), kind)  # type: ignore[arg-type]
             rows.execute(sql.SQL("CREATE INDEX ON rows ({})").format(value))
         rows.execute("INSERT INTO rows SELECT n, jsonb_build_object('number', n) FROM generate_series(1, 1000) AS n")
         rows.execute("SET LOCAL enable_seqscan = off")

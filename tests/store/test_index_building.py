@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import StoreError
-from semlex.store.indexes import build, building_lock, wanted
-from semlex.store.indexes.table_index import TableIndex
+from semlex.store.indexes import build, catalog
+from semlex.store.schema.names import TableIndex
 from tests.support.retrievers import opened
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ retriever_of = partial(opened, collection="loaded")
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wanted, "INDEX_FROM_ROWS", ROWS)
+    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", ROWS)
     monkeypatch.setattr(build, "LOCK_TIMEOUT", "100ms")
 
 
@@ -99,7 +99,7 @@ async def test_a_build_may_take_longer_than_the_roles_statements(
 
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
-        monkeypatch.setattr(wanted, "other_indexes", unlimited)
+        monkeypatch.setattr(catalog, "other_indexes", unlimited)
         assert await store.create_index() == ["missing", "hnsw_1"]
 
 
@@ -112,7 +112,7 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
     ):
         await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))
         # Another process is building an index of the first.
-        await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock.building_lock(one.info)])
+        await other.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
         built = await one.create_index()
         assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
         assert "hnsw_1" in await two.create_index()

@@ -12,8 +12,8 @@ import pytest
 
 from semlex.errors import StoreError
 from semlex.store.indexes import estimate
+from semlex.store.indexes.catalog import value_for
 from semlex.store.indexes.estimate import MIB, hnsw_memory
-from semlex.store.indexes.indexed_value import value_for
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
 from semlex.types.documents import Document
 from tests.support.retrievers import opened

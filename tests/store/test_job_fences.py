@@ -11,10 +11,8 @@ import psycopg
 import pytest
 
 from semlex.errors import LeaseLostError
-from semlex.store.jobs.leases import Claim, JobLeases
-from semlex.store.jobs.queue import JobQueue, NewJob
-from semlex.store.postgres.database import Database
-from semlex.store.postgres.write_guard import write_guard
+from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
+from semlex.store.postgres.database import Database, write_guard
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import LIMIT, eventually
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from semlex.errors import ConfigurationError, LeaseLostError
-from semlex.store.jobs.leases import Claim, JobLeases
-from semlex.store.jobs.queue import JobQueue, NewJob
+from semlex.store.jobs import Claim, JobLeases, JobQueue, NewJob
 from semlex.store.postgres.database import Database
 from semlex.store.schema.registry import migrate_registry
 from semlex.types.reports import JobError

@@ -18,7 +18,7 @@ from semlex.errors import CollectionNotFoundError, PrivilegeError, SchemaVersion
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.schema import migrations
 from semlex.store.schema.locks import SETUP_LOCK
-from semlex.store.schema.origin import collection_fingerprint, registry_fingerprint
+from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
 from tests.support import second_migration
 from tests.support.databases import CLEANING
 from tests.support.folders import ROOT
@@ -28,8 +28,8 @@ from tests.support.waiting import held, until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.store.schema.migrating import Step
     from semlex.store.schema.names import Names
+    from semlex.store.schema.registry import Step
 
 TEXTS = ("the dome is closed in winter", "a lost key of the dome", "coffee for twelve people", "a note about comets")
 QUESTIONS = ("when is the dome closed", "lost key", "comets")

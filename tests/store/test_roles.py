@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.errors import ConfigurationError, PrivilegeError, StoreError
-from semlex.store.postgres.database import Database
-from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.postgres.database import Database, SnapshotReads
 from tests.support.properties import OWN_ROWS
 from tests.support.tenants import Tenants, tenants_of
 from tests.support.transaction_pooler import TransactionPooler

@@ -260,7 +260,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
 
 async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a load, after somebody has dropped it; no index was asked for is kept, too."""
-    monkeypatch.setattr("semlex.store.indexes.wanted.INDEX_FROM_ROWS", 50)
+    monkeypatch.setattr("semlex.store.indexes.catalog.INDEX_FROM_ROWS", 50)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(40), clustered(40, 16))
         await retriever.create_index(IvfflatIndex(lists=4, probes=3))

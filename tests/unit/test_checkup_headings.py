@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from semlex._core import Analyzer
 from semlex.diagnostics.checkup.headings import MAX_REPEATS, choose, docstring_of, question_of, without, words_of
-from semlex.store.query.explain.sections import SectionChunk, SectionRow
+from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 
 def chunk(text: str, *path: str, context: str | None = None) -> SectionChunk:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.diagnostics.check import Check
-from semlex.store.query.collection_checks import tables_of
-from semlex.store.query.health.privileges import READING, WRITING, grant, table_privileges
+from semlex.store.query.health import READING, WRITING, grant, table_privileges, tables_of
 from semlex.types.checkups import Finding
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from semlex.diagnostics.check import Subject
     from semlex.diagnostics.tuning import Advice
-    from semlex.store.postgres.direct import Pooling
+    from semlex.store.postgres.connection import Pooling
 
 
 async def check_privileges(subject: Subject) -> None:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 from semlex import _core
 from semlex.diagnostics.check import Check
-from semlex.store.indexes.catalog import read_vector_indexes
-from semlex.store.indexes.wanted import INDEX_FROM_ROWS, has_rows, missing_others, wanted_vector_index
+from semlex.store.indexes.catalog import (
+    INDEX_FROM_ROWS,
+    has_rows,
+    missing_others,
+    read_vector_indexes,
+    wanted_vector_index,
+)
 from semlex.store.keyword.bm25.generations import read_state
-from semlex.store.postgres.extensions import read_extension
-from semlex.store.query.health.rows import is_large, tombstone_share
-from semlex.store.query.health.vector_recall import NEIGHBOURS, vector_recall
+from semlex.store.keyword.extensions import read_extension
+from semlex.store.query.health import NEIGHBOURS, is_large, tombstone_share, vector_recall
 
 if TYPE_CHECKING:
     from semlex.diagnostics.check import Subject

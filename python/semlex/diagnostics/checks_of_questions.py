@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from semlex.diagnostics.check import Check
 from semlex.store.postgres.settings import server_time
-from semlex.store.query_log.rows import count_since
+from semlex.store.query_log import count_since
 
 if TYPE_CHECKING:
     from semlex.diagnostics.check import Subject

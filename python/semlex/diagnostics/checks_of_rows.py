@@ -13,7 +13,7 @@ from semlex.embedding.registry import STATIC
 from semlex.embedding.static import WHEEL_MODEL
 from semlex.ingest.prepare_file import GIVEN
 from semlex.store.postgres.server_info import is_standby
-from semlex.store.query.health import rows
+from semlex.store.query import health
 
 if TYPE_CHECKING:
     from semlex.diagnostics.check import Subject
@@ -33,7 +33,7 @@ WITHOUT_LIMIT = (STATIC, WHEEL_MODEL, GIVEN)
 async def check_orphans(subject: Subject) -> None:
     """Chunks and documents that have lost what they belong to."""
     connection, names = subject.connection, subject.collection.names
-    chunks = await rows.orphaned_chunks(connection, names)
+    chunks = await health.orphaned_chunks(connection, names)
     if chunks.found:
         subject.find(
             "chunks_orphaned",
@@ -41,7 +41,7 @@ async def check_orphans(subject: Subject) -> None:
             f"has {chunks.counted('chunk')} whose document is gone; they are found, and no run over files renews them",
             "index the folders again with the files changed, or delete them by their ids (semlex delete)",
         )
-    documents = await rows.documents_without_source(connection, names)
+    documents = await health.documents_without_source(connection, names)
     if documents.found:
         subject.find(
             "documents_orphaned",
@@ -61,7 +61,7 @@ async def check_missing_vectors(subject: Subject) -> None:
     embedding = subject.collection.versions.answering
     if embedding is None:
         return
-    share = await rows.chunks_without_vector(subject.connection, subject.collection.names, embedding.version)
+    share = await health.chunks_without_vector(subject.connection, subject.collection.names, embedding.version)
     if not share.sample.is_whole:
         subject.note(share.sample.described(share.looked, "chunks"))
     if share.found:
@@ -76,7 +76,7 @@ async def check_missing_vectors(subject: Subject) -> None:
 
 async def check_empty_documents(subject: Subject) -> None:
     """Documents of which nothing is searched."""
-    share = await rows.documents_without_text(subject.connection, subject.collection.names)
+    share = await health.documents_without_text(subject.connection, subject.collection.names)
     if not share.sample.is_whole:
         subject.note(share.sample.described(share.looked, "documents"))
     if share.found:
@@ -99,7 +99,7 @@ async def check_cut_chunks(subject: Subject) -> None:
             "how many tokens its model reads is known only where that model is named here (--model), and says so"
         )
         return
-    share = await rows.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
+    share = await health.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
     if not share.sample.is_whole:
         subject.note(share.sample.described(share.looked, "chunks"))
     if share.found:
@@ -115,7 +115,7 @@ async def check_cut_chunks(subject: Subject) -> None:
 
 async def check_near_duplicates(subject: Subject) -> None:
     """Chunks that say nearly the same."""
-    texts, sample = await rows.some_texts(
+    texts, sample = await health.some_texts(
         subject.connection, subject.collection.names, COMPARED_TEXTS, COMPARED_CHARACTERS
     )
     if len(texts) < 2:  # noqa: PLR2004 - nothing to compare
@@ -144,7 +144,7 @@ async def check_dead_rows(subject: Subject) -> None:
     tables = [names.document, names.chunk, *(names.embedding(one.version) for one in collection.versions.standing)]
     if collection.keyword.index is not None:
         tables += [names.segment, names.posting, names.tombstone, names.manifest]
-    for found in await rows.dead_rows(connection, tables):
+    for found in await health.dead_rows(connection, tables):
         if found.dead >= MIN_DEAD_ROWS and found.dead > MAX_DEAD_SHARE * (found.live + found.dead):
             subject.find(
                 "dead_rows",

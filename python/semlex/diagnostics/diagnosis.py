@@ -22,10 +22,10 @@ from semlex.errors import (
     SemlexError,
 )
 from semlex.store.postgres.addresses import describe_connection
-from semlex.store.postgres.direct import look_for_pooler
+from semlex.store.postgres.connection import look_for_pooler
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import set_local
-from semlex.store.query.collection_checks import find_problems
+from semlex.store.query.health import find_problems
 from semlex.store.schema import migrations
 from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection

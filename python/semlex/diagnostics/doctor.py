@@ -19,11 +19,11 @@ from semlex.models.local.device import choose_placement, describe_devices
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.registry import choose_reranker
+from semlex.store.keyword.extensions import OLDEST, read_extension
 from semlex.store.postgres.addresses import describe
 from semlex.store.postgres.database import Database
-from semlex.store.postgres.extensions import OLDEST, read_extension
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.query.collection_checks import find_problems
+from semlex.store.query.health import find_problems
 
 if TYPE_CHECKING:
     from semlex.diagnostics.tuning import Advice

@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConnectionFailedError, SemlexError
+from semlex.store.embedding_versions import read_versions, version_rows
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.query.statistics import collection_figures, count_vectors
-from semlex.store.schema.embedding_versions import read_versions
 from semlex.store.write.documents import LogEntry, last_run
-from semlex.store.write.embedding_version import version_rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

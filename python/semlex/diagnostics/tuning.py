@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.store.postgres.embedded.launch import server_memory
 from semlex.store.postgres.embedded.process import MARK
-from semlex.store.postgres.machine import machine_memory
-from semlex.store.postgres.server_info import read_server_settings
+from semlex.store.postgres.embedded.server import server_memory
+from semlex.store.postgres.server_info import machine_memory, read_server_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

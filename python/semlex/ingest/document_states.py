@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from semlex.ingest.files.discovery import FileProblem, find_document
 from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.roots import vanished
-from semlex.store.query.document_list import ListedDocument, list_documents
+from semlex.store.query.documents import ListedDocument, list_documents
 from semlex.store.write.documents import last_run
 
 if TYPE_CHECKING:

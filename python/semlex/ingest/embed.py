@@ -17,7 +17,7 @@ from semlex.errors import (
     ModelMismatchError,
 )
 from semlex.ingest.enrichment.kept_lines import keep_lines
-from semlex.store.schema.embedding_versions import check_stands
+from semlex.store.embedding_versions import check_stands
 from semlex.store.write.documents import embedded_hashes
 
 if TYPE_CHECKING:

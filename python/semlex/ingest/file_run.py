@@ -24,8 +24,7 @@ from semlex.ingest.pipeline import FilePipeline
 from semlex.ingest.progress import IndexReport
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.write import documents
-from semlex.store.write.places import FileState, store_file_states
-from semlex.store.write.sources import read_sources
+from semlex.store.write.sources import FileState, read_sources, store_file_states
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 

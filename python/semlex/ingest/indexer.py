@@ -23,18 +23,16 @@ from semlex.ingest.enrichment.kept_lines import keep_lines
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.parameters import DEFAULT_LIMITS
+from semlex.store.descriptions import stored_lines
+from semlex.store.embedding_versions import lacking_writes, note_complete, write_embeddings
 from semlex.store.indexes.build import IndexBuilder, IndexesBuilt, build_where_wanted
-from semlex.store.indexes.wanted import Looks
+from semlex.store.indexes.catalog import Looks
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.chunks import cut_contexts
-from semlex.store.query.lines import stored_lines
 from semlex.store.write import documents as ingestion
-from semlex.store.write.chunks import write_chunks
+from semlex.store.write.chunks import NewRows, write_chunks
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.store.write.deletes import count_selection, delete_selection
-from semlex.store.write.embedding_version import lacking_writes, note_complete
-from semlex.store.write.embeddings import write_embeddings
-from semlex.store.write.new_rows import NewRows
 from semlex.store.write.sources import remove_source
 from semlex.types.documents import utc_now
 
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.models.token_counters import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.parameters import FileLimits, StorageName
-    from semlex.store.indexes.build_watch import TellBuild
+    from semlex.store.indexes.build import TellBuild
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import Progress
-from semlex.store.query.lines import has_line
+from semlex.store.descriptions import has_line
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 

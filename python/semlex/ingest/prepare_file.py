@@ -17,7 +17,7 @@ from semlex.store.query.chunk_keys import indexed_chunk_id, indexed_document_id
 from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import DocumentRow
-from semlex.store.write.places import FileState
+from semlex.store.write.sources import FileState
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:

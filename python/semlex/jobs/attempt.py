@@ -27,7 +27,7 @@ from semlex.errors import (
     WorkAbandonedError,
 )
 from semlex.jobs.kinds import KINDS, Work, check_arguments
-from semlex.store.postgres.write_guard import write_guard
+from semlex.store.postgres.database import write_guard
 from semlex.types.reports import JobError, JobProgress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
     from semlex.jobs.allowed_models import Allowed
-    from semlex.store.jobs.leases import Claim, JobLeases
+    from semlex.store.jobs import Claim, JobLeases
     from semlex.store.postgres.connection import Connection
 
 logger = logging.getLogger("semlex")

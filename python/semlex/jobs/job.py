@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from semlex.errors import JobTimeoutError
-from semlex.store.jobs.rows import job_key
+from semlex.store.jobs import job_key
 from semlex.types.reports import JobInfo
 from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:
-    from semlex.store.jobs.queue import JobQueue
+    from semlex.store.jobs import JobQueue
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 

@@ -13,7 +13,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, SemlexError
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.allowed_models import Allowed, models_by_name
 from semlex.jobs.attempt import Attempt
-from semlex.store.jobs.leases import JobLeases
+from semlex.store.jobs import JobLeases
 from semlex.store.postgres.errors import is_out_of_resources
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS
 from semlex.validation import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from semlex.embedding.base import Embedder
-    from semlex.store.jobs.leases import Claim
+    from semlex.store.jobs import Claim
     from semlex.store.postgres.database import Database
 
 logger = logging.getLogger("semlex")

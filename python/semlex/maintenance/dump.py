@@ -14,9 +14,7 @@ from semlex.maintenance.dump_files import Manifest, claimed_folder, file_of
 from semlex.maintenance.dump_tables import TableWriter
 from semlex.store.schema.presence import gone
 from semlex.store.schema.registry import find
-from semlex.store.tables.columns import CHUNKS, TABLES
-from semlex.store.tables.copy_in import count_rows
-from semlex.store.tables.copy_out import copy_out
+from semlex.store.tables import CHUNKS, TABLES, copy_out, count_rows
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.tables.copy_out import RowPart
+    from semlex.store.tables import RowPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from semlex.embedding.probe import restored
 from semlex.errors import ConfigurationError, DumpError
 from semlex.parameters import CollectionSettings, storage_named
-from semlex.store.schema.collection import EmbeddingVersion
-from semlex.store.schema.distance import MAX_DIMENSIONS
-from semlex.store.tables.columns import TABLES
+from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
+from semlex.store.tables import TABLES
 from semlex.types.chunks import ChunkSettings
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import check_parameters, whole_number_errors

@@ -11,8 +11,7 @@ import numpy as np
 from semlex.errors import DumpError
 from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.maintenance.dump_files import VERSION, DumpedFile, file_of
-from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
-from semlex.store.tables.copy_out import ColumnBuffers
+from semlex.store.tables import CHUNKS, TABLES, VECTOR, ColumnBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,14 +23,19 @@ from semlex.maintenance.embedding_checks import EmbeddingChecks
 from semlex.maintenance.report import ReembedReport
 from semlex.maintenance.version_fill import VersionFill
 from semlex.models.token_counters import counter_of_words
+from semlex.store.embedding_versions import (
+    VersionRun,
+    begin_run,
+    check_dimensions,
+    create_version,
+    drop_version,
+    read_versions,
+)
 from semlex.store.indexes.build import IndexBuilder
-from semlex.store.indexes.catalog import read_vector_indexes
-from semlex.store.indexes.wanted import indexes_wanted
-from semlex.store.schema.embedding_versions import check_dimensions, create_version, read_versions
+from semlex.store.indexes.catalog import indexes_wanted, read_vector_indexes
 from semlex.store.schema.locks import without_writers
 from semlex.store.schema.presence import gone
 from semlex.store.write.documents import count_unembedded
-from semlex.store.write.embedding_version import VersionRun, begin_run, drop_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,15 +18,13 @@ from semlex.ingest.pipeline import ahead
 from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.dump_tables import table_parts
+from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.indexes.build import build_where_wanted
-from semlex.store.schema.embedding_versions import ensure_embedding_version
 from semlex.store.schema.registry import open_collection
-from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR
-from semlex.store.tables.copy_in import copy_in, count_rows
+from semlex.store.tables import CHUNKS, TABLES, VECTOR, copy_in, count_rows
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks
 from semlex.store.write.documents import settle_chunk_settings
-from semlex.store.write.embedding_version import store_calibration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING
 from semlex.errors import SemlexError, StoreError
 from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.progress import Progress
-from semlex.store.schema.embedding_versions import read_versions
+from semlex.store import embedding_versions
+from semlex.store.embedding_versions import keep_run, read_versions, switch_version, write_embeddings
 from semlex.store.schema.locks import without_writers
 from semlex.store.schema.presence import hold_collection
-from semlex.store.write import embedding_version
 from semlex.store.write.documents import count_unembedded, unembedded_chunks
-from semlex.store.write.embedding_version import keep_run, switch_version
-from semlex.store.write.embeddings import write_embeddings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,12 +33,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.embed import DocumentVectors
+    from semlex.store.embedding_versions import VersionRun
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.documents import Unembedded
-    from semlex.store.write.embedding_version import VersionRun
 
 logger = logging.getLogger("semlex")
 
@@ -87,7 +85,7 @@ class VersionFill:
 
     async def _beat(self) -> None:
         while True:
-            await self._database.clock.sleep(embedding_version.RUN_SECONDS / BEATS)
+            await self._database.clock.sleep(embedding_versions.RUN_SECONDS / BEATS)
             await self._database.write("keep a run", self._keep)
 
     async def _keep(self, connection: Connection, seconds: float | None = None) -> None:

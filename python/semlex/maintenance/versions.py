@@ -12,21 +12,20 @@ from semlex.ingest.embed import DocumentVectors
 from semlex.maintenance.reembed import build_indexes, refuse_work
 from semlex.maintenance.report import EmbeddingFigures, ReembedReport
 from semlex.maintenance.version_fill import VersionFill
+from semlex.store.embedding_versions import VersionRun, begin_run, drop_version, read_versions, version_rows
 from semlex.store.query.statistics import vector_counts
-from semlex.store.schema.embedding_versions import read_versions
 from semlex.store.schema.locks import without_writers
 from semlex.store.schema.presence import gone
 from semlex.store.write.documents import count_unembedded
-from semlex.store.write.embedding_version import VersionRun, begin_run, drop_version, version_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.ingest.progress import Progress
     from semlex.open_collection import OpenCollection, OpenModels
+    from semlex.store.embedding_versions import VersionRow
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import EmbeddingVersion, Versions
-    from semlex.store.write.embedding_version import VersionRow
 
 
 async def list_embeddings(opened: OpenCollection) -> list[EmbeddingFigures]:
@@ -65,7 +64,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
 
 
 async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
-    """Drops a set of vectors; see `semlex.store.write.embedding_version.drop_version`."""
+    """Drops a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
     refuse_work(opened)
     await without_writers(
         opened.database,

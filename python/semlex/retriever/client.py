@@ -32,14 +32,12 @@ from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import check_deadline
 from semlex.settings.readers import model_names
-from semlex.store.jobs.queue import JobQueue
-from semlex.store.jobs.rows import job_key
+from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection
-from semlex.store.schema.migrating import Step, migrate, pending_steps
 from semlex.store.schema.names import Names
 from semlex.store.schema.presence import no_such_collection
-from semlex.store.schema.registry import list_collections
+from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionNotFoundError, PrivilegeError, ReadOnlyError, SemlexError, StoreError
-from semlex.store.query_log.rows import PRUNED_ROWS, Question, hash_of, write_questions
+from semlex.store.query_log import PRUNED_ROWS, Question, hash_of, write_questions
 from semlex.types.documents import utc_now
 from semlex.types.query_log import QueryLogFigures
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from semlex.retriever.loop_thread import LoopRunner
-from semlex.store.tables.hits import Relation, fill_table_sync
+from semlex.store.query.hits import Relation, fill_table_sync
 from semlex.types.reports import JobInfo
 from semlex.answering.options import DEFAULT_HITS
 from semlex.answering.options import DEFAULT_NEAR_DUPLICATES
@@ -90,16 +90,16 @@ if TYPE_CHECKING:
     from semlex.retriever.parts.upkeep import Sources
     from semlex.search.fusion import FusionMethod
     from semlex.search.postprocess.steps import HitStep
-    from semlex.store.foreign_tables.layouts import LayoutName
+    from semlex.store.foreign_tables import LayoutName
     from semlex.store.indexes.build import IndexesBuilt
     from semlex.store.indexes.estimate import IndexEstimate
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.keyword.base import Rebuilt
     from semlex.store.postgres.connection import CallersConnection
+    from semlex.store.query.hits import Included
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.collection import ListedCollection
-    from semlex.store.schema.migrating import Step
-    from semlex.store.tables.hits import Included
+    from semlex.store.schema.registry import Step
     from semlex.store.write.chunks import OnDuplicate
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.answers import Answer

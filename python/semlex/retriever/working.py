@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.jobs.worker import Worker, WorkerOptions
 from semlex.parameters import CollectionOptions, WantedOptions
 from semlex.retriever.collection import Collection
-from semlex.store.jobs.queue import JobQueue
+from semlex.store.jobs import JobQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from semlex.filters.fields import COLUMNS, Field, field_named, own_field
 from semlex.filters.tree import Condition, joined
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
-from semlex.store.postgres.snapshot_reads import SnapshotReads
-from semlex.store.query.fields.facets import count_values
+from semlex.store.postgres.database import SnapshotReads
+from semlex.store.query.fields import count_values
 from semlex.store.query.filters import Filter, unknown_fields
 from semlex.types.fields import Facets
 from semlex.validation import check_parameters, check_range, refuse, strings_errors

@@ -15,8 +15,8 @@ from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
 from semlex.search.thresholds import check_similarity
-from semlex.store.postgres.snapshot_reads import SnapshotReads
-from semlex.store.schema.calibration import curve_in_use
+from semlex.store.postgres.database import SnapshotReads
+from semlex.store.schema.collection import curve_in_use
 from semlex.telemetry.names import DOCUMENTS, FAILED_LEGS, HITS, MODE, QUERY_TEXT, SEARCHES, TOP_K, Work
 from semlex.telemetry.spans import Span, span, takes_content
 

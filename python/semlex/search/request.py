@@ -14,8 +14,8 @@ from semlex.json_values import id_text
 from semlex.search.fusion import FusionMethod, check_fusion, is_number, shown
 from semlex.search.thresholds import check_thresholds
 from semlex.store.indexes.options import MAX_LISTS
-from semlex.store.query.boosts import Boost, parse_boosts
 from semlex.store.query.filters import Filter, parse_filters
+from semlex.store.query.selection import Boost, parse_boosts
 from semlex.store.query.vector import MAX_EF_SEARCH
 from semlex.types.documents import MAX_ID_BYTES
 from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery

@@ -32,12 +32,11 @@ from semlex.search.score_completion import completed_scores, hold_excluded, with
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.postgres.settings import set_local
-from semlex.store.query.boosts import boost_factors
 from semlex.store.query.chunks import documents_of, load_results
 from semlex.store.query.filters import unknown_fields
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
-from semlex.store.query.selection import read_ids, sampled_share
+from semlex.store.query.selection import boost_factors, read_ids, sampled_share
 from semlex.store.query.vector import register_vector_parameter, vector_leg
 
 if TYPE_CHECKING:

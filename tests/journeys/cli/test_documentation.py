@@ -24,8 +24,7 @@ from semlex.settings.foreign import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
 from semlex.settings.load import read_settings
 from semlex.settings.table import SETTINGS, camel
 from semlex.settings.values import Settings
-from semlex.store.postgres.embedded.launch import DATABASE
-from semlex.store.postgres.embedded.server import EmbeddedServer
+from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented
 from tests.support.folders import ROOT, TEMPORARY

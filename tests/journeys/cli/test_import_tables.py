@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
         [MANY],
     )
     arguments = ("import", "haystack_docs", "-c", "moved", "--json")
-    limits = {"semlex.store.tables.copy_out": {"PART_BYTES": PART_BYTES}}
+    limits = {"semlex.store.tables": {"PART_BYTES": PART_BYTES}}
     moment = ("add documents", "committed", 6)
     with halted(shell, arguments, moment, "moved_chunk", limits=limits) as (program, _):
         program.send(signal.SIGINT)

@@ -13,9 +13,8 @@ from semlex import IvfflatIndex, _core
 from semlex.diagnostics import checks_of_indexes, checks_of_rows
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
-from semlex.store.indexes import wanted
-from semlex.store.query import collection_checks
-from semlex.store.query.health import rows
+from semlex.store.indexes import catalog
+from semlex.store.query import health
 from semlex.testing import HashEmbedder
 from semlex.types.checkups import SEVERITIES
 from semlex.types.documents import Document
@@ -297,7 +296,7 @@ def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
     assert "vector_index_missing" not in {one.code for one in findings(database_url)}
     execute(database_url, f"DROP INDEX semlex.c_{name}")
     assert only(database_url).code == "vector_index_missing"
-    assert wanted.INDEX_FROM_ROWS > 50
+    assert catalog.INDEX_FROM_ROWS > 50
 
 
 @pytest.mark.slow
@@ -337,7 +336,7 @@ def test_large_tables_are_sampled(database_url: str, monkeypatch: pytest.MonkeyP
     """A share of the rows is looked at, which is said, and what is wrong with all of them is found."""
     filled(database_url, 2_000)
     execute(database_url, "DELETE FROM semlex.c_embedding_1", "ANALYZE semlex.c_chunk")
-    monkeypatch.setattr(rows, "MAX_ROWS", 100)
+    monkeypatch.setattr(health, "MAX_ROWS", 100)
     found = diagnosis(database_url)
     (finding,) = [one for one in found.findings if one.code == "vectors_missing"]
     assert "sampled chunks without a vector" in finding.what
@@ -463,7 +462,7 @@ def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypa
     with opened(database_url, schema="another") as other:
         other.add_texts(["a"])
     limits = []
-    look = collection_checks._in_schema
+    look = health._in_schema
 
     async def watched(connection: Any, schema: str, only: Any) -> Any:
         found = await look(connection, schema, only)
@@ -474,7 +473,7 @@ def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypa
         limits.append(await cursor.fetchone())
         return found
 
-    monkeypatch.setattr(collection_checks, "_in_schema", watched)
+    monkeypatch.setattr(health, "_in_schema", watched)
     diagnosis(database_url)
     assert len(limits) == 2
     assert len(set(limits)) == 1

@@ -11,7 +11,7 @@ import pytest
 from semlex import Document
 from semlex.errors import ConfigurationError
 from semlex.jobs import attempt, worker
-from semlex.store.jobs.leases import JobLeases
+from semlex.store.jobs import JobLeases
 from semlex.types.reports import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from semlex import Client, open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
-from semlex.store.write import embedding_version
+from semlex.store import embedding_versions
 from semlex.types.documents import Document
 from tests.journeys.maintenance.test_reembedding import WORDS, FailingEmbedder, documents
 from tests.support.two_models import NAME, OtherEmbedder, new_model, old_model, opened, told, vectors_of, versions
@@ -214,7 +214,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         assert serving is None
         with pytest.raises(StoreError, match="has searched version 1"):
             await other.drop_embeddings(1)
-        monkeypatch.setattr(embedding_version, "IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await other.drop_embeddings(1)
         assert versions(database_url) == (2, {2: False})
         for work in (
@@ -243,7 +243,7 @@ async def test_a_program_without_a_model_goes_with_the_serving_version(
         await changed(database_url)
         assert (await words.search("key", 3)).warnings == []
         assert [entry.idle_seconds is None for entry in await words.embeddings()] == [False, True]
-        monkeypatch.setattr(embedding_version, "IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
         await words.drop_embeddings(1)
         assert len(await words.search("key vault dome comet meteor shutter banana ship lamp", 20)) > 0
         await words.add_documents(documents(1, 30))

@@ -14,9 +14,9 @@ from semlex import open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
 from semlex.maintenance import embedding_checks, version_fill
-from semlex.store.indexes import wanted
+from semlex.store import embedding_versions
+from semlex.store.indexes import catalog
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
-from semlex.store.write import embedding_version
 from semlex.types.documents import Document
 from tests.support.manual_clock import ManualClock
 from tests.support.two_models import (
@@ -69,7 +69,7 @@ def documents(count: int, start: int = 0) -> list[Document]:
 @pytest.fixture(autouse=True)
 def long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages are small, every search looks which versions there are, and no run is over because this machine is slow."""
-    monkeypatch.setattr(embedding_version, "RUN_SECONDS", 600.0)
+    monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 600.0)
     monkeypatch.setattr(version_fill, "PAGE_ROWS", 10)
     monkeypatch.setattr(version_fill, "LAST_ROWS", 4)
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", 0.0)
@@ -325,7 +325,7 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(
             await first
         assert [entry.is_running for entry in await one.embeddings()] == [False, False]
         # The server's clock has stepped back: a dead run seems to have hours left.
-        monkeypatch.setattr(embedding_version, "RUN_SECONDS", 0.05)
+        monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.05)
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour'")
         assert (await one.reembed(new_model())).resumed
@@ -337,7 +337,7 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monke
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
         with monkeypatch.context() as patched:
-            patched.setattr(embedding_version, "RUN_SECONDS", 0.1)
+            patched.setattr(embedding_versions, "RUN_SECONDS", 0.1)
             first = asyncio.create_task(one.reembed(model))
             await model.begun.wait()
 
@@ -384,7 +384,7 @@ async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) 
 async def test_the_index_is_built_and_measured_before(
     database_url: str, monkeypatch: pytest.MonkeyPatch, index: Any
 ) -> None:
-    monkeypatch.setattr(wanted, "INDEX_FROM_ROWS", 50)
+    monkeypatch.setattr(catalog, "INDEX_FROM_ROWS", 50)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         if index is not None:

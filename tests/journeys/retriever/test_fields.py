@@ -17,7 +17,7 @@ from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import OWN, Field
 from semlex.ingest.progress import Progress
 from semlex.store.indexes import build
-from semlex.store.query.fields import field_summaries
+from semlex.store.query import fields as store_fields
 from tests.support.filter_trees import documents
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import opened, sync_opened
@@ -109,14 +109,14 @@ def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncR
 
 def test_a_sample_is_bounded_and_says_so(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
     add(retriever, [{f"k{number}": 1, "common": "x" * 50} for number in range(30)])
-    monkeypatch.setattr(field_summaries, "MAX_FIELDS", 10)
+    monkeypatch.setattr(store_fields, "MAX_FIELDS", 10)
     fields = retriever.fields()
     assert (fields[0].name, len(fields), fields.left_out) == ("common", 10 + len(OWN), 21)
-    monkeypatch.setattr(field_summaries, "SAMPLE_CHUNKS", 12)
+    monkeypatch.setattr(store_fields, "SAMPLE_CHUNKS", 12)
     fields = retriever.fields()
     assert fields.chunks <= 12
     assert not fields.are_all
-    monkeypatch.setattr(field_summaries, "SAMPLE_BYTES", 100)
+    monkeypatch.setattr(store_fields, "SAMPLE_BYTES", 100)
     fields = retriever.fields()
     assert 1 <= fields.chunks <= 2
     assert not fields.are_all

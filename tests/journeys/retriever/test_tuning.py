@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from semlex.diagnostics.doctor import examine_server
 from semlex.diagnostics.tuning import NAMES, Machine, advise
-from semlex.store.postgres.embedded.launch import server_memory, settings_of
+from semlex.store.postgres.embedded.server import server_memory, settings_of
 from semlex.store.postgres.server_info import ServerSetting
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from semlex.retriever.client import Client
 from semlex.retriever.query_log import QueryLog
 from semlex.retriever.synchronous import SyncClient
 from semlex.store.postgres.database import Database
-from semlex.store.query_log.rows import Question, hash_of, summarise, write_questions
+from semlex.store.query_log import Question, hash_of, summarise, write_questions
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from semlex.types.queries import SearchQuery

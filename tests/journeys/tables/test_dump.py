@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from semlex import Client, Document, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
 from semlex.maintenance import dump_files
-from semlex.store.tables import columns, copy_out
+from semlex.store import tables as store_tables
 from tests.support.clients import stopped_command
 from tests.support.programs import Program
 from tests.support.properties import OWN_ROWS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
-    from semlex.store.tables.copy_out import RowPart
+    from semlex.store.tables import RowPart
     from tests.support.shell import Shell
 
 WIDTH = 16
@@ -178,7 +178,7 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
 
         async def copied(connection: Connection, collection: CollectionInfo, table: str) -> AsyncIterator[RowPart]:
             await add_pair()
-            async for part in copy_out.copy_out(connection, collection, table):
+            async for part in store_tables.copy_out(connection, collection, table):
                 await add_pair()
                 yield part
 
@@ -210,9 +210,9 @@ def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> 
 
 def test_a_dump_holds_every_column(database_url: str, tmp_path: Path) -> None:
     filled(database_url, tmp_path)
-    tables = dict(zip(columns.TABLES, TABLES, strict=False))
+    tables = dict(zip(store_tables.TABLES, TABLES, strict=False))
     with psycopg.connect(database_url) as connection:
-        for name, wires in columns.TABLES.items():
+        for name, wires in store_tables.TABLES.items():
             query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
             found = {row[0] for row in connection.execute(query, [f"semlex.orchard_{tables[name]}"])}
             assert set(wires) == found - {"keyword_id", "previous_id"}, name

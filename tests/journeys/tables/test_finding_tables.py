@@ -210,7 +210,7 @@ def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever)
 def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(
     database_url: str, source: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("semlex.store.tables.copy_out.PART_BYTES", 100_000)
+    monkeypatch.setattr("semlex.store.tables.PART_BYTES", 100_000)
     # So many bytes that the server is still sending them when the first batch is stored.
     source.execute(
         "INSERT INTO haystack_docs (id, content, embedding) SELECT 'm' || n, 'pear' || repeat(' ', 10000) || n, "

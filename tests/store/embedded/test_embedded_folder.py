@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from semlex.errors import EmbeddedServerError
-from semlex.store.postgres.embedded import binaries
 from semlex.store.postgres.embedded import folder as embedded_folder
 from semlex.store.postgres.embedded import process as embedded_process
 from semlex.store.postgres.embedded.server import EmbeddedServer, default_folder
@@ -84,7 +83,7 @@ def test_a_socket_folder_of_someone_else_is_refused(
 
 
 def test_modes_of_other_folders_stay(folder: Path) -> None:
-    package = importlib.util.find_spec(binaries.PACKAGE)
+    package = importlib.util.find_spec(embedded_folder.PACKAGE)
     before = all_modes(folder, Path(package.origin), Path(sys.executable))
     with EmbeddedServer(folder):
         assert all_modes(folder, Path(package.origin), Path(sys.executable)) == before
@@ -106,7 +105,7 @@ def test_a_closed_parent_is_named_and_stays_closed(open_folder: Path) -> None:
 
 def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment under a closed home: root's server runs from a copy, everyone else's from where it is."""
-    package = Path(importlib.util.find_spec(binaries.PACKAGE).origin).parent
+    package = Path(importlib.util.find_spec(embedded_folder.PACKAGE).origin).parent
     closed = tmp_path / "environment"
     closed.mkdir(mode=0o700)
     for name in (package.name, f"{package.name}.libs"):
@@ -115,7 +114,7 @@ def test_programs_in_a_closed_environment(folder: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(sys, "path", [str(closed), *sys.path])
     importlib.invalidate_caches()
     state = folder.with_name("state")
-    monkeypatch.setattr(binaries, "ROOT_STATE", state)
+    monkeypatch.setattr(embedded_folder, "ROOT_STATE", state)
     before = all_modes(closed / package.name / "x", package / "x")
     for _ in range(2):
         with EmbeddedServer(folder) as server:

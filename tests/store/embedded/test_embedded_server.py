@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import signal
 import stat
@@ -18,10 +19,10 @@ import pytest
 
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import EmbeddedServerError, MissingExtraError
-from semlex.store.postgres.embedded import binaries, launch
 from semlex.store.postgres.embedded import process as embedded_process
+from semlex.store.postgres.embedded import server as embedded_server
 from semlex.store.postgres.embedded.server import EmbeddedServer
-from semlex.store.postgres.machine import machine_memory
+from semlex.store.postgres.server_info import machine_memory
 from tests.support.embedded_servers import ask, postmaster_pid, server_processes
 from tests.support.waiting import LIMIT, until
 
@@ -328,7 +329,7 @@ def test_waiting_for_another_starter_ends(folder: Path) -> None:
 
 @pytest.mark.usefixtures("made")
 def test_a_large_log_is_emptied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "LOG_BYTES", 100_000)
+    monkeypatch.setattr(embedded_server, "LOG_BYTES", 100_000)
     with EmbeddedServer(folder):
         pass
     with (folder / "log").open("a") as log:
@@ -348,7 +349,7 @@ def test_a_deleted_folder_does_not_hinder_closing(folder: Path) -> None:
 
 
 def test_the_wheel_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binaries.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"semlex\[local\]'; or name a server .*DATABASE_URL"):
         EmbeddedServer(folder).start()
 

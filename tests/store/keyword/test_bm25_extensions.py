@@ -20,8 +20,8 @@ from semlex import Document, PostgreSQLRetriever
 from semlex.diagnostics.doctor import examine_server
 from semlex.errors import ConfigurationError, StoreError, UnsupportedServerError
 from semlex.store.keyword import pg_textsearch
+from semlex.store.keyword.extensions import Extension
 from semlex.store.keyword.pg_search import STEMMERS
-from semlex.store.postgres.extensions import Extension
 from semlex.store.query import chunk_keys
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.leg import Statement

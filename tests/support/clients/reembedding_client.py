@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from semlex.maintenance import version_fill
-from semlex.store.indexes import wanted
-from semlex.store.write import embedding_version
+from semlex.store import embedding_versions
+from semlex.store.indexes import catalog
 from tests.support.clients.moments import stop_at
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model
@@ -16,10 +16,10 @@ INDEX_FROM_ROWS = 50
 
 def main(url: str, moment: tuple[str, str, int]) -> None:
     """Pages are small; the run is over when the tests say so."""
-    embedding_version.RUN_SECONDS = LIMIT
+    embedding_versions.RUN_SECONDS = LIMIT
     version_fill.PAGE_ROWS = PAGE_ROWS
     version_fill.LAST_ROWS = 4
-    wanted.INDEX_FROM_ROWS = INDEX_FROM_ROWS
+    catalog.INDEX_FROM_ROWS = INDEX_FROM_ROWS
     stop_at(*moment)
     with sync_opened(url, "none", collection=NAME) as retriever:
         retriever.reembed(new_model())

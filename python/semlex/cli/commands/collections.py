@@ -19,7 +19,7 @@ from semlex.errors import ConfigurationError, SchemaVersionError
 
 if TYPE_CHECKING:
     from semlex.retriever.synchronous import SyncClient
-    from semlex.store.schema.migrating import Step
+    from semlex.store.schema.registry import Step
 
 
 @with_context(*SERVER)

@@ -41,7 +41,7 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from semlex.store.tables.hits import Included
+    from semlex.store.query.hits import Included
     from semlex.types.results import SearchMode
 
 QUESTION = typer.Argument(

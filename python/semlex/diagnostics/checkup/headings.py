@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from semlex.store.query.explain.sections import SectionChunk, SectionRow
+    from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 # A heading that more sections have is no fair question: each of them would be right.
 MAX_REPEATS = 2

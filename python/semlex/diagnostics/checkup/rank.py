@@ -14,7 +14,7 @@ from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
 from semlex.search.score_completion import completed_scores, union_of
 from semlex.store.keyword.base import ChangedText
-from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.leg import key_order
 from semlex.store.query.score_calibration import Calibration, Spread
 from semlex.store.query.vector import register_vector_parameter
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.explain.sections import SectionChunk
     from semlex.store.query.leg import Key, LegResult
+    from semlex.store.query.surroundings import SectionChunk
 
 # Candidates of each leg, as a search for ten hits has them.
 DEPTH = MIN_CANDIDATES

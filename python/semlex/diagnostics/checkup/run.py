@@ -30,7 +30,7 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_queries
 from semlex.search.request import Request
 from semlex.store.query.chunks import load_results
-from semlex.store.query.explain.sections import read_section_chunks, read_sections
+from semlex.store.query.surroundings import read_section_chunks, read_sections
 from semlex.types.checkups import Checkup, LeftOut
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from semlex.open_collection import OpenCollection
     from semlex.search.state import SearchState
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.explain.sections import SectionChunk
+    from semlex.store.query.surroundings import SectionChunk
     from semlex.types.results import SearchMode
 
 # Headings of a checkup, by how fast their chunks are embedded anew.

@@ -19,8 +19,8 @@ from semlex.types.reports import MAX_KEYS, MAX_PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from semlex.store.foreign_tables.find import ForeignTable
-    from semlex.store.tables.copy_out import RowPart
+    from semlex.store.foreign_tables import ForeignTable
+    from semlex.store.tables import RowPart
     from semlex.types.reports import TableImport
 
 # What LlamaIndex writes where a node is of no document.

@@ -12,10 +12,16 @@ from semlex.errors import ConfigurationError
 from semlex.ingest.bulk.foreign_rows import ForeignRows
 from semlex.ingest.pipeline import ahead
 from semlex.ingest.progress import Progress
-from semlex.store.foreign_tables.find import ForeignTable, WantedTable, find_table
-from semlex.store.foreign_tables.layouts import LAYOUTS
-from semlex.store.foreign_tables.read import RowCounts, count_rows, read_rows
-from semlex.store.foreign_tables.source import source_snapshot
+from semlex.store.foreign_tables import (
+    LAYOUTS,
+    ForeignTable,
+    RowCounts,
+    WantedTable,
+    count_rows,
+    find_table,
+    read_rows,
+    source_snapshot,
+)
 from semlex.store.postgres.addresses import describe
 from semlex.types.reports import TableImport
 from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter

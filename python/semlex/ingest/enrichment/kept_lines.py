@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.ingest.chunk_rows import text_hashes
-from semlex.store.query.lines import TEXT_HASH_BYTES, stored_lines, without_line
+from semlex.store.descriptions import TEXT_HASH_BYTES, stored_lines, without_line
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection

@@ -20,14 +20,14 @@ from semlex.ingest.chunk_rows import embedded_text, text_hashes
 from semlex.ingest.enrichment.prompt import EXAMPLE, MAX_LINE_TOKENS, asked_line, bounded_line, mark_of, prompt_text
 from semlex.ingest.pipeline import ahead
 from semlex.ingest.progress import Progress
-from semlex.store.query.lines import (
+from semlex.store.descriptions import (
     ChunkWithoutLine,
     LineSelection,
     chunks_without_line,
     count_without_line,
     with_line,
+    write_lines,
 )
-from semlex.store.write.lines import write_lines
 from semlex.types.answers import Usage
 from semlex.types.reports import EnrichmentEstimate, EnrichmentReport
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.files.discovery import FoundFile
     from semlex.parameters import FileLimits
-    from semlex.store.query.explain.named_documents import KnownSource, LoggedRun, Records
+    from semlex.store.query.documents import KnownSource, LoggedRun, Records
 
 MEANING = {
     "format": "nothing reads files of the format {kind}",

@@ -22,7 +22,7 @@ from semlex.ingest.sync.plan import Side, plan_sync
 from semlex.ingest.sync.report import SyncCounts, SyncReport
 from semlex.store.query.filters import Filter
 from semlex.store.write import deletes
-from semlex.store.write.places import move_documents
+from semlex.store.write.sources import move_documents
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:

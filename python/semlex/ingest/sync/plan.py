@@ -17,7 +17,7 @@ from semlex.ingest.loaders.registry import load, loader_of
 from semlex.ingest.prepare_file import new_state
 from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncPlan
 from semlex.store.query.chunk_keys import indexed_document_id
-from semlex.store.write.places import DocumentMove
+from semlex.store.write.sources import DocumentMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.document_chunks import Reading
     from semlex.ingest.loaders.base import FileBytes
-    from semlex.store.write.places import FileState
-    from semlex.store.write.sources import KnownDocument
+    from semlex.store.write.sources import FileState, KnownDocument
 
 
 @dataclass(frozen=True, slots=True)

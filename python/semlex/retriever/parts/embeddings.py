@@ -12,8 +12,8 @@ from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
 from semlex.parameters import storage_named
 from semlex.progress.shown import ProgressOption, shown
-from semlex.store.schema.calibration import check_curve, curve_in_use
-from semlex.store.write.embedding_version import store_calibration
+from semlex.store.embedding_versions import store_calibration
+from semlex.store.schema.collection import check_curve, curve_in_use
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import (
     check_parameters,

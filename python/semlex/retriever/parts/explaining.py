@@ -16,7 +16,7 @@ from semlex.search.fusion import LEGS, RRF_K
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.search.request import Request
 from semlex.store.query.chunks import fetch_documents
-from semlex.store.query.explain.named_documents import (
+from semlex.store.query.documents import (
     Records,
     find_named,
     read_known_sources,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from semlex.retriever.resources import Resources
     from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
-    from semlex.store.query.explain.named_documents import KnownSource, NamedDocument
+    from semlex.store.query.documents import KnownSource, NamedDocument
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
     from semlex.types.explanations import Reason

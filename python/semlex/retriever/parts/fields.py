@@ -20,7 +20,7 @@ from semlex.search.facets import (
 from semlex.search.request import MAX_CANDIDATES, Request
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
-from semlex.store.query.fields.field_summaries import count_types, summarize_fields, take_field_sample
+from semlex.store.query.fields import count_types, summarize_fields, take_field_sample
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.locks import between_searches
 from semlex.validation import check_parameters, check_range, kind_errors
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
-    from semlex.store.indexes.build import IndexesBuilt
-    from semlex.store.indexes.build_watch import TellBuild
+    from semlex.store.indexes.build import IndexesBuilt, TellBuild
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.retriever.parts.reads import CollectionReads
-from semlex.store.query_log.rows import PRUNED_ROWS, clear_batch, summarise
+from semlex.store.query_log import PRUNED_ROWS, clear_batch, summarise
 from semlex.validation import check_parameters, whole_number_errors
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from semlex.ingest.bulk.row_fields import RowFields
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.maintenance.dump import TransferReport, dump
 from semlex.progress.shown import ProgressOption, shown
-from semlex.store.foreign_tables.find import WantedTable
-from semlex.store.tables.hits import Relation, fill_table, statement
+from semlex.store.foreign_tables import WantedTable
+from semlex.store.query.hits import Relation, fill_table, statement
 from semlex.validation import check_parameters, kind_errors, needed_path_errors
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
     from semlex.ingest.indexer import Indexer
-    from semlex.store.foreign_tables.layouts import LayoutName
+    from semlex.store.foreign_tables import LayoutName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.tables.hits import Included
+    from semlex.store.query.hits import Included
     from semlex.store.write.chunks import OnDuplicate
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult

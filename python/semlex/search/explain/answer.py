@@ -9,7 +9,7 @@ from semlex.search.explain.why import engine_notes, terms_of
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS, vector_weight
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
-from semlex.store.postgres.snapshot_reads import SnapshotReads
+from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.leg import in_key_order
 from semlex.types.explanations import HitExplanation, SearchExplanation
 

@@ -11,9 +11,9 @@ from semlex.filters.evaluate import failing
 from semlex.search.explain.ranking import Ranking, Reach
 from semlex.search.request import MAX_CANDIDATES
 from semlex.store.keyword.exclusions import texts_of
-from semlex.store.postgres.snapshot_reads import SnapshotReads
-from semlex.store.query.explain.chunk_facts import read_facts, read_fields, vector_rank
-from semlex.store.query.explain.named_documents import Records, find_named, read_records
+from semlex.store.postgres.database import SnapshotReads
+from semlex.store.query.documents import Records, find_named, read_records
+from semlex.store.query.explain import read_facts, read_fields, vector_rank
 from semlex.store.query.run import ask, fetch, run_legs
 from semlex.store.query.vector import register_vector_parameter
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from semlex.search.state import Found, SearchState
     from semlex.store.keyword.base import TermScores
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.explain.chunk_facts import ChunkFacts, VectorRank
-    from semlex.store.query.explain.named_documents import NamedDocument
+    from semlex.store.query.documents import NamedDocument
+    from semlex.store.query.explain import ChunkFacts, VectorRank
     from semlex.store.query.leg import Key
 
 # Chunks of which it is looked up why they do not pass the filter.

@@ -9,7 +9,7 @@ from semlex.search.explain.reasons import own_hit, reasons
 from semlex.search.explain.standing import find_standing
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
-from semlex.store.query.explain.named_documents import Records
+from semlex.store.query.documents import Records
 from semlex.types.explanations import Explanation, LegFigures, QueryTerm
 
 if TYPE_CHECKING:

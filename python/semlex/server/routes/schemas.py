@@ -14,7 +14,7 @@ from semlex.answering.options import DEFAULT_HITS, DEFAULT_TOKENS, MAX_HITS, MAX
 from semlex.retriever.parts.explaining import DEFAULT_DEPTH, MAX_DEPTH
 from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.search.request import MAX_CANDIDATES, MAX_DEADLINE_SECONDS, MAX_GROUPED
-from semlex.store.query.boosts import MAX_BOOSTS
+from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K

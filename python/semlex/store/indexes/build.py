@@ -1,40 +1,159 @@
-"""Indexes are built: none while a collection is small, after the load when it is large, or when somebody asks."""
+"""Building indexes: none while a collection is small, after the load once it is large, or on request.
+
+One process at a time builds the indexes of a collection. Progress is read on a second connection.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import sql
+from psycopg import IsolationLevel, sql
 
 from semlex.errors import ConfigurationError, SemlexError, StoreError
-from semlex.store.indexes.build_watch import watched
-from semlex.store.indexes.building_lock import concurrent_session, is_alone
-from semlex.store.indexes.catalog import built_to_their_end, free_suffix, note_wanted, read_vector_indexes
+from semlex.store.indexes.catalog import (
+    built_to_their_end,
+    free_suffix,
+    indexes_wanted,
+    missing_others,
+    note_wanted,
+    read_vector_indexes,
+    value_for,
+    wanted_vector_index,
+)
 from semlex.store.indexes.estimate import MIN_BUILD_MEMORY, IndexEstimate, estimate_build
-from semlex.store.indexes.indexed_value import value_for
 from semlex.store.indexes.options import NoIndex
-from semlex.store.indexes.wanted import indexes_wanted, missing_others, wanted_vector_index
-from semlex.store.postgres.direct import is_pooled
+from semlex.store.postgres.connection import is_pooled, own_connection
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.settings import set_for_session, set_local
-from semlex.store.schema.locks import between_searches, lock_briefly
+from semlex.store.postgres.settings import SETTINGS, begin_writing, of_role, set_for_session, set_local
+from semlex.store.schema.locks import TELL_SECONDS, between_searches, lock_briefly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-    from semlex.store.indexes.build_watch import TellBuild
+    from semlex.store.indexes.catalog import WantedVectorIndex
     from semlex.store.indexes.options import VectorIndex
-    from semlex.store.indexes.table_index import TableIndex
-    from semlex.store.indexes.wanted import WantedVectorIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import TableIndex
+
+    # Name of the index, units done, units in all (None while unknown), unit.
+    TellBuild = Callable[[str, int, int | None, str], None]
+
 
 logger = logging.getLogger("semlex")
+
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+@asynccontextmanager
+async def watched(
+    database: Database, connection: Connection, name: str, tell: TellBuild | None, *, concurrently: bool
+) -> AsyncIterator[None]:
+    """Tells how far the build that runs in the block has come; never fails for that.
+
+    A concurrent build waits for transactions that began before it; the log names the process of one.
+
+    A pool or connection of the user's is not used for it, so that with one nothing is told.
+    """
+    if database.url is None or (tell is None and not concurrently):
+        yield
+        return
+    cursor = await connection.execute("SELECT pg_backend_pid()")
+    row = await cursor.fetchone()
+    looks = asyncio.create_task(_look(database, row[0] if row else 0, name, tell))
+    try:
+        yield
+    finally:
+        looks.cancel()
+        await asyncio.gather(looks, return_exceptions=True)
+
+
+async def _look(database: Database, backend: int, name: str, tell: TellBuild | None) -> None:
+    assert database.url is not None  # noqa: S101 - `watched` has looked
+    phase, since, told = "", 0.0, False
+    try:
+        async with own_connection(database.url, database.timeout) as connection:
+            while True:
+                # HNSW counts blocks of the table, IVFFlat the rows that it puts into lists.
+                cursor = await connection.execute(
+                    "SELECT phase, blocks_done, blocks_total, tuples_done, tuples_total, "
+                    "current_locker_pid "
+                    "FROM pg_catalog.pg_stat_progress_create_index WHERE pid = %s",
+                    [backend],
+                )
+                row = await cursor.fetchone()
+                if row is not None:
+                    now = database.clock.monotonic()
+                    if row[0] != phase:
+                        phase, since, told = row[0], now, False
+                        logger.info("index %s: %s", name, phase)
+                    blocks, all_blocks, rows, all_rows, holder = (number or 0 for number in row[1:])
+                    if holder and not told and now - since >= TELL_SECONDS:
+                        told = True
+                        logger.warning("index %s: waits for the transaction of process %s to end", name, holder)
+                    if tell is not None and all_blocks:
+                        tell(name, blocks, all_blocks, "blocks")
+                    elif tell is not None and all_rows:
+                        tell(name, rows, all_rows, "rows")
+                await database.clock.sleep(SECONDS_BETWEEN_LOOKS)
+    except (psycopg.Error, StoreError) as error:
+        logger.debug("index %s: the progress of its build is not known: %s", name, type(error).__name__)
+
+
+# A concurrent build waits so long for transactions that began before it. It holds up nobody meanwhile.
+CONCURRENT_LOCK_TIMEOUT = "30min"
+
+
+def building_lock(collection: CollectionInfo) -> int:
+    """Key of the advisory lock of whoever builds an index of a collection."""
+    return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
+
+
+async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
+    """Takes the lock until the transaction ends, unless another process has it."""
+    # No bound value: the portal of a statement that has one keeps its snapshot until the next statement.
+    statement = sql.SQL("SELECT pg_catalog.pg_try_advisory_xact_lock({})")
+    cursor = await connection.execute(statement.format(building_lock(collection)))
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+@asynccontextmanager
+async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
+    """A session that may build concurrently, alone; None where another process builds.
+
+    A concurrent build waits for every transaction that has a snapshot from before it, so it would wait for a lock's
+    holder that reads, and for whoever waits for the lock. The holder is a connection that reads nothing, in READ
+    COMMITTED, where a statement without bound values leaves no snapshot behind; and nobody waits.
+    """
+    assert database.url is not None  # noqa: S101 - the caller has looked
+    async with (
+        own_connection(database.url, database.timeout) as holder,
+        own_connection(database.url, database.timeout) as builder,
+    ):
+        await holder.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        async with holder.transaction():
+            await begin_writing(holder, database.role)
+            await set_local(holder, idle_in_transaction_session_timeout=0)
+            if not await is_alone(holder, collection):
+                yield None
+                return
+            await set_for_session(
+                builder,
+                **SETTINGS,
+                **of_role(database.role),
+                lock_timeout=CONCURRENT_LOCK_TIMEOUT,
+                statement_timeout=0,
+            )
+            yield builder
+
 
 # A build waits so long for those who write, and holds up whoever comes to write meanwhile.
 LOCK_TIMEOUT = "5s"

@@ -1,25 +1,127 @@
-"""Which indexes a collection has, as the server's catalog tells."""
+"""Vector indexes of a collection: what one holds of each vector, which exist, and which should."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
-from semlex.store.indexes.indexed_value import MAX_INDEXED_DIMENSIONS, indexed_value
-from semlex.store.indexes.options import IvfflatIndex, as_text, default_probes, from_text
+from semlex.errors import ConfigurationError
+from semlex.store.indexes.options import (
+    HnswIndex,
+    IvfflatIndex,
+    NoIndex,
+    as_text,
+    default_lists,
+    default_probes,
+    from_text,
+    kind_of,
+)
+from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.indexes.indexed_value import Element
+    from semlex.parameters import StorageName
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.collection import CollectionInfo, Distance
     from semlex.store.schema.names import Names
+
+
+Element = Literal["vector", "halfvec", "bit"]
+# Dimensions that pgvector indexes, by type.
+MAX_INDEXED_DIMENSIONS: dict[Element, int] = {"vector": 2_000, "halfvec": 4_000, "bit": 64_000}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedValue:
+    """What an index holds of each vector of a collection.
+
+    Attributes:
+        element: pgvector's type of it.
+        storage: pgvector's type of the stored vectors.
+        dimensions: Length of each vector.
+        distance: Of the collection.
+        extension: Schema of pgvector.
+    """
+
+    element: Element
+    storage: StorageName
+    dimensions: int
+    distance: Distance
+    extension: sql.Identifier
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the index holds vectors as they are stored."""
+        return self.element == self.storage
+
+    @property
+    def operator_class(self) -> str:
+        """Name of the index's operator class."""
+        return "bit_hamming_ops" if self.element == "bit" else self.distance.operator_class(self.element)
+
+    def of(self, vector: sql.Composable) -> sql.Composable:
+        """SQL of what the index holds of a vector.
+
+        Cosine does not ask for the length of a vector, so it becomes 1 before float16: nothing overflows, and nothing
+        becomes zero.
+        """
+        if self.is_whole:
+            return vector
+        dimensions = sql.Literal(self.dimensions)
+        if self.element == "bit":
+            return sql.SQL("{}.binary_quantize({})::bit({})").format(self.extension, vector, dimensions)
+        if self.distance.name == "cosine":
+            vector = sql.SQL("{}.l2_normalize({})").format(self.extension, vector)
+        return sql.SQL("{}::{}.halfvec({})").format(vector, self.extension, dimensions)
+
+    def between(self, column: sql.Composable, query: sql.Composable) -> sql.Composable:
+        """SQL of the distance that the index knows, between a column and a query of the stored type."""
+        if self.element == "bit":
+            return sql.SQL("{} OPERATOR({}.<~>) {}").format(self.of(column), self.extension, self.of(query))
+        return self.distance.between(self.extension, self.of(column), self.of(query))
+
+
+def indexed_value(collection: CollectionInfo, element: Element) -> IndexedValue:
+    """What an index of that type holds of a collection's vectors."""
+    embedding = collection.embedding
+    if embedding is None:
+        raise ConfigurationError("the collection holds no vectors")
+    extension = collection.server.extension
+    return IndexedValue(element, embedding.storage, embedding.dimensions, collection.distance, extension)
+
+
+def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> IndexedValue:
+    """What an index with these options holds."""
+    embedding = collection.embedding
+    if embedding is None:
+        raise ConfigurationError("the collection holds no vectors, so there is nothing to index")
+    dimensions, distance = embedding.dimensions, collection.distance.name
+    wanted = index.quantization if isinstance(index, HnswIndex) else None
+    if wanted == "bit" and distance != "cosine":
+        raise ConfigurationError(
+            f"quantization 'bit' keeps the direction of a vector alone, which is what distance 'cosine' compares; this "
+            f"collection has {distance!r}: take quantization='halfvec', or none"
+        )
+    element: Element = wanted or embedding.storage
+    if wanted is None and dimensions > MAX_INDEXED_DIMENSIONS[element]:
+        element = "halfvec"
+        if dimensions > MAX_INDEXED_DIMENSIONS[element] and isinstance(index, HnswIndex) and distance == "cosine":
+            element = "bit"
+    if dimensions > MAX_INDEXED_DIMENSIONS[element]:
+        instead = "HnswIndex(quantization='bit')" if distance == "cosine" else "NoIndex(), which searches exactly"
+        raise ConfigurationError(
+            f"pgvector indexes at most {MAX_INDEXED_DIMENSIONS[element]:,} dimensions of {element}; these vectors have "
+            f"{dimensions:,}: take {instead}"
+        )
+    return indexed_value(collection, element)
+
 
 # What there is decides how fast vectors are found, hardly ever which.
 REMEMBERED_SECONDS = 60.0
@@ -185,3 +287,148 @@ async def free_suffix(connection: Connection, names: Names, suffix: str) -> str:
     )
     row = await cursor.fetchone()
     return suffix if row is None else str(row[0])
+
+
+# Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
+INDEX_FROM_ROWS = 10_000
+# Whoever has written this share of that, or has not looked for so long, looks whether it is reached.
+LOOK_SHARE = 0.1
+LOOK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WantedVectorIndex:
+    """The vector index that a collection should have.
+
+    Attributes:
+        collection: As opened.
+        index: Its options.
+        is_chosen: Whether somebody has asked for it; the default gives way to any other.
+    """
+
+    collection: CollectionInfo
+    index: VectorIndex
+    is_chosen: bool
+
+    def fits(self, stored: StoredIndex) -> bool:
+        """Whether an index is what is wanted."""
+        index = self.index
+        if not stored.valid or isinstance(index, NoIndex):
+            return False
+        if not self.is_chosen:
+            return stored.is_ours
+        if not stored.is_ours or stored.kind != kind_of(index):
+            return False
+        if stored.element != value_for(self.collection, index).element:
+            return False
+        if isinstance(index, HnswIndex):
+            return (stored.m, stored.ef_construction) == (index.m, index.ef_construction)
+        return index.lists in (None, stored.lists)
+
+    def is_missing(self, found: VectorIndexes) -> bool:
+        """Whether it has to be built."""
+        return not isinstance(self.index, NoIndex) and not any(map(self.fits, found.stored))
+
+    def obsolete(self, found: VectorIndexes) -> list[str]:
+        """Names of the indexes that it replaces, and of those that were never built to their end."""
+        kept = [index for index in found.stored if self.fits(index)]
+        if self.is_chosen:
+            kept = kept[-1:]
+        elif isinstance(self.index, NoIndex):
+            kept = [index for index in found.stored if index.valid]
+        return [index.name for index in found.stored if index.is_ours and index not in kept]
+
+    def definition(self, rows: int) -> TableIndex:
+        """The index for so many rows."""
+        assert self.collection.embedding is not None  # noqa: S101 - it is wanted for vectors
+        index, version = self.index, self.collection.embedding.version
+        assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
+        value, kind = value_for(self.collection, index), kind_of(index)
+        if isinstance(index, HnswIndex):
+            options = {"m": index.m, "ef_construction": index.ef_construction}
+        else:
+            options = {"lists": index.lists or default_lists(rows)}
+        column: sql.Composable = sql.SQL("embedding")
+        definition = sql.SQL("USING {} ({} {}.{}) WITH ({})").format(
+            sql.SQL(kind),
+            column if value.is_whole else sql.SQL("({})").format(value.of(column)),
+            value.extension,
+            sql.Identifier(value.operator_class),
+            sql.SQL(", ").join(sql.SQL("{} = {}").format(sql.SQL(name), number) for name, number in options.items()),
+        )
+        return TableIndex(f"{kind}_{version}", self.collection.names.embedding(version), definition)
+
+
+def wanted_vector_index(
+    collection: CollectionInfo, found: VectorIndexes, given: VectorIndex | None = None
+) -> WantedVectorIndex | None:
+    """The vector index that a collection should have; None for one without vectors."""
+    if collection.embedding is None:
+        if given is None or isinstance(given, NoIndex):
+            return None
+        raise ConfigurationError("the collection holds no vectors, so there is nothing to index")
+    if given is not None:
+        if not isinstance(given, NoIndex):
+            value_for(collection, given)
+        return WantedVectorIndex(collection, given, is_chosen=True)
+    if found.wanted is not None:
+        return WantedVectorIndex(collection, found.wanted, is_chosen=True)
+    default = HnswIndex()
+    try:
+        value_for(collection, default)
+    except ConfigurationError:
+        return WantedVectorIndex(collection, NoIndex(), is_chosen=False)
+    return WantedVectorIndex(collection, default, is_chosen=False)
+
+
+def other_indexes(collection: CollectionInfo) -> list[TableIndex]:
+    """The indexes that are not over vectors."""
+    chunk = collection.names.chunk
+    return [
+        *collection.keyword.indexes(collection.names),
+        TableIndex("metadata", chunk, sql.SQL("USING gin (metadata jsonb_path_ops)")),
+        # A hash index has no bound on the length of the key, which is a path.
+        TableIndex("source_name", chunk, sql.SQL("USING hash (source_document)")),
+    ]
+
+
+async def missing_others(connection: Connection, collection: CollectionInfo) -> list[TableIndex]:
+    """Those of `other_indexes` that are not there, or were not built to their end."""
+    indexes = other_indexes(collection)
+    built = await built_to_their_end(connection, collection.names, [index.suffix for index in indexes])
+    return [index for index in indexes if not built.get(index.suffix)]
+
+
+@dataclass(slots=True)
+class Looks:
+    """When a writer looks whether indexes are wanted: after every load, but not after every row of an agent."""
+
+    clock: Clock = SYSTEM
+    _rows: int = field(default=0, init=False)
+    _at: float = field(default=-math.inf, init=False)
+
+    def is_due(self, written: int) -> bool:
+        """Whether to look now, after a call that has written so many rows."""
+        self._rows += written
+        now = self.clock.monotonic()
+        if self._rows < INDEX_FROM_ROWS * LOOK_SHARE and now - self._at < LOOK_SECONDS:
+            return False
+        self._rows, self._at = 0, now
+        return True
+
+
+async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> bool:
+    """Whether the collection is large enough for indexes and lacks one."""
+    found = await read_vector_indexes(connection, collection)
+    vector = wanted_vector_index(collection, found)
+    if not (vector is not None and vector.is_missing(found)) and not await missing_others(connection, collection):
+        return False
+    return await has_rows(connection, collection.names.chunk, INDEX_FROM_ROWS)
+
+
+async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
+    """Whether a table has at least so many rows; no more are counted."""
+    statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
+    cursor = await connection.execute(statement.format(table, sql.Literal(rows)))
+    row = await cursor.fetchone()
+    return row is not None and row[0] >= rows

@@ -1,4 +1,4 @@
-"""What building a vector index takes, reckoned before it begins: memory, time, size."""
+"""Estimates of building a vector index: memory, time and size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.indexes.options import HnswIndex, default_lists
-from semlex.store.postgres.machine import machine_memory
+from semlex.store.postgres.server_info import machine_memory
 
 if TYPE_CHECKING:
-    from semlex.store.indexes.indexed_value import IndexedValue
+    from semlex.store.indexes.catalog import IndexedValue
     from semlex.store.indexes.options import IvfflatIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo

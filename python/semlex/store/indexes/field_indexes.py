@@ -13,9 +13,9 @@ from psycopg import sql
 
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, nearest, refusal
-from semlex.store.indexes.table_index import TableIndex
-from semlex.store.query import field_values
+from semlex.store.query.filters import constant_path, typed_value, value_at
 from semlex.store.schema.locks import lock_briefly
+from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
@@ -65,8 +65,8 @@ class FieldIndex:
         if self.type == "instant":
             column = sql.Identifier(f"{self.field.path[0]}_at")
             return TableIndex(self.suffix, names.chunk, sql.SQL("({})").format(column))
-        value = field_values.value(field_values.constant_path(self.field.path), sql.SQL("metadata"))
-        definition = sql.SQL("USING {} ({})").format(_METHODS[self.type], field_values.typed_value(value, self.type))
+        value = value_at(constant_path(self.field.path), sql.SQL("metadata"))
+        definition = sql.SQL("USING {} ({})").format(_METHODS[self.type], typed_value(value, self.type))
         return TableIndex(self.suffix, names.chunk, definition)
 
 

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
     from semlex import _core
     from semlex.parameters import Bm25Options
-    from semlex.store.indexes.table_index import TableIndex
     from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, Statement
-    from semlex.store.schema.names import CollectionIdentity, Names
+    from semlex.store.schema.names import CollectionIdentity, Names, TableIndex
 
 LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.

@@ -9,11 +9,11 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import KeywordEngine
+from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import TsvectorEngine
-from semlex.store.postgres.extensions import Extension, first_words
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
+from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import KeywordEngine
+from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import TsvectorEngine
-from semlex.store.postgres.extensions import Extension, first_words
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.query.run import fetch
+from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.tsvector import RANK_FUNCTIONS, TsvectorEngine
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.extensions import Extension
+    from semlex.store.keyword.extensions import Extension
 
 
 def keyword_engine(

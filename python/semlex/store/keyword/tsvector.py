@@ -14,9 +14,9 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.indexes.table_index import TableIndex
 from semlex.store.keyword.base import MAX_TERMS, KeywordEngine, match_lines, plain_excerpt, terms_cut
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
+from semlex.store.schema.names import TableIndex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,20 +1,24 @@
-"""The driver's connection, as the store's functions take it."""
+"""The driver's connection: a caller's, joined, and one of our own beside the pool."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from semlex.errors import ConfigurationError, ConnectionFailedError
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.errors import translate
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
+
 
 Connection = psycopg.AsyncConnection[Any]
 EXPECTED = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3"
@@ -138,3 +142,68 @@ def check_usable(connection: Connection) -> None:
         )
     if isinstance(connection, SharedConnection) and connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ConfigurationError("the connection is inside a 'with connection.pipeline()': leave that first")
+
+
+# A peer that vanished is noticed after about a minute instead of the system's two hours.
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+
+
+def connection_options(url: str) -> dict[str, Any]:
+    """How every connection of ours to a server is made."""
+    named = conninfo_to_dict(url)
+    options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
+    return options | {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
+
+
+def pooled_options(url: str, timeout: float) -> dict[str, Any]:
+    """How a connection of the pool is made: an attempt that nothing answers ends, so that another one can begin."""
+    limit = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": max(1, round(timeout))}
+    return connection_options(url) | limit
+
+
+@asynccontextmanager
+async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
+    """Opens a connection, and closes it at the end.
+
+    Args:
+        timeout: Seconds to wait for the server.
+    """
+    try:
+        connection = await psycopg.AsyncConnection.connect(
+            url, connect_timeout=max(1, round(timeout)), **connection_options(url)
+        )
+    except psycopg.Error as error:
+        raise translate(error, f"connect to {describe(url)}", url) from None
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+Pooling = Literal["none", "session", "transaction"]
+"""No pooler; one that lends a session for as long as it looks; one that has lent several to one connection."""
+POOLING_LOOKS = 5
+
+
+async def look_for_pooler(connection: Connection) -> Pooling:
+    """What stands between this connection and the server.
+
+    A pooler in transaction mode that has one idle session may lend the same one every time.
+
+    Args:
+        connection: Idle, and in no transaction: every statement is one of its own.
+    """
+    served = set()
+    for _ in range(POOLING_LOOKS):
+        cursor = await connection.execute("SELECT pg_catalog.pg_backend_pid()")
+        served |= {pid for (pid,) in await cursor.fetchall()}
+    if len(served) > 1:
+        return "transaction"
+    return "none" if served == {connection.info.backend_pid} else "session"
+
+
+async def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: its connections are told another process than the one that serves them."""
+    cursor = await connection.execute("SELECT pg_backend_pid()")
+    row = await cursor.fetchone()
+    return row is None or row[0] != connection.info.backend_pid

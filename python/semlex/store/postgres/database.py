@@ -1,7 +1,7 @@
-"""Connections: the pool, transactions, retries, and the translation of the driver's errors into ours.
+"""Transactions on a pool or a caller's connection: retries, write guards, and errors of the driver as ours.
 
 Nothing here keeps session state: settings are local to a transaction, no prepared statements, no session locks. So it
-works behind PgBouncer in transaction mode, on standbys, and on a connection that somebody else owns.
+works behind PgBouncer in transaction mode, on standbys, and on a caller's connection.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ import math
 import random
 import threading
 from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import (
-    CollectionDroppedError,
-    ConfigurationError,
-    PrivilegeError,
-    SearchTimeoutError,
-    SemlexError,
-)
+from semlex.errors import CollectionDroppedError, ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import check_usable, join, plain_cursors
-from semlex.store.postgres.direct import own_connection, pooled_options
+from semlex.store.postgres.connection import check_usable, join, own_connection, plain_cursors, pooled_options
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.pool import (
     RECONNECT_SECONDS,
@@ -51,17 +45,33 @@ from semlex.store.postgres.settings import (
     set_local,
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
-from semlex.store.postgres.write_guard import guarded
 from semlex.telemetry.names import NAMESPACE, RETRY, SQLSTATE, Work
 from semlex.telemetry.spans import span
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from semlex.store.postgres.connection import Connection
 
+
 T = TypeVar("T")
+WriteGuard: TypeAlias = "Callable[[Connection], AbstractAsyncContextManager[None]]"
+
+# Of the current task and those that it starts. Entered when a transaction has begun, left right before its commit;
+# what it raises rolls the transaction back.
+write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=None)
+
+
+async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    """Does the work of a transaction between the two halves of the guard, if there is one."""
+    guard = write_guard.get()
+    if guard is None:
+        return await work(connection)
+    async with guard(connection):
+        return await work(connection)
+
 
 logger = logging.getLogger("semlex")
 
@@ -443,3 +453,30 @@ class Database:
                 return await explain(connection, error, self.role)
         except (psycopg.Error, SemlexError):
             return error  # what is missing is not known, that it was refused is
+
+
+class SnapshotReads(Database):
+    """Reads of one snapshot, each in a savepoint, so that one that fails leaves the others as they are."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(connection=snapshot.connection)
+        self._snapshot = snapshot
+
+    async def read_snapshot(
+        self,
+        doing: str,
+        work: Callable[[Snapshot], Awaitable[T]],
+        *,
+        deadline: float | None = None,
+        with_vectors: bool = False,
+    ) -> T:
+        """Runs `work` in the snapshot; settings of its own end with it."""
+        # The time limits of statements end late work, and whoever opened the snapshot watches it.
+        del deadline, with_vectors
+        try:
+            async with self._snapshot.savepoint(force_rollback=True):
+                return await work(self._snapshot)
+        except psycopg.Error as error:
+            if is_retryable(error):
+                raise
+            raise translate(error, doing) from None

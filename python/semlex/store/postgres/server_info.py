@@ -1,10 +1,12 @@
-"""What the server is, and whether it will do."""
+"""What the server and this machine are, and whether semlex can work with them."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from psycopg import sql
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.store.postgres.connection import Connection
+
 
 logger = logging.getLogger("semlex")
 
@@ -112,3 +115,15 @@ async def read_server_settings(connection: Connection, names: Sequence[str]) -> 
         [list(names)],
     )
     return {row[0]: ServerSetting(*row) for row in await cursor.fetchall()}
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine, or the container of this process, has; 0 where that is not known."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0
+    try:
+        return min(found, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no such group, or no limit
+        return found

@@ -10,10 +10,10 @@ from uuid import UUID
 import numpy as np
 from psycopg import sql
 
+from semlex.store.descriptions import without_line
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
 from semlex.store.query.leg import key_arrays
-from semlex.store.query.lines import without_line
 from semlex.store.query.score_calibration import binary_vectors, sent_vector
 from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult

@@ -2,7 +2,7 @@
 
 A condition stands bare, so that an index can serve it, and gives NULL or FALSE where it does not hold; a negated one is
 ``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the metadata
-serves; comparisons are of the one expression that `field_values.typed_value` gives.
+serves; comparisons are of the one expression that `typed_value` gives.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import sql
 
@@ -19,7 +19,6 @@ from semlex.filters.fields import COLUMNS, OWN, SHOWN_CHARACTERS, Field, nearest
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, node_of
 from semlex.filters.values import is_number, is_scalar, json_text
-from semlex.store.query import field_values
 from semlex.store.query.chunk_keys import chunk_keys
 
 if TYPE_CHECKING:
@@ -31,6 +30,64 @@ if TYPE_CHECKING:
     from semlex.filters.forms import Filters
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import Names
+
+
+ValueType = Literal["number", "text", "boolean"]
+
+# Postgres does not promise in which order conditions are computed: only CASE keeps a cast from what it cannot cast.
+_TYPED: dict[ValueType, sql.SQL] = {
+    "number": sql.SQL("(CASE WHEN jsonb_typeof({value}) = 'number' THEN {value}::numeric END)"),
+    "boolean": sql.SQL("(CASE WHEN jsonb_typeof({value}) = 'boolean' THEN {value}::boolean END)"),
+    "text": sql.SQL("((CASE WHEN jsonb_typeof({value}) = 'string' THEN {value} #>> '{{}}' END) COLLATE \"C\")"),
+}
+# Columns of the chunk table; "" in them is as good as missing.
+OWN_COLUMNS = {
+    "uri": sql.SQL("c.source_document"),
+    "chapter": sql.SQL("c.chapter_title"),
+    "section": sql.SQL("c.section_title"),
+    "type": sql.SQL("c.chunk_type"),
+    "language": sql.SQL("c.language"),
+    "parent": sql.SQL("c.parent_chunk_id"),
+    "page": sql.SQL("c.page"),
+    "source": sql.SQL("s.name"),
+    "title": sql.SQL("d.title"),
+    "heading": sql.SQL("array_remove(ARRAY[c.chapter_title, c.section_title] || c.subsection_title, '')"),
+    "created": sql.SQL("c.created_at"),
+    "updated": sql.SQL("c.updated_at"),
+    "document": sql.SQL("c.document_id"),
+    "id": sql.SQL("c.chunk_id"),
+}
+# What is known of a document stands in other tables; looking it up once is faster than for every chunk.
+_OF_DOCUMENTS = {
+    "title": sql.SQL("c.document_id IN (SELECT d.document_id FROM {document} AS d WHERE {condition})"),
+    "source": sql.SQL(
+        "c.document_id IN (SELECT d.document_id FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
+        "WHERE {condition})"
+    ),
+}
+
+
+def constant_path(path: Sequence[str]) -> sql.Composable:
+    """A path into the metadata as a constant."""
+    return sql.SQL("{}::text[]").format(sql.Literal(list(path)))
+
+
+def value_at(path: sql.Composable, metadata: sql.Composable = sql.SQL("c.metadata")) -> sql.Composed:  # noqa: B008
+    """The value at a path, as jsonb; NULL where there is none."""
+    return sql.SQL("({} #> {})").format(metadata, path)
+
+
+def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
+    """A value of one type; NULL for all others."""
+    return _TYPED[of].format(value=value)
+
+
+def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
+    """A condition on a column of semlex's own as one on a chunk."""
+    if name not in _OF_DOCUMENTS:
+        return condition
+    return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)
+
 
 logger = logging.getLogger("semlex")
 
@@ -179,16 +236,16 @@ class _Writer:
 
     def _of_metadata(self, condition: Condition) -> sql.Composable:
         path, operator, operand = condition.field.path, condition.operator, condition.value
-        value = field_values.value(self._path(path))
+        value = value_at(self._path(path))
         if operator == "exists":
             return sql.SQL("{} IS NOT NULL").format(value)
         if operator == "empty":
             return sql.SQL("({} IN ('null', '\"\"', '[]', '{{}}')) IS NOT FALSE").format(value)
         if operator in ORDER:
-            kind: field_values.ValueType = "number" if is_number(operand) else "text"
-            return self._compared(field_values.typed_value(value, kind), operator, operand, kind)
+            kind: ValueType = "number" if is_number(operand) else "text"
+            return self._compared(typed_value(value, kind), operator, operand, kind)
         if operator in PATTERNS:
-            return self._matched(field_values.typed_value(value, "text"), operator, operand)
+            return self._matched(typed_value(value, "text"), operator, operand)
         return self._equal(path, value, condition)
 
     def _equal(self, path: tuple[str, ...], value: sql.Composable, condition: Condition) -> sql.Composable:
@@ -223,12 +280,10 @@ class _Writer:
         if condition.field.is_id and condition.operator in {"==", "in"}:
             return self._with_ids(condition.value if condition.operator == "in" else [condition.value])
         name = condition.field.path[0]
-        made = (self._on_number if condition.field.kind == "number" else self._on_column)(
-            condition, field_values.COLUMNS[name]
-        )
+        made = (self._on_number if condition.field.kind == "number" else self._on_column)(condition, OWN_COLUMNS[name])
         if condition.operator == "empty":
-            return sql.SQL("({}) IS NOT TRUE").format(field_values.about_document(name, made, self._names))
-        return field_values.about_document(name, made, self._names)
+            return sql.SQL("({}) IS NOT TRUE").format(about_document(name, made, self._names))
+        return about_document(name, made, self._names)
 
     def _with_ids(self, ids: list[str]) -> sql.Composable:
         """A condition on the whole key, which follows from the id: the primary key serves it."""
@@ -273,7 +328,7 @@ class _Writer:
         """A path as a constant, for which an index can be used; with ``%``, which the driver reads, it is bound."""
         if any("%" in part for part in path):
             return self._bound(list(path), "text[]")
-        return field_values.constant_path(path)
+        return constant_path(path)
 
 
 def _at(path: tuple[str, ...], inner: str) -> str:

@@ -12,7 +12,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError
-from semlex.store.indexes.indexed_value import indexed_value
+from semlex.store.indexes.catalog import indexed_value
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.store.indexes.catalog import VectorIndexes
-    from semlex.store.indexes.indexed_value import Element
+    from semlex.store.indexes.catalog import Element, VectorIndexes
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter

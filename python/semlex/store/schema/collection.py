@@ -1,23 +1,69 @@
-"""What is known of a collection, as values."""
+"""What is known of a collection, as values: its names, settings, distance, sets of vectors and calibration."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ModelMismatchError
-from semlex.store.schema.distance import Distance, distance_named
+from psycopg import sql
+
+from semlex.errors import ConfigurationError, ModelMismatchError
 from semlex.types.chunks import ChunkSettings
+from semlex.types.confidence import ConfidenceCurve
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
     from datetime import datetime
 
-    from semlex.parameters import CollectionSettings, StorageName
+    from semlex.parameters import CollectionSettings, DistanceName, StorageName
     from semlex.store.keyword.base import KeywordEngine
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.schema.names import Names
+
+
+MAX_DIMENSIONS = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """One of pgvector's distances.
+
+    Attributes:
+        name: Name in our interface.
+        operator: pgvector's operator.
+        offset: similarity = offset - distance, so that larger is better: the cosine for cosine distance, minus the
+            distance for L2, the product for inner product (whose operator returns its negative).
+    """
+
+    name: DistanceName
+    operator: str
+    offset: float
+
+    def between(self, extension: sql.Identifier, column: sql.Composable, value: sql.Composable) -> sql.Composed:
+        """SQL of the distance; the operator is named with its schema, so that no other can take its place."""
+        operator = sql.SQL(self.operator)
+        return sql.SQL("{} OPERATOR({}.{}) {}").format(column, extension, operator, value)
+
+    def operator_class(self, storage: StorageName) -> str:
+        """Name of the operator class of an index over vectors of a type."""
+        kind = {"cosine": "cosine_ops", "l2": "l2_ops", "inner_product": "ip_ops"}[self.name]
+        return f"{storage}_{kind}"
+
+
+DISTANCES: dict[str, Distance] = {
+    "cosine": Distance("cosine", "<=>", 1.0),
+    "l2": Distance("l2", "<->", 0.0),
+    "inner_product": Distance("inner_product", "<#>", 0.0),
+}
+
+
+def distance_named(name: str) -> Distance:
+    """The distance of that name."""
+    try:
+        return DISTANCES[name]
+    except KeyError:
+        raise ConfigurationError(f"distance must be one of {', '.join(DISTANCES)}; got {name!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +216,39 @@ def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> Collection
         f"collection {name!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
         f"{stored.identity_key}); this is {model.model} ({model.dimensions} dimensions, {model.identity_key}). {remedy}"
     )
+
+
+def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
+    """The curve that is stored with the vectors in use; None without one."""
+    embedding = collection.embedding
+    if embedding is None or embedding.calibration is None:
+        return None
+    where = f"what collection {collection.names.collection!r} has stored with its vectors"
+    return ConfidenceCurve.from_dict(embedding.calibration, where)
+
+
+def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -> None:
+    """Refuses a curve that was learned with other vectors than those in use."""
+    name, embedding = collection.names.collection, collection.embedding
+    if collection.distance.name != "cosine":
+        raise ConfigurationError(
+            f"{what} is of cosines, and collection {name!r} compares by {collection.distance.name}: leave it out"
+        )
+    if embedding is not None and embedding.identity_key != curve.identity_key:
+        raise ConfigurationError(
+            f"{what} was learned with {curve.model} ({curve.identity_key}), and the vectors of collection {name!r} are "
+            f"of {embedding.model} ({embedding.identity_key}): leave it out, or calibrate again (semlex eval calibrate)"
+        )
+
+
+def curve_in_use(given: ConfidenceCurve | None, collection: CollectionInfo) -> tuple[ConfidenceCurve | None, list[str]]:
+    """The curve of a search, and what is told with it: the one that was given, else the one that is stored."""
+    if given is not None:
+        check_curve(given, collection, "the calibration that was given (calibration=)")
+        return given, []
+    if collection.distance.name != "cosine":
+        return None, []
+    try:
+        return stored_curve(collection), []
+    except ConfigurationError as error:  # the hits are good without it
+        return None, [f"hits have no confidence: {error}"]

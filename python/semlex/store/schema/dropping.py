@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.postgres.settings import server_time, set_local
-from semlex.store.query.collection_checks import TABLES
+from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
+from semlex.store.schema.migrations import collection_origin
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
-from semlex.store.schema.origin import collection_origin
 from semlex.store.schema.registry import has_registry
 
 if TYPE_CHECKING:

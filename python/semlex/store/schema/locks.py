@@ -1,9 +1,10 @@
-"""Locks that transactions take, in this order: of all set-up, of a collection's writers, of its row in the registry."""
+"""Locks that transactions take, in this order: all set-up, a collection's writers, its row in the registry."""
 
 from __future__ import annotations
 
 import logging
 import random
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.errors import StoreError
@@ -12,11 +13,14 @@ from semlex.store.postgres.settings import set_local
 from semlex.store.schema.presence import hold_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import CollectionIdentity, Names
+
 
 logger = logging.getLogger("semlex")
 
@@ -127,3 +131,22 @@ async def _holders(database: Database, names: Names) -> str:
 
     found = await database.read("look who holds locks", work)
     return ", ".join(f"process {pid}, {state or 'state unknown'}, began {age} s ago" for pid, state, age in found)
+
+
+@asynccontextmanager
+async def begin_write(
+    connection: Connection, collection: CollectionInfo, rows: int = 0
+) -> AsyncIterator[IndexShare | None]:
+    """Takes the first lock of everyone who writes or deletes chunks.
+
+    Args:
+        connection: In a transaction.
+    """
+    index = collection.keyword.index
+    if index is None:
+        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
+        await hold_collection(connection, collection)
+        yield None
+        return
+    async with index.begin_write(connection, collection, rows) as share:
+        yield share

@@ -1,4 +1,4 @@
-"""Names of the tables of a collection, composed once and never formatted into a string."""
+"""Names of a collection's tables and indexes, composed once and never formatted into a string."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 if TYPE_CHECKING:
     from uuid import UUID
+
 
 # Those that all collections of a schema share, beside that of jobs.
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
@@ -135,3 +136,24 @@ class Names:
     def qualified_index(self, suffix: str) -> str:
         """Qualified name of an index as a value, for to_regclass()."""
         return f'"{self.schema}"."{self.collection}_{suffix}"'
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """An index that a collection should have.
+
+    Attributes:
+        suffix: End of its name, after the collection's.
+        table: Its table.
+        definition: SQL that follows the table: method, columns, options.
+    """
+
+    suffix: str
+    table: sql.Identifier
+    definition: sql.Composable
+
+    def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
+        """The statement that builds it."""
+        return sql.SQL("CREATE INDEX {}{} ON {} {}").format(
+            sql.SQL("CONCURRENTLY " if concurrently else ""), names.index(self.suffix), self.table, self.definition
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,18 +16,16 @@ from psycopg import sql
 
 from semlex.errors import PrivilegeError, ReadOnlyError, StoreError
 from semlex.parameters import CollectionSettings
+from semlex.store.keyword.extensions import read_extension
 from semlex.store.keyword.registry import keyword_engine
 from semlex.store.postgres.errors import translate
-from semlex.store.postgres.extensions import read_extension
 from semlex.store.postgres.roles import rights_to_create
 from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
-from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions
-from semlex.store.schema.distance import distance_named
+from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions, distance_named
 from semlex.store.schema.locks import SETUP_LOCK
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
-from semlex.store.schema.origin import (
+from semlex.store.schema.migrations import (
     check_collection,
     collection_fingerprint,
     newer_tables,
@@ -34,6 +33,7 @@ from semlex.store.schema.origin import (
     registry_origin,
     unreleased_registry,
 )
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
 from semlex.store.schema.presence import no_such_collection
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from semlex.store.keyword.base import KeywordEngine
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import Names
+
 
 # Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
@@ -356,3 +356,72 @@ async def list_collections(database: Database, schema: str) -> list[ListedCollec
         return [ListedCollection(*row) for row in await cursor.fetchall()]
 
     return await database.read("list the collections", work)
+
+
+REGISTRY = "the registry"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collection, or the registry.
+
+    Attributes:
+        name: Name of the collection.
+        version: Version of its tables.
+        wanted: Version that this semlex uses.
+        statements: SQL that brings it there.
+    """
+
+    name: str
+    version: int
+    wanted: int
+    statements: tuple[str, ...]
+
+    def script(self) -> str:
+        """The SQL as one transaction, under the lock that semlex takes for changes of tables."""
+        begin = (
+            "BEGIN",
+            "SET LOCAL search_path = pg_catalog, pg_temp",
+            "SET LOCAL lock_timeout = '60s'",
+            f"SELECT pg_advisory_xact_lock({SETUP_LOCK})",
+            "SET LOCAL lock_timeout = '5s'",
+        )
+        return "".join(f"{statement};\n" for statement in (*begin, *self.statements, "COMMIT"))
+
+
+async def pending_steps(database: Database, schema: str) -> list[Step]:
+    """What has to be done in a schema, the registry first."""
+
+    async def work(connection: Connection) -> list[Step]:
+        version, newest = await registry_version(connection, schema), len(migrations.REGISTRY)
+        if not version:
+            return []
+        steps = [] if version == newest else [_step(REGISTRY, version, newest, registry_statements(schema, version))]
+        newest = len(migrations.COLLECTION)
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT name, schema_version, schema_fingerprint FROM {} WHERE schema_version < %s ORDER BY name"
+            ).format(sql.Identifier(schema, "collection")),
+            [newest],
+        )
+        for name, version, fingerprint in await cursor.fetchall():
+            check_collection(name, version, fingerprint)
+            steps.append(_step(name, version, newest, collection_statements(Names(schema, name), version)))
+        return steps
+
+    return await database.read("look for what has to be migrated", work)
+
+
+def _step(name: str, version: int, wanted: int, statements: list[sql.Composed]) -> Step:
+    return Step(name, version, wanted, tuple(one.as_string() for one in statements))
+
+
+async def migrate(database: Database, schema: str) -> list[Step]:
+    """Migrates the registry of a schema and every collection, each in its own transaction; returns what was done."""
+    steps = await pending_steps(database, schema)
+    for step in steps:
+        if step.name == REGISTRY:
+            await migrate_registry(database, schema)
+        else:
+            await open_collection(database, Names(schema, step.name), None, create=False)
+    return steps

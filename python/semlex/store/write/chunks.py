@@ -1,7 +1,11 @@
 """Writing chunks: one transaction a batch, through binary COPY encoded in Rust.
 
-Three ways in, same result:
+Four ways in, same result:
 
+- a few rows that are new: one round trip. A writer needs generations of the keyword index, sets of vectors and ids
+  that nobody else uses; all change rarely and with the collection's row in the registry, so they are remembered from
+  one write to the next. The rows are sent together with the locks, and go in only if that row is unchanged and none of
+  the rows exists. Otherwise nothing is written, and one of the other ways is taken;
 - a few rows: arrays through ``unnest`` (a temporary table for one row bloats the catalogs);
 - many rows: COPY into a temporary table, then one merge in key order (no deadlocks between writers);
 - a collection that was empty: COPY straight into its tables.
@@ -10,22 +14,33 @@ Three ways in, same result:
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from psycopg import sql
 
 from semlex import _core
-from semlex.errors import SHOWN_DUPLICATES, DuplicateError
-from semlex.store.keyword.id_arrays import NO_IDS, ids_of, joined
-from semlex.store.schema.embedding_versions import dropped, stored_versions
-from semlex.store.write.arrays import Source, Target, arrays_source
-from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig, copy_rows
+from semlex.errors import SHOWN_DUPLICATES, DuplicateError, StoreError
+from semlex.store.embedding_versions import ask_versions, dropped, note_lacking, stored_versions, versions_told
+from semlex.store.postgres.database import write_guard
+from semlex.store.postgres.errors import UNIQUE_VIOLATION
+from semlex.store.query.leg import Statement
+from semlex.store.schema.locks import begin_write, writing_lock
+from semlex.store.schema.presence import gone
+from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
 from semlex.store.write.documents import share_documents, write_documents
-from semlex.store.write.embedding_version import note_lacking
-from semlex.store.write.insertion import insertion, merging
-from semlex.store.write.keyword_index import begin_write
+from semlex.store.write.insertion import (
+    Source,
+    Target,
+    array_values,
+    arrays_source,
+    collection_state,
+    inserting_new,
+    insertion,
+    merging,
+)
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -34,12 +49,18 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+    from psycopg import AsyncCursor
 
-    from semlex.store.keyword.base import IndexShare
+    from semlex.store.keyword.base import IndexShare, Reserved, ReservedAnswers
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
     from semlex.store.write.chunk_batch import ChunkBatch, RowSource
     from semlex.store.write.documents import DocumentRow
+
+    Cursor = AsyncCursor[Any]
+
 
 OnDuplicate = Literal["update", "skip", "fail"]
 WriteMode = Literal["direct", "merge"]
@@ -291,3 +312,131 @@ async def _merge(
     if write.index is not None:
         await write.index.write(connection, ids_of(stored), joined([gone, ids_of(replaced)]))
     return int(count)
+
+
+# The first one tells what is to be known where nothing is, or something has changed.
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a write goes by.
+
+    Attributes:
+        state: See `collection_state`.
+        serving: Number of the serving set of vectors; 0: none.
+        reserved: Of the keyword index, if there is one.
+    """
+
+    state: str
+    serving: int
+    reserved: Reserved | None
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What the server says to one attempt."""
+
+    state: Cursor
+    versions: Cursor
+    inserted: Cursor | None = None
+    reserved: ReservedAnswers | None = None
+    sizes: Cursor | None = None
+
+
+@dataclass(slots=True)
+class NewRows:
+    """Writes few new rows of one collection.
+
+    Attributes:
+        database: An open database.
+    """
+
+    database: Database
+    _known: _Known | None = field(default=None, init=False)
+
+    async def write(self, collection: CollectionInfo, rows: ChunkBatch) -> bool | None:
+        """Stores rows where none of them is there, with their vectors and what the keyword index has of them."""
+        if self.database.joins_transaction or write_guard.get() is not None:
+            return None
+        known, self._known = self._known, None  # its ids are used once
+        for _ in range(ATTEMPTS):
+            prepared = [] if known is None else await _statements(collection, rows, known)
+            if prepared is None:
+                return None
+            try:
+                answers = await self._send(collection, prepared)
+            except StoreError as error:
+                if error.sqlstate != UNIQUE_VIOLATION:
+                    raise
+                return None  # another writer has stored one of them since the statement began
+            now = await _told(collection, answers)
+            count = await answers.inserted.fetchone() if answers.inserted else None
+            if count and count[0] == len(rows):
+                self._known = now
+                return await _wants_merge(collection, answers)
+            if known is not None and now.state == known.state:
+                self._known = now
+                return None
+            known = now
+        return None
+
+    async def _send(self, collection: CollectionInfo, statements: list[Statement]) -> _Answers:
+        answers: list[_Answers] = []
+        index = collection.keyword.index
+
+        async def send(connection: Connection) -> None:
+            await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
+            state = await connection.execute(_held_state(collection.names), _identity(collection))
+            sent = [await connection.cursor(binary=True).execute(one.text, one.parameters) for one in statements]
+            found = _Answers(state, await ask_versions(connection, collection), next(iter(sent), None))
+            if index is not None:
+                found.reserved = await index.reserve(connection, collection, 1)
+                found.sizes = await index.ask_sizes(connection, collection)
+            answers[:] = [found]
+
+        await self.database.write_in_one_go("add documents", send)
+        return answers[0]
+
+
+async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
+    """What writes the rows; the first one tells how many went in. None where it is too much for one round trip."""
+    index, few, used = collection.keyword.index, None, collection.embedding
+    if used is not None and used.version != known.serving:
+        return None  # what the serving vectors lack has to be noted
+    if index is not None and known.reserved is not None:
+        with index.share(collection.names, known.reserved) as share:
+            rows.keyword_id = share.assign_ids(rows.language, rows.context, rows.chunk_text).tolist()
+            few = await share.write_few(rows.keyword_id[0])
+        if few is None:
+            return None
+    target = Target.of(collection, numbered=index is not None)
+    values = array_values(collection, target, rows) | _identity(collection) | {"expected": known.state}
+    inserting = Statement(inserting_new(target), values)
+    return [inserting] if few is None else [inserting, few]
+
+
+async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
+    """What a write goes by from now on."""
+    row = await answers.state.fetchone()
+    if row is None:
+        raise gone(collection)
+    embedding = collection.embedding
+    if embedding is not None and embedding.version not in await versions_told(answers.versions):
+        raise dropped(collection)
+    state, serving = row
+    return _Known(state, serving, None if answers.reserved is None else await answers.reserved.told())
+
+
+async def _wants_merge(collection: CollectionInfo, answers: _Answers) -> bool:
+    index = collection.keyword.index
+    return index is not None and answers.sizes is not None and await index.wants_merge(answers.sizes)
+
+
+def _identity(collection: CollectionInfo) -> dict[str, Any]:
+    return {"name": collection.names.collection, "collection_id": collection.collection_id}
+
+
+@lru_cache(maxsize=256)
+def _held_state(names: Names) -> bytes:
+    return collection_state(names, is_held=True).as_bytes()

@@ -1,4 +1,4 @@
-"""Binary COPY: columns encoded in Rust, sent in blocks."""
+"""Binary COPY: columns encoded in Rust, sent in blocks; and arrays of keyword ids."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from semlex.validation import check_parameters, whole_number_errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
     from psycopg import sql
 
     from semlex import _core
@@ -92,3 +93,21 @@ async def copy_rows(
     if cursor.rowcount != sent:
         raise IncompleteWriteError(f"sent {sent} rows, the server received {cursor.rowcount}; rolled back")
     return sent
+
+
+# What array_send() makes of a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
+ARRAY_HEADER_BYTES = 20
+ARRAY_ENTRY = np.dtype([("bytes", ">i4"), ("value", ">i8")])
+NO_IDS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+
+
+def ids_of(array: bytes | None) -> NDArray[np.int64]:
+    """The values of ``array_send(array_agg(…))`` of a bigint, ascending; none of NULL."""
+    if array is None:
+        return NO_IDS
+    return np.sort(np.frombuffer(array, ARRAY_ENTRY, offset=ARRAY_HEADER_BYTES)["value"].astype(np.int64))
+
+
+def joined(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """One array of several; an empty one of none."""
+    return np.concatenate([NO_IDS, *parts])

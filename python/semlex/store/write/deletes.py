@@ -8,10 +8,10 @@ from uuid import UUID
 
 from psycopg import sql
 
-from semlex.store.keyword.id_arrays import ids_of
+from semlex.store.embedding_versions import stored_versions
 from semlex.store.query.leg import key_arrays
-from semlex.store.schema.embedding_versions import stored_versions
-from semlex.store.write.keyword_index import begin_write
+from semlex.store.schema.locks import begin_write
+from semlex.store.write.copy import ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

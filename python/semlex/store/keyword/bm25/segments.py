@@ -13,9 +13,8 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import DamagedSegmentError
-from semlex.store.keyword.id_arrays import ids_of, joined
 from semlex.store.query.leg import Statement
-from semlex.store.write.copy import copy_rows
+from semlex.store.write.copy import copy_rows, ids_of, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

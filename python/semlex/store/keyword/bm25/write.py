@@ -19,9 +19,9 @@ from semlex.errors import AnalyzerVersionError
 from semlex.store.keyword.base import Reserved
 from semlex.store.keyword.bm25.generations import ask_state, state_told
 from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, few_segments, write_segments
-from semlex.store.keyword.id_arrays import NO_IDS
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
+from semlex.store.write.copy import NO_IDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

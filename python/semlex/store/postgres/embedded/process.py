@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import EmbeddedServerError, MissingExtraError
-from semlex.store.postgres.embedded.binaries import OWN_SERVER
+from semlex.store.postgres.embedded.folder import OWN_SERVER
 
 if TYPE_CHECKING:
-    from semlex.store.postgres.embedded.binaries import Account
+    from semlex.store.postgres.embedded.folder import Account
 
 PORT = 5432  # only a part of the socket's name: there is no TCP
 SOCKET_NAME = f".s.PGSQL.{PORT}"

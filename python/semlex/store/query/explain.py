@@ -9,7 +9,7 @@ from psycopg import sql
 
 from semlex.filters.fields import OWN
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query import field_values
+from semlex.store.query.filters import OWN_COLUMNS
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 from semlex.store.query.vector import vector_leg
@@ -80,7 +80,7 @@ async def read_fields(
         "SELECT c.metadata, {columns} FROM {chunks} LEFT JOIN {document} AS d ON d.document_id = c.document_id "
         "LEFT JOIN {source} AS s ON s.source_id = d.source_id ORDER BY k.number"
     ).format(
-        columns=sql.SQL(", ").join([*(field_values.COLUMNS[name] for name in own), sql.SQL("c.document_id")]),
+        columns=sql.SQL(", ").join([*(OWN_COLUMNS[name] for name in own), sql.SQL("c.document_id")]),
         chunks=_CHUNKS.format(chunk=names.chunk),
         document=names.document,
         source=names.source,

@@ -1,4 +1,4 @@
-"""BM25 extensions of the server: whether one can be used here, and what to do when it cannot."""
+"""BM25 extensions of the server: whether one can be used here, and what to do if not."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Whole tables of a collection out of the server, by binary COPY."""
+"""Whole tables of a collection by binary COPY: out of the server for a dump, into it for a restore."""
 
 from __future__ import annotations
 
 import asyncio
 import select
 import threading
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,11 +15,12 @@ from psycopg.errors import error_from_result
 
 from semlex import _core
 from semlex.store.postgres.settings import set_local
-from semlex.store.tables.columns import CHUNKS, TABLES, VECTOR, table_of
-from semlex.store.write.copy import HEADER, TRAILER
+from semlex.store.write.chunk_batch import COLUMNS
+from semlex.store.write.copy import HEADER, TRAILER, copy_rows
+from semlex.store.write.documents import DOCUMENT_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -26,6 +28,77 @@ if TYPE_CHECKING:
 
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
+
+
+TIMES = {"created_at": "timestamptz", "updated_at": "timestamptz"}
+# What a dump holds, in the order in which it is restored. Ids in the keyword index are no part of it: it is made anew.
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "sources": {"source_id": "uuid", "name": "text", "root": "text", "key": "text", "kind": "text", **TIMES},
+    "documents": {**DOCUMENT_COLUMNS, **TIMES},
+    "runs": {
+        "run_id": "uuid",
+        "source_uri": "text",
+        "command": "text",
+        "client": "text",
+        "embedding_model": "text",
+        "started_at": "timestamptz",
+        "finished_at": "timestamptz",
+        "seconds": "float8",
+        "added": "int4",
+        "changed": "int4",
+        "unchanged": "int4",
+        "deleted": "int4",
+        "failed": "int4",
+        "chunks": "int4",
+        "problems": "jsonb",
+    },
+    "chunks": {column.name: column.wire for column in COLUMNS},
+}
+CHUNKS = "chunks"
+VECTOR = "embedding"
+
+
+def table_of(names: Names, table: str) -> sql.Identifier:
+    """A table by its name in `TABLES`."""
+    return {
+        "sources": names.source,
+        "documents": names.document,
+        "runs": names.ingestion_log,
+        "chunks": names.chunk,
+    }[table]
+
+
+async def copy_in(
+    connection: Connection, collection: CollectionInfo, table: str, columns: Mapping[str, Sequence[Any]]
+) -> int:
+    """Writes rows of a table other than that of the chunks; returns how many.
+
+    Args:
+        connection: In a transaction.
+    """
+    wires = TABLES[table]
+    values = [(name, wire, _uuids(columns[name]) if wire == "uuid" else columns[name]) for name, wire in wires.items()]
+    target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        table_of(collection.names, table), sql.SQL(", ").join(map(sql.Identifier, wires))
+    )
+    return await copy_rows(connection, target, [_core.CopyEncoder(values)])
+
+
+def _uuids(values: Sequence[str | None]) -> list[bytes | None]:
+    return [None if value is None else uuid.UUID(value).bytes for value in values]
+
+
+async def count_rows(connection: Connection, collection: CollectionInfo) -> dict[str, int]:
+    """How many rows the tables hold, and how many vectors there are, by their names in a dump."""
+    counted = {table: table_of(collection.names, table) for table in TABLES}
+    if collection.embedding is not None:
+        counted["vectors"] = collection.names.embedding(collection.embedding.version)
+    selected = [sql.SQL("(SELECT count(*) FROM {})").format(table) for table in counted.values()]
+    cursor = await connection.execute(sql.SQL("SELECT {}").format(sql.SQL(", ").join(selected)))
+    row = await cursor.fetchone()
+    return dict(zip(counted, row or (), strict=True)) | ({} if "vectors" in counted else {"vectors": 0})
+
 
 # Bytes of rows that are decoded at a time.
 PART_BYTES = 8 * 1024 * 1024

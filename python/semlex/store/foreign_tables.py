@@ -1,0 +1,474 @@
+"""Tables in which other libraries keep vectors: which column is what, and their rows by binary COPY. Read only."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.addresses import describe_connection
+from semlex.store.postgres.connection import own_connection, plain_cursors
+from semlex.store.postgres.errors import translate
+from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.snapshot import open_snapshot
+from semlex.store.tables import copy_parts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from uuid import UUID
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.tables import RowPart
+
+
+LayoutName = Literal["langchain-postgres", "langchain-pgvector", "llama-index", "haystack", "pgvector"]
+VECTORS = ("vector", "halfvec")
+# What was made of another column of the same row, and is made anew here.
+DERIVED = frozenset({"tsvector"})
+# What no JSON value is made of.
+NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of a table are what.
+
+    Attributes:
+        name: As users write it.
+        made_by: What makes such tables, for people.
+        id: Names a row.
+        text: Its text.
+        vector: Its vector, of a type in `VECTORS`.
+        metadata: A JSON object; the column may be missing where it is not in `needed`.
+        needed: Columns that a table must have besides id, text and vector.
+        others: Whether all other columns are metadata, each under its name.
+        later: Of rows with one id the one that has most in this column counts; None where ids are unique.
+        prefix: What the library puts before the name that users give.
+    """
+
+    name: LayoutName
+    made_by: str
+    id: str
+    text: str
+    vector: str
+    metadata: str
+    needed: frozenset[str] = frozenset()
+    others: bool = False
+    later: str | None = None
+    prefix: str = ""
+
+    def fits(self, types: Mapping[str, str]) -> bool:
+        """Whether a table with columns of these types is one of these."""
+        return not self.missing(types) and types[self.vector] in VECTORS
+
+    def missing(self, types: Mapping[str, str]) -> list[str]:
+        """The columns that a table lacks."""
+        return [name for name in (self.id, self.text, self.vector, *sorted(self.needed)) if name not in types]
+
+    def others_in(self, types: Mapping[str, str]) -> list[str]:
+        """The other columns of a table that hold something which is not made of its text."""
+        taken = {self.id, self.text, self.vector, self.metadata, self.later}
+        return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
+
+    def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
+        """The layout of tables whose columns have names of the user's; None is the usual one."""
+        named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
+        needed = self.needed - {getattr(self, attribute) for attribute in named}
+        if "metadata" in named:
+            needed |= {named["metadata"]}
+        return replace(self, **named, needed=needed)
+
+
+COLLECTIONS, EMBEDDINGS = "langchain_pg_collection", "langchain_pg_embedding"
+
+LAYOUTS: Mapping[LayoutName, Layout] = {
+    layout.name: layout
+    for layout in (
+        Layout(
+            "langchain-postgres",
+            "PGVectorStore of langchain-postgres",
+            "langchain_id",
+            "content",
+            "embedding",
+            "langchain_metadata",
+            others=True,
+        ),
+        Layout(
+            "langchain-pgvector",
+            "PGVector of langchain-postgres",
+            "id",
+            "document",
+            "embedding",
+            "cmetadata",
+            frozenset({"collection_id", "cmetadata"}),
+        ),
+        Layout(
+            "llama-index",
+            "PGVectorStore of LlamaIndex",
+            "node_id",
+            "text",
+            "embedding",
+            "metadata_",
+            frozenset({"id", "metadata_"}),
+            later="id",
+            prefix="data_",
+        ),
+        Layout(
+            "haystack",
+            "PgvectorDocumentStore of Haystack",
+            "id",
+            "content",
+            "embedding",
+            "meta",
+            frozenset({"meta", "blob_data", "blob_meta", "blob_mime_type"}),
+        ),
+        Layout("pgvector", "anything else", "id", "text", "vector", "metadata", others=True),
+    )
+}
+# A table is not taken for the last one without being asked: any with such names would be one.
+RECOGNISED: Sequence[LayoutName] = [name for name in LAYOUTS if name != "pgvector"]
+
+
+SHOWN_NAMES = 12
+# Columns of every table, view and foreign table of a schema that has a vector; the modifier of a vector is its length.
+_COLUMNS = """
+SELECT c.relname, a.attname, t.typname, a.atttypmod
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+WHERE n.nspname = %(schema)s AND c.relkind = ANY('{r,p,v,m,f}') AND EXISTS (
+    SELECT FROM pg_catalog.pg_attribute AS v JOIN pg_catalog.pg_type AS w ON w.oid = v.atttypid
+    WHERE v.attrelid = c.oid AND NOT v.attisdropped AND w.typname = ANY(%(vectors)s))
+ORDER BY c.relname, a.attnum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """What a user names.
+
+    Attributes:
+        name: Of a table, with or without the prefix of its library; or of a collection of LangChain's `PGVector`.
+        schema: Where it is.
+        layout: None: the one that its columns show.
+        columns: ``id``, ``text``, ``vector``, ``metadata``: the name of its column; None is the usual one.
+        metadata: Which of the other columns become metadata; None: as the layout has it.
+    """
+
+    name: str
+    schema: str
+    layout: LayoutName | None
+    columns: Mapping[str, str | None]
+    metadata: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """A table of another library.
+
+    Attributes:
+        layout: What is what.
+        schema: Where it is.
+        name: Of the table.
+        types: The types of its columns, by name.
+        dimensions: Those of its column of vectors, or None where it takes vectors of any length.
+        metadata: Other columns that become metadata.
+        left_out: Other columns, which do not.
+        collection: Key and name of a collection of LangChain's `PGVector`: only its rows are meant.
+    """
+
+    layout: Layout
+    schema: str
+    name: str
+    types: Mapping[str, str]
+    dimensions: int | None
+    metadata: Sequence[str]
+    left_out: Sequence[str]
+    collection: tuple[UUID, str] | None = None
+
+    @property
+    def storage(self) -> str:
+        """The type of its vectors."""
+        return self.types[self.layout.vector]
+
+    def __str__(self) -> str:
+        table = f"{self.schema}.{self.name}"
+        return table if self.collection is None else f"collection {self.collection[1]!r} of {table}"
+
+
+async def find_table(connection: Connection, wanted: WantedTable) -> ForeignTable:
+    """The table that a user means."""
+    cursor = await connection.execute(_COLUMNS, {"schema": wanted.schema, "vectors": list(VECTORS)})
+    tables: dict[str, dict[str, tuple[str, int]]] = {}
+    for table, column, kind, modifier in await cursor.fetchall():
+        tables.setdefault(table, {})[column] = (kind, modifier)
+    there = {table: {name: kind for name, (kind, _) in columns.items()} for table, columns in tables.items()}
+    collections = await _collections(connection, wanted, there)
+    fitting = [
+        (layout, name) for layout in _layouts(wanted) for name in _names(wanted, layout) if _fits(layout, there, name)
+    ]
+    meant: list[tuple[Layout, str, tuple[UUID, str] | None]] = [(layout, name, None) for layout, name in fitting]
+    if wanted.name in collections and wanted.layout in (None, "langchain-postgres", "langchain-pgvector"):
+        meant.append((LAYOUTS["langchain-pgvector"], EMBEDDINGS, (collections[wanted.name], wanted.name)))
+    if len(meant) != 1:
+        where = f"schema {wanted.schema!r} of {describe_connection(connection)}"
+        raise _several(wanted, meant, where) if meant else _none(wanted, there, collections, where)
+    [(layout, name, collection)] = meant
+    return _found(wanted, layout, name, collection, tables[name])
+
+
+def _layouts(wanted: WantedTable) -> list[Layout]:
+    """Those that a table may have; rows of `PGVector` belong to collections, which are named instead."""
+    names = RECOGNISED if wanted.layout is None else [wanted.layout]
+    return [LAYOUTS[name].with_columns(wanted.columns) for name in names if name != "langchain-pgvector"]
+
+
+def _names(wanted: WantedTable, layout: Layout) -> list[str]:
+    # LlamaIndex writes names in lower case.
+    return list(dict.fromkeys((wanted.name, layout.prefix + wanted.name.lower() if layout.prefix else wanted.name)))
+
+
+def _fits(layout: Layout, there: Mapping[str, Mapping[str, str]], name: str) -> bool:
+    return name in there and layout.fits(there[name])
+
+
+async def _collections(
+    connection: Connection, wanted: WantedTable, there: Mapping[str, Mapping[str, str]]
+) -> dict[str, UUID]:
+    """The collections of LangChain's `PGVector` in the schema, as far as this role may read them."""
+    if not _fits(LAYOUTS["langchain-pgvector"], there, EMBEDDINGS):
+        return {}
+    table = sql.Identifier(wanted.schema, COLLECTIONS)
+    if wanted.layout != "langchain-pgvector":
+        may_read = sql.SQL("SELECT pg_catalog.has_table_privilege({}, 'SELECT')").format(
+            sql.Literal(table.as_string(connection))
+        )
+        if (await (await connection.execute(may_read)).fetchone()) != (True,):
+            return {}
+    query = sql.SQL("SELECT name, uuid FROM {} ORDER BY name").format(table)
+    return dict(await (await connection.execute(query)).fetchall())
+
+
+def _found(
+    wanted: WantedTable,
+    layout: Layout,
+    name: str,
+    collection: tuple[UUID, str] | None,
+    columns: Mapping[str, tuple[str, int]],
+) -> ForeignTable:
+    types = {column: kind for column, (kind, _) in columns.items()}
+    others = layout.others_in(types) if collection is None else []
+    possible = [other for other in others if _is_json(types[other])]
+    named = wanted.metadata
+    if named is not None and (unknown := [other for other in named if other not in possible]):
+        raise ConfigurationError(
+            f"{wanted.schema}.{name} has no column {unknown[0]!r} that can become metadata; it has "
+            f"{shown(possible)}: name those that are to be kept (metadata_fields=, --metadata-field)"
+        )
+    metadata = list(named) if named is not None else possible if layout.others else []
+    modifier = columns[layout.vector][1]
+    return ForeignTable(
+        layout,
+        wanted.schema,
+        name,
+        types,
+        modifier if modifier > 0 else None,
+        metadata,
+        [other for other in others if other not in metadata],
+        collection,
+    )
+
+
+def _is_json(kind: str) -> bool:
+    return kind not in NO_JSON
+
+
+def _several(wanted: WantedTable, meant: Sequence[tuple[Layout, str, Any]], where: str) -> ConfigurationError:
+    choices = [
+        f"{f'the collection {collection[1]!r}' if collection else f'the table {name!r}'} (--from {layout.name})"
+        for layout, name, collection in meant
+    ]
+    return ConfigurationError(
+        f"{wanted.name!r} may be {' or '.join(choices)} in {where}: name the layout (layout=, --from), or the table in "
+        "full"
+    )
+
+
+def _none(
+    wanted: WantedTable, there: Mapping[str, Mapping[str, str]], collections: Mapping[str, UUID], where: str
+) -> ConfigurationError:
+    if wanted.name in there:
+        return _another(wanted, there[wanted.name], where)
+    known = {
+        name: LAYOUTS[layout].name
+        for name, types in there.items()
+        for layout in RECOGNISED
+        if name != EMBEDDINGS and LAYOUTS[layout].fits(types)
+    } | dict.fromkeys(collections, "langchain-pgvector")
+    told = ", ".join(f"{name!r} ({kind})" for name, kind in list(known.items())[:SHOWN_NAMES])
+    more = f" and {len(known) - SHOWN_NAMES:,} more" if len(known) > SHOWN_NAMES else ""
+    found = f"it holds {told}{more}" if known else "it holds no table that can be recognised"
+    return ConfigurationError(
+        f"there is no table with vectors and no collection of LangChain named {wanted.name!r} in {where}; {found}: "
+        "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
+        "--source-database)"
+    )
+
+
+def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> ConfigurationError:
+    if wanted.layout is None:
+        return ConfigurationError(
+            f"the table {wanted.name!r} in {where} has columns of no layout that is known ({shown(types)}): say which "
+            "column is what (--from pgvector --id-field … --text-field … --vector-field …)"
+        )
+    layout = LAYOUTS[wanted.layout].with_columns(wanted.columns)
+    if wanted.name == EMBEDDINGS and wanted.layout == "langchain-pgvector":
+        return ConfigurationError(f"{wanted.name} holds the rows of all collections: name a collection")
+    lacking = layout.missing(types)
+    problem = (
+        f"has no column {shown(lacking)}" if lacking else f"has no vectors in its column {layout.vector!r} but others"
+    )
+    return ConfigurationError(
+        f"the table {wanted.name!r} in {where} {problem}, as a table of {layout.made_by} has; it has {shown(types)}: "
+        "name another layout (layout=, --from), or columns (id_field=, text_field=, vector_field=, "
+        "metadata_field=; --id-field …)"
+    )
+
+
+def shown(names: Mapping[str, str] | Sequence[str]) -> str:
+    """Names for a message."""
+    listed = list(names)
+    rest = len(listed) - SHOWN_NAMES
+    text = ", ".join(f"{name!r:.80}" for name in listed[:SHOWN_NAMES])
+    return f"{text} and {rest:,} more" if rest > 0 else text or "none"
+
+
+# Numbers and times as JSON, the same whatever the session's settings are.
+READING: Mapping[str, str | int] = {"timezone": "UTC", "extra_float_digits": 1, "statement_timeout": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """How many rows a table has.
+
+    Attributes:
+        rows: Those that are read: of rows with one id the latest.
+        repeated: Earlier rows with the same id.
+        left_out: Of each column that is not taken, how many rows have something in it; only where some have.
+    """
+
+    rows: int
+    repeated: int
+    left_out: Mapping[str, int]
+
+
+async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
+    """Counts, which read the table once."""
+    layout = table.layout
+    counts: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
+    if layout.later is not None:
+        column = sql.Identifier(layout.id)
+        counts.append(
+            sql.SQL("pg_catalog.count({column}) OPERATOR(pg_catalog.-) pg_catalog.count(DISTINCT {column})").format(
+                column=column
+            )
+        )
+    else:
+        counts.append(sql.SQL("0"))
+    counts += [sql.SQL("pg_catalog.count({})").format(sql.Identifier(name)) for name in table.left_out]
+    query = sql.SQL("SELECT {} FROM {} AS t WHERE {}").format(sql.SQL(", ").join(counts), _name(table), _of(table))
+    cursor = await connection.execute(query)
+    [(rows, repeated, *filled)] = await cursor.fetchall()
+    left_out = {name: count for name, count in zip(table.left_out, filled, strict=True) if count}
+    return RowCounts(rows - repeated, repeated, left_out)
+
+
+async def read_rows(connection: Connection, table: ForeignTable, counts: RowCounts) -> AsyncGenerator[RowPart, None]:
+    """The rows of a table, in parts; vectors travel as they are stored.
+
+    The columns of a part are id, text, vector, metadata, what says which row of an id is the latest, then each other
+    column that becomes metadata; all but the vector as text, metadata as that of JSON.
+    """
+    layout = table.layout
+    has_metadata = layout.metadata in table.types
+    columns: list[sql.Composable] = [
+        sql.SQL("t.{}::pg_catalog.text").format(sql.Identifier(layout.id)),
+        sql.SQL("t.{}::pg_catalog.text").format(sql.Identifier(layout.text)),
+        sql.SQL("t.{}").format(sql.Identifier(layout.vector)),
+        _text(layout.metadata if has_metadata else None),
+        _text(layout.later),
+    ]
+    # What is null has no JSON: to_json gives null for it, too.
+    columns += [
+        sql.SQL("pg_catalog.to_json(t.{})::pg_catalog.text").format(sql.Identifier(name)) for name in table.metadata
+    ]
+    types = ["text", "text", table.storage, "text", "text", *("text" for _ in table.metadata)]
+    condition = _of(table)
+    if counts.repeated and layout.later is not None:
+        condition = sql.SQL(
+            "{} AND NOT EXISTS (SELECT FROM {} AS later WHERE later.{id} OPERATOR(pg_catalog.=) t.{id} "
+            "AND later.{later} OPERATOR(pg_catalog.>) t.{later})"
+        ).format(condition, _name(table), id=sql.Identifier(layout.id), later=sql.Identifier(layout.later))
+    statement = sql.SQL("COPY (SELECT {} FROM {} AS t WHERE {}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(columns), _name(table), condition
+    )
+    async for part in copy_parts(connection, statement, types):
+        yield part
+
+
+def _text(column: str | None) -> sql.Composable:
+    if column is None:
+        return sql.SQL("NULL::pg_catalog.text")
+    return sql.SQL("t.{}::pg_catalog.text").format(sql.Identifier(column))
+
+
+def _name(table: ForeignTable) -> sql.Identifier:
+    return sql.Identifier(table.schema, table.name)
+
+
+def _of(table: ForeignTable) -> sql.Composable:
+    """The condition on the rows that are meant. COPY takes no parameters: the key is written by the driver."""
+    if table.collection is None:
+        return sql.SQL("true")
+    key: Any = table.collection[0]
+    return sql.SQL("t.collection_id OPERATOR(pg_catalog.=) {}").format(sql.Literal(str(key)))
+
+
+@asynccontextmanager
+async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[Connection]:
+    """A connection in a REPEATABLE READ, READ ONLY transaction of the source, as long as the block lasts.
+
+    It is a connection of its own: rows are written through others while it reads.
+    """
+    address = url or database.url
+    if address is None and not database.has_several_connections:
+        raise ConfigurationError(
+            "a table is read through one connection and written through another, and only one was given: name the "
+            "address of its database (source_url=), or open the collection with a pool or an address"
+        )
+    async with AsyncExitStack() as stack:
+        if address is None:
+            connection = await stack.enter_async_context(database.connection())
+        else:
+            connection = await stack.enter_async_context(own_connection(address, database.timeout))
+            stack.enter_context(plain_cursors(connection))
+        try:
+            role = None if url is not None else database.role
+            async with open_snapshot(connection, role=role, pipelined=False):
+                await set_local(connection, **READING)
+                try:
+                    yield connection
+                except BaseException:
+                    if connection.info.transaction_status == TransactionStatus.ACTIVE:
+                        # Interrupted inside a COPY: it cannot be rolled back, so the server does it.
+                        connection.pgconn.finish()
+                    raise
+        except psycopg.Error as error:
+            raise translate(error, "read the table", address, writing=True) from None

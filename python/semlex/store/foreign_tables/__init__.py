@@ -1,1 +1,0 @@
-"""Tables that other libraries keep their vectors in: what they look like, which one is meant, their rows."""

@@ -1,0 +1,586 @@
+"""The queue of jobs: submitted, listed, cancelled and retried by clients; taken, kept and ended by workers.
+
+Every change of a job is one short transaction; nothing stays open in between. All times are the server's.
+
+A worker that takes a job gets a lease by the server's clock and a fencing number, which grows each time the job is
+taken. The worker renews the lease while it works. When the lease expires, another worker takes the job, and every
+later write of the former holder is refused: each transaction of a job checks the number right before its commit. That
+check locks the row FOR KEY SHARE, so that taking the job skips it for that moment, while renewing does not wait.
+
+A job that brings documents waits for every earlier job that brings one of them. So the text that was submitted last
+stays, whichever worker dies and whichever job is retried. Jobs of different documents run side by side.
+
+A server's clock may step. If it stepped back, a lease looks longer than any can be: it is cut to its length, so that a
+job whose worker died waits no longer than one lease. If it stepped forward, a job is taken from a live worker: once
+that worker notices, the attempt does not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from semlex.errors import ConfigurationError, LeaseLostError, PrivilegeError
+from semlex.store.postgres.settings import cursor_with_times, server_time
+from semlex.store.schema import migrations
+from semlex.store.schema.registry import migrate_registry, registry_version
+from semlex.types.reports import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo, JobProgress, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.types.reports import JobState
+
+    # A queue has a method called `list`.
+    Jobs = list[JobInfo]
+
+
+# Documents would be most of what is read, and nobody asks for them here.
+COLUMNS = sql.SQL(
+    "job_id::text, kind, collection, "
+    "CASE WHEN jsonb_typeof(arguments) = 'object' THEN arguments - 'documents' ELSE arguments END, "
+    "state, priority, unique_key, cancel_wanted, attempts, max_attempts, stage, done, total, unit, "
+    "error_code, error_message, result, due_at, submitted_at, started_at, finished_at"
+)
+
+
+def job_table(schema: str) -> sql.Identifier:
+    """The table of a schema's jobs."""
+    return sql.Identifier(schema, "job")
+
+
+async def has_job_table(connection: Connection, schema: str) -> bool:
+    """Whether the schema has tables of semlex."""
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def first_row(
+    connection: Connection, statement: sql.Composed, given: Sequence[Any] | Mapping[str, Any]
+) -> tuple[Any, ...] | None:
+    """The first row of what a statement gives, if any."""
+    cursor = cursor_with_times(connection)
+    await cursor.execute(statement, given)
+    row: tuple[Any, ...] | None = await cursor.fetchone()
+    return row
+
+
+def job_of(row: tuple[Any, ...]) -> JobInfo:
+    """The job of a row of `COLUMNS`."""
+    *first, stage, done, total, unit, code, message, result, due, submitted, started, finished = row
+    progress = None if stage is None else JobProgress(stage, done, total, unit)
+    error = None if code is None else JobError(code, message)
+    return JobInfo(*(*first, progress, error, result, due, submitted, started, finished))
+
+
+async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo:
+    """One job."""
+    row = None
+    if await has_job_table(connection, schema):
+        row = await first_row(
+            connection, sql.SQL("SELECT {} FROM {} WHERE job_id = %s").format(COLUMNS, job_table(schema)), [job_id]
+        )
+    if row is None:
+        raise unknown_job(job_id)
+    return job_of(row)
+
+
+async def list_jobs(
+    connection: Connection, schema: str, *, state: str | None, collection: str | None, limit: int
+) -> list[JobInfo]:
+    """The jobs that were submitted last, the newest first.
+
+    Args:
+        connection: In a transaction.
+    """
+    if not await has_job_table(connection, schema):
+        return []
+    cursor = cursor_with_times(connection)
+    await cursor.execute(
+        sql.SQL(
+            "SELECT {} FROM {} WHERE (%(state)s::text IS NULL OR state = %(state)s) "
+            "AND (%(collection)s::text IS NULL OR collection = %(collection)s) "
+            "ORDER BY submitted_at DESC, job_id LIMIT %(limit)s"
+        ).format(COLUMNS, job_table(schema)),
+        {"state": state, "collection": collection, "limit": limit},
+    )
+    return [job_of(row) for row in await cursor.fetchall()]
+
+
+async def count_jobs(connection: Connection, schema: str) -> dict[JobState, int]:
+    """The number of jobs in each state."""
+    found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+    if await has_job_table(connection, schema):
+        cursor = await connection.execute(
+            sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(job_table(schema))
+        )
+        found.update(await cursor.fetchall())
+    return found
+
+
+def unknown_job(job_id: UUID) -> ConfigurationError:
+    """The error of a job that is not there."""
+    return ConfigurationError(
+        f"there is no job {job_id} here: it may have ended and been removed, or be of another schema; semlex jobs "
+        "lists them"
+    )
+
+
+def job_key(job_id: object) -> UUID:
+    """The key of a job by its id."""
+    try:
+        return job_id if isinstance(job_id, UUID) else UUID(str(job_id))
+    except ValueError:
+        raise ConfigurationError(f"{str(job_id)[:80]!a} is no id of a job; semlex jobs lists them") from None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be submitted; the attributes are those of `JobInfo`.
+
+    Attributes:
+        kind: What is to be done.
+        collection: Name of the collection.
+        arguments: As JSON.
+        priority: A higher one goes first.
+        unique_key: While another job of this key is queued for the collection, this one is not submitted.
+        not_before: When it may be begun, or None.
+        max_attempts: After so many it has failed.
+    """
+
+    kind: str
+    collection: str
+    arguments: dict[str, Any]
+    priority: int = 0
+    unique_key: str | None = None
+    not_before: datetime | None = None
+    max_attempts: int = DEFAULT_ATTEMPTS
+
+
+class JobQueue:
+    """The jobs of a schema."""
+
+    def __init__(self, database: Database, schema: str) -> None:
+        self._database = database
+        self.clock = database.clock
+        self._schema = schema
+        self._table = job_table(schema)
+
+    async def ensure_table(self) -> None:
+        """Makes or migrates the tables that all collections share."""
+        version = await self._database.read("look for the jobs", lambda c: registry_version(c, self._schema))
+        if version == len(migrations.REGISTRY):
+            return
+        try:
+            await migrate_registry(self._database, self._schema)
+        except PrivilegeError as error:
+            if not version:
+                raise
+            raise PrivilegeError(
+                f"the tables of schema {self._schema!r} were made by an older semlex and must be migrated, which this "
+                "role may not do; let their owner run: semlex migrate (or what semlex migrate --sql prints)",
+                sqlstate=error.sqlstate,
+            ) from None
+
+    async def submit(self, job: NewJob) -> JobInfo:
+        """Stores a job; where one of its key is queued, that one is returned."""
+        job_id = uuid.uuid4()
+
+        async def work(connection: Connection) -> JobInfo:
+            return await store_job(connection, self._schema, job, job_id)
+
+        return await self._database.write("submit a job", work)
+
+    async def get(self, job_id: UUID) -> JobInfo:
+        """A job as it is now."""
+        return await self._database.read("read a job", lambda c: read_job(c, self._schema, job_id))
+
+    async def list(self, *, state: str | None, collection: str | None, limit: int) -> Jobs:
+        """The jobs that were submitted last; see `list_jobs`."""
+
+        async def work(connection: Connection) -> Jobs:
+            return await list_jobs(connection, self._schema, state=state, collection=collection, limit=limit)
+
+        return await self._database.read("list the jobs", work)
+
+    async def count(self, *, deadline: float | None = None) -> dict[JobState, int]:
+        """The number of jobs in each state."""
+        return await self._database.read("count the jobs", lambda c: count_jobs(c, self._schema), deadline=deadline)
+
+    async def cancel(self, job_id: UUID) -> JobInfo:
+        """Ends a queued job; has a running one end."""
+        changes = sql.SQL(
+            "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END, cancel_wanted = (state = 'running'), "
+            "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END"
+        )
+        return await self._change("cancelled", job_id, changes, ("queued", "running", "cancelled"))
+
+    async def retry(self, job_id: UUID) -> JobInfo:
+        """Puts a job that has failed, or was cancelled, back into the queue."""
+        changes = sql.SQL(
+            "state = 'queued', attempts = 0, due_at = %(now)s, submission_no = DEFAULT, cancel_wanted = false, "
+            "error_code = NULL, error_message = NULL, stage = NULL, finished_at = NULL"
+        )
+        return await self._change("tried again", job_id, changes, ("failed", "cancelled"))
+
+    async def _change(self, what: str, job_id: UUID, changes: sql.SQL, states: tuple[str, ...]) -> JobInfo:
+        async def work(connection: Connection) -> JobInfo:
+            if not await has_job_table(connection, self._schema):
+                raise unknown_job(job_id)
+            row = await first_row(
+                connection,
+                sql.SQL("UPDATE {} SET {} WHERE job_id = %(job_id)s AND state = ANY(%(states)s) RETURNING {}").format(
+                    self._table, changes, COLUMNS
+                ),
+                {"job_id": job_id, "states": list(states), "now": await server_time(connection)},
+            )
+            if row is not None:
+                return job_of(row)
+            found = await read_job(connection, self._schema, job_id)
+            raise ConfigurationError(
+                f"job {job_id} is {found.state} and cannot be {what}: it must be {_any_of(states)}"
+            )
+
+        return await self._database.write("change a job", work)
+
+
+async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
+    """Store a job in a transaction; where one of its key is queued, that one is returned.
+
+    Args:
+        connection: In a transaction.
+    """
+    table = job_table(schema)
+    if job.unique_key is not None:
+        # Nothing is unique but keys, so that whoever submits a job of this key waits for the others.
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_of(schema, job)])
+        queued = await first_row(
+            connection,
+            sql.SQL(
+                "SELECT {} FROM {} WHERE collection = %s AND unique_key = %s AND state = 'queued' "
+                "ORDER BY submitted_at LIMIT 1"
+            ).format(COLUMNS, table),
+            [job.collection, job.unique_key],
+        )
+        if queued is not None:
+            return job_of(queued)
+    now = await server_time(connection)
+    values = {
+        "job_id": job_id or uuid.uuid4(),
+        "fence": 0,
+        "kind": job.kind,
+        "collection": job.collection,
+        "arguments": Jsonb(job.arguments),
+        "state": "queued",
+        "priority": job.priority,
+        "unique_key": job.unique_key,
+        "cancel_wanted": False,
+        "attempts": 0,
+        "max_attempts": job.max_attempts,
+        "due_at": now if job.not_before is None else max(now, job.not_before),
+        "submitted_at": now,
+    }
+    row = await first_row(
+        connection,
+        sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
+            table,
+            sql.SQL(", ").join(map(sql.Identifier, values)),
+            sql.SQL(", ").join(map(sql.Placeholder, values)),
+            COLUMNS,
+        ),
+        values,
+    )
+    assert row is not None  # noqa: S101 - an INSERT returns what it has inserted
+    return job_of(row)
+
+
+def _lock_of(schema: str, job: NewJob) -> int:
+    """Number of the lock on a key."""
+    text = "\0".join((schema, job.collection, str(job.unique_key)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _any_of(states: tuple[str, ...]) -> str:
+    return " or ".join(states)
+
+
+REMOVED_AT_ONCE = 1_000
+# A job whose workers live is taken from them at most so many times as often as it may be begun.
+TAKINGS_PER_ATTEMPT = 4
+# What the message of an error may take of the table.
+MAX_MESSAGE_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that somebody has taken.
+
+    Attributes:
+        job_id: Its key.
+        fence: Number of this taking; a later one has a higher number.
+        kind: What is to be done.
+        collection: Name of the collection.
+        arguments: JSON of which nothing is known: whoever may write to the table may have written it.
+        attempts: How often it was begun, this time included.
+        max_attempts: After so many it has failed.
+    """
+
+    job_id: UUID
+    fence: int
+    kind: str
+    collection: str
+    arguments: Any
+    attempts: int
+    max_attempts: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What names the row as long as nobody else takes the job."""
+        return {"job_id": self.job_id, "fence": self.fence}
+
+
+class JobLeases:
+    """Takes jobs of a schema, and keeps them.
+
+    Args:
+        seconds: Length of a lease.
+    """
+
+    def __init__(self, database: Database, schema: str, seconds: float) -> None:
+        self._database = database
+        self.clock = database.clock
+        self._table = job_table(schema)
+        self.seconds = seconds
+        self._lease = timedelta(seconds=seconds)
+
+    async def claim(self) -> Claim | None:
+        """Takes the next job that may be taken, if there is one.
+
+        On the way, jobs end that are to be cancelled, and those whose holder went silent in their last attempt.
+        """
+
+        async def work(connection: Connection) -> Claim | None:
+            await connection.execute(
+                sql.SQL(
+                    "UPDATE {} SET due_at = %(now)s + lease "
+                    "WHERE state = 'running' AND due_at > %(now)s AND due_at > %(now)s + lease"
+                ).format(self._table),
+                {"now": await server_time(connection)},
+            )
+            while True:
+                now = await server_time(connection)
+                row = await first_row(
+                    connection,
+                    _NEXT.format(table=self._table),
+                    {"now": now},
+                )
+                if row is None:
+                    return None
+                job_id, fence, state, cancel_wanted, attempts, max_attempts = row
+                given = {"job_id": job_id, "fence": fence, "now": now, "due_at": now + self._lease}
+                if cancel_wanted:
+                    await self._take(connection, _CANCELLED, given)
+                elif state == "running" and attempts >= max_attempts:
+                    await self._take(connection, _FAILED, given | _silent(attempts)._asdict())
+                else:
+                    return Claim(*await self._take(connection, _BEGUN, given | {"lease": self._lease}))
+
+        return await self._database.write("take a job", work)
+
+    async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Changes a locked job, of which its former holder can change nothing any more."""
+        row = await first_row(
+            connection,
+            sql.SQL(
+                "UPDATE {} SET fence = fence + 1, {} WHERE job_id = %(job_id)s AND fence = %(fence)s "
+                "RETURNING job_id, fence, kind, collection, arguments, attempts, max_attempts"
+            ).format(self._table, changes),
+            given,
+        )
+        assert row is not None  # noqa: S101 - it is locked
+        return row
+
+    async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
+        """Begins the lease anew, and stores how far the job has come."""
+        stage, done, total, unit = progress or (None, None, None, None)
+        changes = sql.SQL("due_at = %(due_at)s, stage = %(stage)s, done = %(done)s, total = %(total)s, unit = %(unit)s")
+        given = {"stage": stage, "done": done, "total": total, "unit": unit}
+        return await self._keep("renew the lease of a job", claim, changes, given, self._lease)
+
+    async def complete(self, claim: Claim, result: dict[str, Any]) -> None:
+        """Notes that a job is done."""
+        changes = sql.SQL(
+            "state = 'done', finished_at = %(now)s, result = %(result)s, error_code = NULL, error_message = NULL"
+        )
+        await self._keep("complete a job", claim, changes, {"result": Jsonb(result)})
+
+    async def fail(self, claim: Claim, error: JobError, delay: float | None) -> None:
+        """Notes that an attempt has failed.
+
+        Args:
+            delay: Seconds until the next attempt; None: there is none.
+        """
+        again = timedelta(seconds=delay or 0)
+        changes = _FAILED if delay is None else _AGAIN
+        await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
+
+    async def release(self, claim: Claim) -> None:
+        """Gives a job back that was begun; the attempt does not count."""
+        changes = sql.SQL("state = 'queued', due_at = %(now)s, attempts = attempts - 1")
+        await self._keep("give a job back", claim, changes, {})
+
+    async def forgive(self, claim: Claim) -> None:
+        """Takes an attempt back that ended because the job was taken from a worker that lives; not for ever."""
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(
+                sql.SQL(
+                    "UPDATE {} SET attempts = attempts - 1 WHERE job_id = %(job_id)s AND fence > %(fence)s "
+                    "AND fence <= {} * max_attempts AND state IN ('queued', 'running') "
+                    "AND attempts > (state = 'running')::int"
+                ).format(self._table, sql.Literal(TAKINGS_PER_ATTEMPT)),
+                claim.key,
+            )
+
+        await self._database.write("take an attempt back", work)
+
+    async def cancelled(self, claim: Claim) -> None:
+        """Notes that a job was ended because it was to be cancelled."""
+        await self._keep("cancel a job", claim, _CANCELLED, {})
+
+    async def _keep(
+        self,
+        doing: str,
+        claim: Claim,
+        changes: sql.SQL,
+        given: dict[str, Any],
+        until: timedelta = timedelta(0),
+    ) -> bool:
+        """Changes a job that is still its holder's; returns whether it is to be cancelled."""
+
+        async def work(connection: Connection) -> bool:
+            now = await server_time(connection)
+            row = await first_row(
+                connection,
+                sql.SQL(
+                    "UPDATE {} SET {} WHERE job_id = %(job_id)s AND fence = %(fence)s AND state = 'running' "
+                    "RETURNING cancel_wanted"
+                ).format(self._table, changes),
+                claim.key | given | {"now": now, "due_at": now + until},
+            )
+            if row is None:
+                raise _lost(claim)
+            return bool(row[0])
+
+        return await self._database.write(doing, work)
+
+    @asynccontextmanager
+    async def fenced(self, connection: Connection, claim: Claim) -> AsyncIterator[bool]:
+        """Keeps a transaction from being committed when its job has gone on elsewhere.
+
+        A process that is paused between two statements holds its locks for no longer than its lease: then the server
+        ends the transaction, so that the job can be done by somebody else.
+
+        Args:
+            connection: In a transaction that has begun.
+        """
+        row = await first_row(
+            connection,
+            sql.SQL(
+                "SELECT cancel_wanted, set_config('idle_in_transaction_session_timeout', %(idle)s, true) FROM {} "
+                "WHERE job_id = %(job_id)s AND fence = %(fence)s"
+            ).format(self._table),
+            claim.key | {"idle": f"{max(1, round(self.seconds * 1000))}ms"},
+        )
+        if row is None:
+            raise _lost(claim)
+        yield bool(row[0])
+        # The number is part of the key, so that this waits for nobody but who takes the job at this moment.
+        row = await first_row(
+            connection,
+            sql.SQL("SELECT 1 FROM {} WHERE job_id = %(job_id)s AND fence = %(fence)s FOR KEY SHARE").format(
+                self._table
+            ),
+            claim.key,
+        )
+        if row is None:
+            raise _lost(claim)
+
+    async def remove_ended(self, seconds: float) -> int:
+        """Removes jobs that ended longer ago than that; returns how many."""
+
+        async def work(connection: Connection) -> int:
+            now = await server_time(connection)
+            cursor = await connection.execute(
+                sql.SQL(
+                    "DELETE FROM {table} WHERE job_id = ANY(ARRAY(SELECT job_id FROM {table} WHERE state = ANY(%s) "
+                    "AND finished_at < %s LIMIT %s FOR UPDATE SKIP LOCKED))"
+                ).format(table=self._table),
+                [sorted(ENDED), now - timedelta(seconds=seconds), REMOVED_AT_ONCE],
+            )
+            return cursor.rowcount
+
+        removed = part = await self._database.write("remove old jobs", work)
+        while part == REMOVED_AT_ONCE:
+            part = await self._database.write("remove old jobs", work)
+            removed += part
+        return removed
+
+
+# What is due when it was submitted is due whatever the clock says now. A job that is put off until a later time
+# (`not_before`) makes nobody wait until then.
+_NEXT = sql.SQL("""
+    SELECT job_id, fence, state, cancel_wanted, attempts, max_attempts FROM {table} AS j
+    WHERE state IN ('queued', 'running') AND (due_at <= %(now)s OR (state = 'queued' AND due_at = submitted_at))
+    AND (kind <> 'add' OR NOT EXISTS (
+        SELECT 1 FROM {table} AS e
+        WHERE e.collection = j.collection AND e.submission_no < j.submission_no
+        AND e.kind = 'add' AND e.state IN ('queued', 'running')
+        AND (e.started_at IS NOT NULL OR e.due_at <= %(now)s OR e.due_at = e.submitted_at)
+        AND EXISTS (
+            SELECT jsonb_array_elements(e.document_ids) INTERSECT SELECT jsonb_array_elements(j.document_ids)
+        )
+    ))
+    ORDER BY priority DESC, due_at, job_id LIMIT 1 FOR UPDATE OF j SKIP LOCKED""")
+_BEGUN = sql.SQL(
+    "state = 'running', attempts = attempts + 1, due_at = %(due_at)s, lease = %(lease)s, started_at = %(now)s, "
+    "stage = NULL, done = NULL, total = NULL, unit = NULL"
+)
+_CANCELLED = sql.SQL("state = 'cancelled', cancel_wanted = false, finished_at = %(now)s")
+_FAILED = sql.SQL(
+    "state = 'failed', cancel_wanted = false, finished_at = %(now)s, error_code = %(code)s, error_message = %(message)s"
+)
+_AGAIN = sql.SQL("state = 'queued', due_at = %(due_at)s, error_code = %(code)s, error_message = %(message)s")
+
+
+def _lost(claim: Claim) -> LeaseLostError:
+    return LeaseLostError(
+        f"job {claim.job_id} went on elsewhere, because this worker was silent for longer than its lease; what it has "
+        "not committed by now is not written (a longer --lease helps where workers are paused)"
+    )
+
+
+def _silent(attempts: int) -> JobError:
+    return JobError(
+        LeaseLostError.__name__,
+        f"its worker went silent, {attempts} attempts in all: it was killed, ran out of memory or was cut off from the "
+        "server; look at the logs there, then: semlex jobs retry",
+    )
+
+
+def _storable(error: JobError) -> JobError:
+    """An error as a text that every database holds."""
+    text = error.message[:MAX_MESSAGE_CHARACTERS].replace("\0", "")
+    return error._replace(message=text.encode("utf-8", "replace").decode())

@@ -1,1 +1,0 @@
-"""Which fields chunks have, and which values these."""

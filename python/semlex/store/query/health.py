@@ -1,0 +1,605 @@
+"""What is wrong with a database and its collections: rows, privileges, indexes and tables. Nothing is changed.
+
+Large tables are sampled: rows of pages that a fixed seed draws.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from semlex.clock import SYSTEM, Clock
+from semlex.store.indexes.field_indexes import is_of_field
+from semlex.store.keyword.bm25.segments import tombstone_ids
+from semlex.store.postgres.server_info import SAFE_PGVECTOR
+from semlex.store.postgres.settings import set_local
+from semlex.store.query.filters import parse_filters
+from semlex.store.query.score_calibration import sample_vectors
+from semlex.store.query.statistics import SMALL_BYTES, is_orphaned
+from semlex.store.query.vector import register_vector_parameter, vector_leg
+from semlex.store.schema import migrations
+from semlex.store.schema.migrations import collection_origin, m0001_initial, registry_origin
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
+from semlex.store.schema.registry import last_migration
+from semlex.types.checkups import Finding, of_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.store.indexes.catalog import VectorIndexes
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.server_info import ServerInfo
+    from semlex.store.query.vector import VectorLeg
+    from semlex.store.schema.collection import CollectionInfo
+
+
+SEED = 1
+# More rows than wanted are drawn, because a share of the pages is only about that share of the rows.
+SPARE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class RowSample:
+    """Rows of a table.
+
+    Attributes:
+        rows: SQL of a subquery that has them, without its name.
+        is_whole: Whether it is all of the table.
+        estimated: About how many rows the table has; None where it is not known.
+    """
+
+    rows: sql.Composed
+    is_whole: bool
+    estimated: int | None
+
+    def described(self, looked: int, noun: str) -> str:
+        """How much was looked at, in words."""
+        if self.is_whole:
+            return f"all {looked:,} {noun}"
+        return f"{looked:,} {noun} of about {self.estimated or 0:,}"
+
+
+async def sample_rows(
+    connection: Connection,
+    table: sql.Identifier,
+    columns: sql.Composable,
+    most: int,
+    *,
+    where: sql.Composable | None = None,
+) -> RowSample:
+    """At most so many rows.
+
+    Args:
+        connection: In a transaction.
+    """
+    cursor = await connection.execute(
+        "SELECT c.reltuples::float8, (SELECT count(*) FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid) "
+        "FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass(%s)",
+        [table.as_string(connection)],
+    )
+    row = await cursor.fetchone()
+    estimated = None if row is None or row[0] < 0 else round(row[0])
+    limit, condition = sql.Literal(most), sql.SQL("") if where is None else sql.SQL(" WHERE {}").format(where)
+    counted = await connection.execute(
+        sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(table, sql.Literal(most + 1))
+    )
+    found = await counted.fetchone()
+    few = 0 if found is None else int(found[0])
+    if few <= most:
+        rows = sql.SQL("(SELECT {} FROM {}{})").format(columns, table, condition)
+        return RowSample(rows, is_whole=True, estimated=few)
+    number = max(estimated or 0, few)
+    percent = sql.Literal(min(100.0, 100.0 * SPARE * most / number))
+    rows = sql.SQL("(SELECT {} FROM {} TABLESAMPLE system ({}) REPEATABLE ({}){} LIMIT {})").format(
+        columns, table, percent, sql.Literal(SEED), condition, limit
+    )
+    return RowSample(rows, is_whole=False, estimated=number)
+
+
+MAX_ROWS = 20_000
+
+
+class Share(NamedTuple):
+    """How many rows of a sample are of a kind.
+
+    Attributes:
+        found: Those.
+        looked: The rows that were looked at.
+        sample: What they were drawn from.
+    """
+
+    found: int
+    looked: int
+    sample: RowSample
+
+    def counted(self, noun: str) -> str:
+        """The number in words: of all rows, or of those that were looked at."""
+        found = noun if self.found == 1 else f"{noun}s"
+        return (
+            f"{self.found:,} {found}" if self.sample.is_whole else f"{self.found:,} of {self.looked:,} sampled {noun}s"
+        )
+
+
+KEY = sql.SQL("document_id, chunk_id")
+
+
+async def _share(
+    connection: Connection, table: sql.Identifier, columns: sql.Composable, condition: sql.Composable
+) -> Share:
+    """How many rows ``e`` of a sample of a table meet a condition."""
+    sample = await sample_rows(connection, table, columns, MAX_ROWS)
+    cursor = await connection.execute(
+        sql.SQL("SELECT count(*) FILTER (WHERE {}), count(*) FROM {} AS e").format(condition, sample.rows)
+    )
+    row = await cursor.fetchone()
+    found, looked = row or (0, 0)
+    return Share(found, looked, sample)
+
+
+async def orphaned_vectors(connection: Connection, names: Names, version: int) -> list[Finding]:
+    """Vectors without their chunk."""
+    table, orphaned = names.embedding(version), is_orphaned(names.chunk)
+    share = await _share(connection, table, KEY, orphaned)
+    if not share.found:
+        return []
+    return [
+        Finding(
+            "vectors_orphaned",
+            "warning",
+            of_collection(names.schema, names.collection),
+            f"has {share.counted('vector')} whose chunk is gone",
+            "they only take room; delete them",
+            sql.SQL("DELETE FROM {} AS e WHERE {};").format(table, orphaned).as_string(connection),
+        )
+    ]
+
+
+async def orphaned_chunks(connection: Connection, names: Names) -> Share:
+    """Chunks that were read from a document, and have none.
+
+    Their ids begin with the key of the document; those of texts that were added do not, and they have no document.
+    """
+    condition = sql.SQL(
+        "starts_with(e.chunk_id, replace(e.document_id::text, '-', '') || '-') "
+        "AND NOT EXISTS (SELECT FROM {} AS d WHERE d.document_id = e.document_id)"
+    ).format(names.document)
+    return await _share(connection, names.chunk, KEY, condition)
+
+
+async def chunks_without_vector(connection: Connection, names: Names, version: int) -> Share:
+    """Chunks that searches by vectors do not find."""
+    condition = sql.SQL(
+        "NOT EXISTS (SELECT FROM {} AS v WHERE v.document_id = e.document_id AND v.chunk_id = e.chunk_id)"
+    ).format(names.embedding(version))
+    return await _share(connection, names.chunk, KEY, condition)
+
+
+async def documents_without_source(connection: Connection, names: Names) -> Share:
+    """Documents whose source is not there."""
+    condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS s WHERE s.source_id = e.source_id)").format(names.source)
+    return await _share(connection, names.document, sql.SQL("source_id"), condition)
+
+
+async def documents_without_text(connection: Connection, names: Names) -> Share:
+    """Documents of which nothing is searched."""
+    condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS c WHERE c.document_id = e.document_id)").format(names.chunk)
+    return await _share(connection, names.document, sql.SQL("document_id"), condition)
+
+
+async def long_chunks(connection: Connection, names: Names, tokens: int) -> Share:
+    """Chunks with more tokens than a model reads."""
+    condition = sql.SQL("e.token_count > {}").format(sql.Literal(tokens))
+    return await _share(connection, names.chunk, sql.SQL("token_count"), condition)
+
+
+async def some_texts(connection: Connection, names: Names, most: int, characters: int) -> tuple[list[str], RowSample]:
+    """Beginnings of texts of chunks, in the order of their keys.
+
+    Args:
+        connection: In a transaction.
+        characters: Most characters of each.
+    """
+    columns = sql.SQL("document_id, chunk_id, left(chunk_text, {}) AS beginning").format(sql.Literal(characters))
+    sample = await sample_rows(connection, names.chunk, columns, most)
+    cursor = await connection.execute(
+        sql.SQL("SELECT e.beginning FROM {} AS e ORDER BY e.document_id, e.chunk_id").format(sample.rows)
+    )
+    return [text for (text,) in await cursor.fetchall()], sample
+
+
+async def is_large(connection: Connection, table: sql.Identifier) -> bool:
+    """Whether a table takes longer to read than a check may."""
+    cursor = await connection.execute(
+        "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass(%s)) > %s",
+        [table.as_string(connection), SMALL_BYTES],
+    )
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
+    """Chunks of the keyword index that are gone, and all that its segments hold, of a generation."""
+    cursor = await connection.execute(
+        sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
+        [generation],
+    )
+    row = await cursor.fetchone()
+    gone = sum(ids.count for ids in (await tombstone_ids(connection, names, generation)).values())
+    return gone, 0 if row is None else row[0]
+
+
+class DeadRows(NamedTuple):
+    """Rows of a table that were deleted or replaced and still take room.
+
+    Attributes:
+        table: Its name, quoted and qualified.
+        live: About how many rows it has.
+        dead: About how many are dead.
+    """
+
+    table: str
+    live: int
+    dead: int
+
+
+async def dead_rows(connection: Connection, tables: Sequence[sql.Identifier]) -> list[DeadRows]:
+    """What the server's statistics say of tables; it loses them in a crash, and a standby has none."""
+    cursor = await connection.execute(
+        "SELECT t.name, s.n_live_tup, s.n_dead_tup FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) "
+        "JOIN pg_catalog.pg_stat_all_tables AS s ON s.relid = pg_catalog.to_regclass(t.name) ORDER BY t.place",
+        [[table.as_string(connection) for table in tables]],
+    )
+    return [DeadRows(*row) for row in await cursor.fetchall()]
+
+
+READING = ("SELECT",)
+WRITING = ("INSERT", "UPDATE", "DELETE")
+
+
+class TablePrivileges(NamedTuple):
+    """What this role may do with a table.
+
+    Attributes:
+        table: Its name.
+        missing: Those of `READING` and `WRITING` that it lacks.
+        owner: Role that owns it.
+        is_owner: Whether this role is that one, or belongs to it.
+    """
+
+    table: str
+    missing: tuple[str, ...]
+    owner: str
+    is_owner: bool
+
+
+async def table_privileges(connection: Connection, schema: str, tables: Sequence[str]) -> list[TablePrivileges]:
+    """What the present role may do with tables, by their names.
+
+    Args:
+        connection: In a transaction.
+    """
+    cursor = await connection.execute(
+        "SELECT c.relname, ARRAY(SELECT p FROM unnest(%s::text[]) AS p "
+        "WHERE NOT pg_catalog.has_table_privilege(c.oid, p)), "
+        "pg_catalog.pg_get_userbyid(c.relowner), pg_catalog.pg_has_role(c.relowner, 'USAGE') "
+        "FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = ANY(%s) AND c.relkind IN ('r', 'p') ORDER BY c.relname",
+        [[*READING, *WRITING], schema, list(tables)],
+    )
+    return [TablePrivileges(name, tuple(missing), *more) for name, missing, *more in await cursor.fetchall()]
+
+
+def grant(connection: Connection, schema: str, privileges: Sequence[str], tables: Sequence[str]) -> str:
+    """SQL for the owner that gives this role what it lacks."""
+    role = sql.Identifier(connection.info.user)
+    words = sql.SQL(", ").join(sql.SQL(privilege) for privilege in privileges)
+    names = sql.SQL(", ").join(sql.Identifier(schema, table) for table in tables)
+    statement = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}; GRANT {} ON {} TO {};")
+    return statement.format(sql.Identifier(schema), role, words, names, role).as_string(connection)
+
+
+NEIGHBOURS = 10
+# Rounding: the index may compare in another order of additions.
+EQUAL = 1e-6
+
+
+class Recall(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        found: Share of the nearest ten that the index finds, 0 to 1; None where there was no time for one vector.
+        vectors: For how many stored vectors.
+        wanted: How many were to be measured.
+        plan: How the index was asked, in words.
+    """
+
+    found: float | None
+    vectors: int
+    wanted: int
+    plan: str
+
+
+async def vector_recall(
+    connection: Connection,
+    collection: CollectionInfo,
+    indexes: VectorIndexes,
+    *,
+    vectors: int,
+    seconds: float,
+    clock: Clock = SYSTEM,
+) -> Recall:
+    """Asks for the neighbours of stored vectors, through the index and exactly.
+
+    The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
+    not count as its own neighbour, and of equally near ones any will do.
+
+    Args:
+        connection: In a transaction, not in a pipeline: a part of it may be undone.
+        seconds: Most time for all of them; what was measured by then counts.
+    """
+    queries = await sample_vectors(connection, collection, vectors)
+    until, shares, plan = clock.monotonic() + seconds, [], ""
+    register_vector_parameter(connection)
+    condition = parse_filters(None, collection.names)
+    for query in queries:
+        milliseconds = round(1000 * (until - clock.monotonic()))
+        if milliseconds <= 0:
+            break
+        through = vector_leg(collection, query, NEIGHBOURS + 1, condition, indexes=indexes)
+        exactly = vector_leg(collection, query, NEIGHBOURS + 1, condition, plan="scan")
+        plan = through.plan
+        try:
+            async with connection.transaction():
+                await set_local(connection, statement_timeout=milliseconds)
+                nearest = await _scores(connection, exactly)
+                found = await _scores(connection, through)
+        except psycopg.errors.QueryCanceled:
+            break
+        if len(nearest) > 1:
+            least = nearest[-1] - EQUAL * max(1.0, abs(nearest[-1]))
+            itself = any(score >= nearest[0] - EQUAL for score in found)
+            shares.append((sum(score >= least for score in found) - itself) / (len(nearest) - 1))
+    return Recall(min(1.0, sum(shares) / len(shares)) if shares else None, len(shares), len(queries), plan)
+
+
+async def _scores(connection: Connection, leg: VectorLeg) -> list[float]:
+    if leg.settings:
+        await set_local(connection, **leg.settings)
+    statement = leg.prepare(None).statements[0]
+    cursor: Any = connection.cursor(binary=True)
+    await cursor.execute(statement.text, statement.parameters)
+    return [score for _, _, score in await cursor.fetchall()]
+
+
+MAX_SHOWN_NAME = 200  # characters of a model's name
+TABLES = ("source", "document", "chunk", "ingestion_log", "segment", "posting", "tombstone", "manifest", "query_log")
+# Of this engine alone.
+BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
+
+
+async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
+    """Looks at the server and at every schema that holds collections.
+
+    Args:
+        connection: In a transaction, not in a pipeline: a part of it may be undone.
+    """
+    problems = []
+    if server.pgvector is None:
+        problems.append(
+            Finding(
+                "pgvector_missing",
+                "error",
+                "pgvector",
+                "is not installed in this database",
+                "its owner runs",
+                "CREATE EXTENSION vector;",
+            )
+        )
+    elif server.pgvector < SAFE_PGVECTOR:
+        problems.append(
+            Finding(
+                "pgvector_old",
+                "warning",
+                f"pgvector {'.'.join(map(str, server.pgvector))}",
+                "has known index defects",
+                "update its package on the server to 0.8.4 or newer, then",
+                "ALTER EXTENSION vector UPDATE;",
+            )
+        )
+    cursor = await connection.execute(
+        "SELECT n.nspname FROM pg_catalog.pg_namespace AS n "
+        "JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = ANY(%s) AND c.relkind = 'r' "
+        "GROUP BY n.nspname HAVING count(*) = %s ORDER BY n.nspname",
+        [list(REGISTRY_TABLES), len(REGISTRY_TABLES)],
+    )
+    for (schema,) in await cursor.fetchall():
+        if only is not None and schema != only.schema:
+            continue
+        try:
+            async with connection.transaction():
+                problems += await _in_schema(connection, schema, only)
+        except psycopg.errors.InsufficientPrivilege:
+            name = sql.Identifier(schema).as_string(connection)
+            problems.append(
+                Finding(
+                    "privilege_read",
+                    "error",
+                    f"schema {schema}",
+                    "cannot be looked at: this role may not read all of its tables",
+                    "where it should, the owner of the tables runs",
+                    f"GRANT USAGE ON SCHEMA {name} TO {_role(connection)}; "
+                    f"GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {_role(connection)};",
+                )
+            )
+    return problems
+
+
+def _role(connection: Connection) -> str:
+    return sql.Identifier(connection.info.user).as_string(connection)
+
+
+async def _in_schema(connection: Connection, schema: str, only: Names | None) -> list[Finding]:
+    registry = sql.Identifier(schema, "collection")
+    version, fingerprint = await last_migration(connection, schema)
+    origin = registry_origin(version, fingerprint)
+    if origin == "newer":
+        what = f"was made by a newer semlex (registry {version}, known are {len(migrations.REGISTRY)})"
+        return [Finding("schema_newer", "error", f"schema {schema}", what, "update semlex")]
+    if origin == "unreleased":
+        cursor = await connection.execute(sql.SQL("SELECT name FROM {} ORDER BY name").format(registry))
+        every = [Names(schema, name) for (name,) in await cursor.fetchall()]
+        return [_unreleased(names) for names in every if only in (None, names)]
+    cursor = await connection.execute(
+        sql.SQL(
+            "SELECT c.name, c.schema_version, c.schema_fingerprint, c.building_generation IS NOT NULL, "
+            "ARRAY(SELECT e.version FROM {versions} AS e WHERE e.name = c.name ORDER BY e.version), "
+            "(SELECT e.model FROM {versions} AS e WHERE e.name = c.name AND e.building "
+            "AND coalesce(e.run_until < now(), true) LIMIT 1), c.keyword_engine FROM {registry} AS c ORDER BY c.name"
+        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=registry)
+    )
+    collections = [_Registered(*row) for row in await cursor.fetchall()]
+    cursor = await connection.execute(
+        "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relkind IN ('r', 'p') ORDER BY c.relname",
+        [schema],
+    )
+    present = [name for (name,) in await cursor.fetchall()]
+    problems, known = [], {*REGISTRY_TABLES, JOB_TABLE}
+    for found in collections:
+        known |= {f"{found.name}_{table}" for table in TABLES}
+        known |= {f"{found.name}_embedding_{version}" for version in found.embeddings}
+        if only is None or found.name == only.collection:
+            problems += await _in_collection(connection, Names(schema, found.name), found, present)
+    if only is not None:
+        return problems
+    problems += [_unknown(connection, schema, table) for table in present if table not in known]
+    return problems + await _invalid_indexes(connection, schema)
+
+
+def _unknown(connection: Connection, schema: str, table: str) -> Finding:
+    name = sql.Identifier(schema, table).as_string(connection)
+    shown = f"{schema}.{table}" if re.fullmatch(r"[a-z_][a-z0-9_]*", table) else repr(table)
+    return Finding(
+        "table_unknown",
+        "hint",
+        f"table {shown}",
+        "belongs to no collection",
+        "if you do not know it either",
+        f"DROP TABLE {name};",
+    )
+
+
+def tables_of(collection: CollectionInfo) -> list[str]:
+    """Names of all tables that a collection stands on, those of the registry included."""
+    name = collection.names.collection
+    tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
+    versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]
+    return [*REGISTRY_TABLES, *(f"{name}_{table}" for table in tables), *versions]
+
+
+class _Registered(NamedTuple):
+    """A row of the registry."""
+
+    name: str
+    version: int
+    fingerprint: str
+    building: bool
+    embeddings: list[int]
+    unfinished_model: str | None
+    engine: str
+
+
+async def _in_collection(
+    connection: Connection, names: Names, registered: _Registered, present: list[str]
+) -> list[Finding]:
+    name, newest = of_collection(names.schema, names.collection), len(migrations.COLLECTION)
+    version, option = registered.version, f"--collection {names.collection}"
+    origin = collection_origin(version, registered.fingerprint)
+    if origin == "unreleased":
+        return [_unreleased(names)]
+    if origin == "newer":
+        what = f"was made by a newer semlex (version {version}, known are {newest})"
+        return [Finding("collection_newer", "error", name, what, "update semlex")]
+    if origin == "older":
+        what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next, or by"
+        return [Finding("collection_old", "hint", name, what, remedy, "semlex migrate")]
+    tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
+    wanted = [f"{names.collection}_{table}" for table in tables]
+    wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
+    missing = [table for table in wanted if table not in present]
+    if missing == [f"{names.collection}_query_log"]:
+        made = [statement.as_string(connection) for statement in m0001_initial.query_log(names)]
+        what, remedy = f"lacks the table {missing[0]}: no question is logged", "the owner of the tables runs"
+        return [Finding("table_missing", "warning", name, what, remedy, "; ".join(made) + ";")]
+    if missing:
+        what, remedy = f"lacks the table {', '.join(missing)}", "restore it from a backup, or drop the collection"
+        return [Finding("table_missing", "error", name, what, remedy)]
+    problems = []
+    if registered.building:
+        problems.append(
+            Finding(
+                "keyword_rebuild_left",
+                "warning",
+                name,
+                "has a rebuild of its keyword index that goes on, or was ended before it was done",
+                "where none goes on, finish it",
+                f"semlex reindex --keyword {option}",
+            )
+        )
+    if registered.unfinished_model is not None:
+        model = registered.unfinished_model
+        shown = model if model.isprintable() and len(model) <= MAX_SHOWN_NAME else "MODEL"
+        problems.append(
+            Finding(
+                "reembed_left",
+                "warning",
+                name,
+                "has a change to another embedding model that was ended before it was done",
+                f"drop what it has made (semlex embeddings {option} --drop {registered.embeddings[-1]}), or go on",
+                f"semlex reembed {option} --model {shlex.quote(shown)}",
+            )
+        )
+    for version in registered.embeddings:
+        problems += await orphaned_vectors(connection, names, version)
+    return problems
+
+
+def _unreleased(names: Names) -> Finding:
+    return Finding(
+        "collection_unreleased",
+        "error",
+        of_collection(names.schema, names.collection),
+        "was made by an unreleased semlex with other tables",
+        "dump it with that version if you need its contents (semlex dump), then drop it, and index or restore it again",
+        f"semlex drop {names.collection}",
+    )
+
+
+async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]:
+    """Indexes that a build has left unfinished; not those that are being built, as far as this role sees builds."""
+    cursor = await connection.execute(
+        "SELECT c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
+        "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND NOT (i.indisvalid AND i.indisready) AND NOT EXISTS ("
+        "SELECT FROM pg_catalog.pg_stat_progress_create_index AS p WHERE p.index_relid = i.indexrelid) "
+        "ORDER BY c.relname",
+        [schema],
+    )
+    return [
+        Finding(
+            "index_invalid",
+            "warning",
+            f"index {schema}.{name}",
+            "was not built to its end",
+            "where nobody is building it now, drop it; "
+            + ("semlex fields add" if is_of_field(name) else "the next load, or semlex create-index,")
+            + " makes it anew",
+            f"DROP INDEX {sql.Identifier(schema, name).as_string(connection)};",
+        )
+        for (name,) in await cursor.fetchall()
+    ]

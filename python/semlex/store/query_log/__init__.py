@@ -1,1 +1,0 @@
-"""The questions that a collection was asked."""
