@@ -90,7 +90,7 @@ def served(url: str, concurrency: int) -> Iterator[tuple[str, psutil.Process]]:
 
 def _serve(url: str, concurrency: int, ready: Connection) -> None:
     from semlex import Client
-    from semlex.server.access.addresses import bound_socket
+    from semlex.server.addresses import bound_socket
     from semlex.server.app import create_app
     from semlex.server.options import ServeOptions
     from semlex.server.run import Server, config_of

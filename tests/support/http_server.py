@@ -14,7 +14,7 @@ import httpx2
 
 from semlex import Client
 from semlex.clock import SYSTEM, Clock
-from semlex.server.access.addresses import bound_socket
+from semlex.server.addresses import bound_socket
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.run import Server, config_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from semlex.server.mcp.remedies import FOR_THE_PERSON, TOOLS, in_tools
-from semlex.server.mcp.table import OFFERS
+from semlex.server.mcp.access import OFFERS
+from semlex.server.mcp.presentation import FOR_THE_PERSON, TOOLS, in_tools
 
 ALL = {offer.name for offer in OFFERS}
 READING = {offer.name for offer in OFFERS if offer.reads_only}

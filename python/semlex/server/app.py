@@ -14,14 +14,13 @@ from starlette.middleware.cors import CORSMiddleware
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import SemlexError
-from semlex.server.access.guard import EXPOSED_HEADERS, Guard
-from semlex.server.limits.admission import Admission
-from semlex.server.limits.bodies import Bodies
+from semlex.server.guard import EXPOSED_HEADERS, Guard
+from semlex.server.limits import Admission, Bodies
+from semlex.server.observability import OWN_TELEMETRY, Traces
 from semlex.server.options import ServeOptions
 from semlex.server.problems import Problem, answer_error, answer_http, answer_problem, answer_refusal
 from semlex.server.routes import ROUTERS
 from semlex.server.state import ServerState
-from semlex.server.traces import OWN_TELEMETRY, Traces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

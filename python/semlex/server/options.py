@@ -9,7 +9,7 @@ from semlex.errors import ConfigurationError
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.worker import MAX_CONCURRENCY
 from semlex.operations import Rights
-from semlex.server.access.addresses import is_loopback, origin_of
+from semlex.server.addresses import is_loopback, origin_of
 from semlex.validation import check_parameters, check_range, kind_errors, number_errors, strings_errors
 
 if TYPE_CHECKING:

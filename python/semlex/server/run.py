@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from semlex.server.access.addresses import address_to_ask, bound_socket
+from semlex.server.addresses import address_to_ask, bound_socket
 from semlex.server.app import create_app
-from semlex.server.limits.protocol import uvicorn_options
-from semlex.server.limits.stop import StoppingServer
+from semlex.server.connections import StoppingServer, uvicorn_options
 
 if TYPE_CHECKING:
     import socket

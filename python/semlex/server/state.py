@@ -23,10 +23,9 @@ from semlex.retriever.client import Client
 from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.models.served import open_with_models
-from semlex.server.access.tokens import Token, TokenFile
-from semlex.server.access.watched_tokens import WatchedTokens
-from semlex.server.metrics import Metrics
+from semlex.server.observability import Metrics
 from semlex.server.options import client_options
+from semlex.server.tokens import Token, TokenFile, WatchedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -13,7 +13,7 @@ from semlex import errors
 from semlex.cli.exit_codes import _CODES, MEANINGS, OTHER
 from semlex.errors import SemlexError
 from semlex.server import problems
-from semlex.server.asked import REFUSALS
+from semlex.server.request_context import REFUSALS
 from semlex.telemetry import names
 from semlex.telemetry.names import Work
 from tests.journeys.cli.test_documentation import code, rows

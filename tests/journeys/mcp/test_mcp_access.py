@@ -20,10 +20,9 @@ from mcp.client import Client as Assistant
 from semlex import Client
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.operations import OPERATIONS, Rights
-from semlex.server.access.rights import ORDER, Caller
-from semlex.server.mcp.access import Access
-from semlex.server.mcp.assembly import mcp_server
-from semlex.server.mcp.table import OFFERS, Offer
+from semlex.server.mcp.access import OFFERS, Access, Offer
+from semlex.server.mcp.server import mcp_server
+from semlex.server.tokens import ORDER, Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -258,7 +257,7 @@ def test_what_cannot_be_allowed_is_refused_at_once(given_access: dict[str, Any],
 @pytest.mark.slow
 def test_who_may_ask_is_known_without_the_other_server() -> None:
     """The extra ``mcp`` brings no FastAPI."""
-    names = "semlex.server.mcp.http", "semlex.server.access.watched_tokens", "semlex.server.access.rights"
+    names = "semlex.server.mcp.http", "semlex.server.tokens"
     code = f"import sys; sys.modules['fastapi'] = None; import {', '.join(names)}"
     subprocess.run([sys.executable, "-c", code], check=True)
 

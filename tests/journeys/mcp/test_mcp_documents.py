@@ -12,8 +12,8 @@ from mcp.client import Client as Assistant
 from semlex import Document
 from semlex.chat.untrusted import UNSEEN
 from semlex.server.mcp.access import Access
-from semlex.server.mcp.assembly import INSTRUCTIONS, mcp_server
 from semlex.server.mcp.presentation import MAX_RESULT, MAX_TEXT, MAX_TITLES
+from semlex.server.mcp.server import INSTRUCTIONS, mcp_server
 from tests.support.injections import PATTERNS, name_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from semlex.server.mcp.access import Access
+from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import mcp_app
-from semlex.server.mcp.table import OFFERS
 from tests.support.assistants import HANDSHAKES, STATELESS, Piped, Posted, request, served
 from tests.support.waiting import eventually, held, until, until_waiting, waiting
 

@@ -16,11 +16,10 @@ from mcp.client import Client as Assistant
 from starlette.applications import Starlette
 
 from semlex.errors import ConfigurationError
-from semlex.server.access.addresses import is_loopback
-from semlex.server.access.rights import Caller
-from semlex.server.mcp.access import Access
+from semlex.server.addresses import is_loopback
+from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
-from semlex.server.mcp.table import OFFERS
+from semlex.server.tokens import Caller
 from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
 from tests.support.waiting import LIMIT
 

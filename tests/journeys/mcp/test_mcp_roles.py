@@ -12,7 +12,7 @@ from psycopg import sql
 from semlex import Client
 from semlex.errors import ConfigurationError, StoreError
 from semlex.server.mcp.access import Access
-from semlex.server.mcp.assembly import mcp_server
+from semlex.server.mcp.server import mcp_server
 from semlex.server.options import ServeOptions
 from tests.support.http_server import in_process
 

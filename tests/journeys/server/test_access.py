@@ -12,13 +12,12 @@ import pytest
 
 from semlex.errors import ConfigurationError
 from semlex.operations import OPERATIONS
-from semlex.server.access import tokens
-from semlex.server.access.addresses import Addresses
-from semlex.server.access.rights import OF_JOBS, ORDER, Caller
-from semlex.server.access.tokens import Token, TokenFile, caller_of
+from semlex.server import tokens
+from semlex.server.addresses import Addresses
 from semlex.server.app import create_app
-from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
+from semlex.server.request_context import OPERATION, RIGHTS
+from semlex.server.tokens import OF_JOBS, ORDER, Caller, Token, TokenFile, caller_of
 from semlex.types.documents import utc_now
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semlex.server.asked import as_json, rows_as_json
+from semlex.server.request_context import as_json, rows_as_json
 from semlex.types.queries import Route
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchResult, SearchResults
 

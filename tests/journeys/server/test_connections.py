@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.server.access.tokens import TokenFile
 from semlex.server.options import ServeOptions
 from semlex.server.state import LOOK_SECONDS
+from semlex.server.tokens import TokenFile
 from tests.journeys.server.test_limits import head, status_of
 from tests.support.http_server import answer_of, in_process, on_a_port
 from tests.support.manual_clock import ManualClock
@@ -131,7 +131,7 @@ async def test_who_sends_all_before_reading_sees_the_refusal(filled: Client, con
 async def test_the_rest_after_the_last_answer_has_its_bounds(
     filled: Client, monkeypatch: pytest.MonkeyPatch, *, too_long: bool
 ) -> None:
-    monkeypatch.setattr("semlex.server.limits.protocol.MAX_REST_BYTES", 200_000 if too_long else MIB * 1024)
+    monkeypatch.setattr("semlex.server.connections.MAX_REST_BYTES", 200_000 if too_long else MIB * 1024)
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60) as served:
         reader, writer = await asyncio.open_connection(*served.address)

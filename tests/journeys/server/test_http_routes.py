@@ -12,8 +12,8 @@ import pytest
 from semlex import Client
 from semlex.operations import OPERATIONS
 from semlex.server.app import create_app
-from semlex.server.asked import OPERATION, RIGHTS
 from semlex.server.options import ServeOptions
+from semlex.server.request_context import OPERATION, RIGHTS
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, on_a_port, settings_for
 from tests.support.waiting import eventually

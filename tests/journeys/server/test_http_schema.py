@@ -23,9 +23,9 @@ from semlex import Document, SyncClient
 from semlex.errors import SemlexError
 from semlex.filters.forms import filter_tree
 from semlex.search.request import MAX_DEADLINE_SECONDS
-from semlex.server.access.tokens import TokenFile
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
+from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_a_thread, settings_for
 

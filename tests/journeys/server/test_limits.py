@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import Document
-from semlex.server import asked
-from semlex.server.limits import stop
-from semlex.server.limits.admission import MAX_WAIT_SECONDS, Rates
+from semlex.server import request_context
+from semlex.server.connections import LOOK_SECONDS
+from semlex.server.limits import MAX_WAIT_SECONDS, Rates
 from tests.support.http_server import COLLECTION, answer_of, in_process, on_a_port, raw
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually, held, waiting
@@ -283,7 +283,7 @@ LONG = [
 
 
 async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits, threads = "semlex.server.limits.answers", set()
+    limits, threads = "semlex.server.limits", set()
     text = "A key. " * 100
     documents = [Document(text, id=f"d{number}", metadata={"note": text}) for number in range(5)]
     await filled.collection(COLLECTION).add_documents(documents)
@@ -292,8 +292,8 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
         threads.add(threading.current_thread())
         return written(value)
 
-    written = asked.as_json
-    monkeypatch.setattr(asked, "as_json", writing)
+    written = request_context.as_json
+    monkeypatch.setattr(request_context, "as_json", writing)
     async with in_process(filled) as served:
 
         async def ask(method: str, path: str, given: dict[str, Any], fields: list[str] | None) -> httpx2.Response:
@@ -304,11 +304,11 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
         for method, path, given in LONG:
             monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", 32 * MIB)
             whole, threads = await ask(method, path, given, None), set()
-            monkeypatch.setattr(asked, "LONG_BYTES", 5 * 2 * len(text))
+            monkeypatch.setattr(request_context, "LONG_BYTES", 5 * 2 * len(text))
             assert (await ask(method, path, given, None)).status_code == 200
             assert threading.main_thread() not in threads
             assert threads
-            monkeypatch.setattr(asked, "LONG_BYTES", MIB)
+            monkeypatch.setattr(request_context, "LONG_BYTES", MIB)
             monkeypatch.setattr(f"{limits}.MAX_ANSWER_BYTES", len(whole.content) - 200)
             refused = await ask(method, path, given, None)
             assert (refused.status_code, refused.json()["type"]) == (413, "urn:semlex:problem:answer-too-long"), path
@@ -325,7 +325,7 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
                     assert answered == (413, "urn:semlex:problem:answer-too-long"), (path, rows)
             wrong = await ask(method, path, given, ["id", "no_such"])
             assert (wrong.status_code, "fields" in wrong.json()["errors"][0]["field"]) == (422, True)
-        monkeypatch.setattr(asked, "LONG_BYTES", len(text))
+        monkeypatch.setattr(request_context, "LONG_BYTES", len(text))
         for path, status in (("/v1/document?document=d0", 200), ("/v1/document?document=none", 404)):
             threads = set()
             assert (await served.http.get(path)).status_code == status
@@ -368,13 +368,13 @@ async def test_a_request_in_progress_ends_with_a_second_signal_or_its_time(
             await eventually(lambda: waiting(holder) == 1)
             served.server.handle_exit(signal.SIGTERM, None)
             stopping = asyncio.ensure_future(served.server.shutdown())
-            await clock.eventually_waited(stop.LOOK_SECONDS)
+            await clock.eventually_waited(LOOK_SECONDS)
             clock.advance(59)
-            await clock.eventually_waited(stop.LOOK_SECONDS)
+            await clock.eventually_waited(LOOK_SECONDS)
             assert not asking.done()
             if is_urged:
                 served.server.handle_exit(signal.SIGTERM, None)
-            clock.advance(stop.LOOK_SECONDS if is_urged else 1)
+            clock.advance(LOOK_SECONDS if is_urged else 1)
             with pytest.raises(httpx2.TransportError):
                 await asking
             await stopping

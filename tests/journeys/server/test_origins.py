@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.server.access.addresses import origin_of
-from semlex.server.access.tokens import TokenFile
+from semlex.server.addresses import origin_of
 from semlex.server.options import ServeOptions
+from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process
 
 if TYPE_CHECKING:

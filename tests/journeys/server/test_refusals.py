@@ -13,8 +13,8 @@ from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
 from semlex.jobs.allowed_folders import AllowedFolders
-from semlex.server.access.tokens import TokenFile
 from semlex.server.mcp.access import Access
+from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from semlex import Client
 from semlex.retriever.curve_file import write_curve
-from semlex.server.access.tokens import TokenFile
 from semlex.server.app import create_app
-from semlex.server.limits.stop import LOOK_SECONDS
-from semlex.server.mcp.table import OFFERS
+from semlex.server.connections import LOOK_SECONDS
+from semlex.server.mcp.access import OFFERS
 from semlex.server.options import ServeOptions
+from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.assistants import STATELESS, Posted, initialize, request
 from tests.support.curves import curve

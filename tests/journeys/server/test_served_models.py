@@ -19,8 +19,8 @@ from semlex.embedding.openai import OpenAIEmbedder
 from semlex.errors import ModelServerError
 from semlex.reranking.cohere import CohereReranker
 from semlex.reranking.term_overlap import TermOverlapReranker
-from semlex.server.access.tokens import TokenFile
 from semlex.server.routes.models import _written
+from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import Served, in_process, on_a_port
 

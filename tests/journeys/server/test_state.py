@@ -15,9 +15,9 @@ import pytest
 from semlex import Client
 from semlex.errors import ConfigurationError
 from semlex.reranking.term_overlap import TermOverlapReranker
-from semlex.server.access.tokens import TokenFile
 from semlex.server.options import ServeOptions
 from semlex.server.state import JOBS_PAUSE_SECONDS
+from semlex.server.tokens import TokenFile
 from semlex.settings.reload import file_stamp
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, FixedSettings, in_process, settings_for

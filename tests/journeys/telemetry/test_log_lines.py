@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import semlex
 from semlex import Client, Document
 from semlex.errors import ConfigurationError
-from semlex.server.log_lines import FIELDS, JsonLines, TextLines, log_to_stderr
+from semlex.server.observability import FIELDS, JsonLines, TextLines, log_to_stderr
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_process
 

@@ -18,8 +18,8 @@ from semlex.embedding.openai import OpenAIEmbedder
 from semlex.errors import SemlexError
 from semlex.models import http_client
 from semlex.reranking.cohere import CohereReranker
-from semlex.server.access.tokens import TokenFile
-from semlex.server.log_lines import JsonLines, TextLines
+from semlex.server.observability import JsonLines, TextLines
+from semlex.server.tokens import TokenFile
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.http_server import COLLECTION, Served, in_process
 from tests.support.model_servers import ModelServerDouble, cut, echo, openai_embeddings, raw

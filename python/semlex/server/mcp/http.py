@@ -17,12 +17,11 @@ from sse_starlette.sse import AppStatus
 from starlette.routing import Route
 
 from semlex.errors import ConfigurationError
-from semlex.server.access.addresses import Addresses, bound_socket, is_loopback
-from semlex.server.access.guard import headers_of, needs_token
-from semlex.server.limits.admission import name_of
-from semlex.server.limits.protocol import uvicorn_options
-from semlex.server.limits.stop import STOPPING, StoppingServer
-from semlex.server.mcp.assembly import mcp_server
+from semlex.server.addresses import Addresses, bound_socket, is_loopback
+from semlex.server.connections import STOPPING, StoppingServer, uvicorn_options
+from semlex.server.guard import headers_of, needs_token
+from semlex.server.limits import name_of
+from semlex.server.mcp.server import mcp_server
 from semlex.server.options import ServeOptions
 from semlex.server.problems import Problem, request_id_of
 
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from semlex.retriever.client import Client
-    from semlex.server.access.rights import Caller
     from semlex.server.mcp.access import Access
+    from semlex.server.tokens import Caller
 
 PATH = "/mcp"
 DEFAULT_PORT = 8322

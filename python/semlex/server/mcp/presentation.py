@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from semlex.chat.untrusted import drawn_mark, one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from semlex.types.documents import StoredChunk
+
 
 # Bounds of one result, in characters: an assistant pays for what it is shown, hit by hit.
 MAX_TEXT = 4_000
@@ -109,3 +111,38 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, dict):
         return {key if key.isidentifier() else one_line(key): cleaned(item) for key, item in value.items()}
     return [cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+# Command -> the tool that does the same.
+TOOLS = {
+    "collections": "list_collections",
+    "fields": "list_fields",
+    "index": "index_folder",
+    "jobs": "job_status",
+    "optimize": "optimize_search",
+    "outline": "outline",
+    "reindex": "reindex_collection",
+    "search": "search",
+    "show": "get_document",
+    "status": "collection_stats",
+    "sync": "index_folder",
+    "why": "why",
+}
+_FLAGS = "dry-run|exact|keyword|restart|rollback|sql|values|yes"
+_COMMAND = re.compile(
+    rf"semlex ({'|'.join(TOOLS)})\b(?! (?:add|cancel|remove|retry)\b)"
+    rf"((?: (?:--(?:{_FLAGS})\b|--?[a-z-]+ [^\s;,()]+|[A-Z]{{2,}}\b|'[^']*'|/[^\s;,()]+))*)"
+)
+_ANY_COMMAND = re.compile(r"\bsemlex [a-z]")
+FOR_THE_PERSON = " (commands that begin with semlex are for the person who has set this server up)"
+
+
+def in_tools(message: str, available: Container[str]) -> str:
+    """A message whose commands are tools, as far as there are any."""
+
+    def named(found: re.Match[str]) -> str:
+        tool = TOOLS[found[1]]
+        return f"the tool {tool}" if tool in available else found[0]
+
+    told = _COMMAND.sub(named, message)
+    return told + FOR_THE_PERSON if _ANY_COMMAND.search(told) else told

@@ -1,12 +1,12 @@
-"""The routes; each does an operation. A file of routers of its own joins them here."""
+"""The routes, each of an operation; every router is in `ROUTERS`."""
 
-from semlex.server.routes.answers import router as answers
-from semlex.server.routes.collections import router as collections
+from semlex.server.routes.documents import collections
 from semlex.server.routes.documents import router as documents
 from semlex.server.routes.health import router as health
 from semlex.server.routes.jobs import router as jobs
 from semlex.server.routes.models import router as models
 from semlex.server.routes.page import router as page
+from semlex.server.routes.search import answers
 from semlex.server.routes.search import router as search
 
 ROUTERS = (search, answers, documents, collections, jobs, models, health, page)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from semlex.errors import SemlexError
-from semlex.server import metrics
-from semlex.server.asked import Ask, answered, does
+from semlex.server.observability import METRICS_MEDIA_TYPE
+from semlex.server.request_context import Ask, answered, does
 
 logger = logging.getLogger("semlex.server")
 router = APIRouter(tags=["health"])
@@ -53,7 +53,7 @@ async def figures(asked: Ask) -> Response:
     if asked.caller.collections is None:  # they are those of all collections
         with suppress(SemlexError):  # the other figures are there while the database is away
             jobs = await asked.client.count_jobs(deadline=DATABASE_SECONDS)
-    return Response(asked.state.metrics.text(await asked.state.gauges(), jobs), media_type=metrics.MEDIA_TYPE)
+    return Response(asked.state.metrics.text(await asked.state.gauges(), jobs), media_type=METRICS_MEDIA_TYPE)
 
 
 @does(router, "GET", "/openapi.json", "openapi", rights="read")

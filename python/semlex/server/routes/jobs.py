@@ -11,10 +11,10 @@ from starlette.responses import Response
 from semlex.errors import ConfigurationError
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.jobs.job import Job
-from semlex.server.access.rights import OF_JOBS, needed_for
-from semlex.server.asked import Ask, Asked, answered, does
 from semlex.server.problems import Problem
-from semlex.server.routes.schemas import JOB_ID, CollectionQuery, IndexBody, JobBody
+from semlex.server.request_context import Ask, Asked, answered, does
+from semlex.server.routes.bodies import JOB_ID, CollectionQuery, IndexBody, JobBody
+from semlex.server.tokens import OF_JOBS, needed_for
 from semlex.types.reports import JobState
 
 router = APIRouter(tags=["jobs"])

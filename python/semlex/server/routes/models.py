@@ -7,15 +7,16 @@ query: OpenAI's shape does not tell the two apart, and clients of models with a 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from semlex.retriever.models.served import DimensionsError, TextTooLongError, served_embedder, served_reranker
-from semlex.server.asked import Ask, answered, does
 from semlex.server.problems import Problem
-from semlex.server.routes.model_bodies import EmbeddingsBody, RerankBody
+from semlex.server.request_context import Ask, answered, does
+from semlex.server.routes.bodies import Between, Content, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,60 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
     from semlex.retriever.models.served import ServedEmbedder, ServedReranker
-    from semlex.server.asked import Asked
+    from semlex.server.request_context import Asked
+
+
+# Bounds of the servers whose shapes these are.
+MAX_INPUTS = 2048
+MAX_RERANKED = 1000
+MAX_NAME = 500
+MAX_DIMENSIONS = 1 << 16
+
+ModelName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="Name of the model that is served.")]
+
+
+class ModelBody(BaseModel):
+    """A body: JSON's types are not turned into each other, and unknown names are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    model: ModelName | None = Field(None, description="Name of the model; default: the one that is served.")
+
+
+class EmbeddingsBody(ModelBody):
+    """Texts to embed."""
+
+    input: Content | Annotated[list[Content], Field(min_length=1, max_length=MAX_INPUTS)] = Field(
+        description="A text or a list of texts. Lists of token numbers are those of another model, and refused."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64: of little-endian float32, bit by bit the model's."
+    )
+    dimensions: Annotated[int, Between(1, MAX_DIMENSIONS)] | None = Field(
+        None, description="Length of the vectors, where the model was trained to be cut."
+    )
+    input_type: Literal["document", "query"] = Field(
+        "document", description="What the texts are, for models that embed queries in another way."
+    )
+    user: str | None = Field(None, max_length=MAX_NAME, description="Taken from clients that send it, and not kept.")
+
+
+class DocumentText(BaseModel):
+    """A document as an object."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    text: Content
+
+
+class RerankBody(ModelBody):
+    """A query with texts to be judged."""
+
+    query: Question
+    documents: Annotated[list[Content | DocumentText], Field(min_length=1, max_length=MAX_RERANKED)]
+    top_n: Annotated[int, Between(1, MAX_RERANKED)] | None = Field(None, description="Most results; default: all.")
+    return_documents: bool = Field(False, description="Whether results hold the texts.")
+
 
 Model = TypeVar("Model", "ServedEmbedder", "ServedReranker")
 

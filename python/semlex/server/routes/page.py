@@ -13,10 +13,10 @@ from starlette.responses import Response
 from semlex.errors import ConfigurationError
 from semlex.evaluation.judging import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
 from semlex.operations import Rights
-from semlex.server.asked import OPERATION, RIGHTS, Ask, Asked, answered
 from semlex.server.page_files import PLACE, page_files
 from semlex.server.problems import Problem
-from semlex.server.routes.schemas import MAX_IDS, CollectionQuery, Id, Name, Question
+from semlex.server.request_context import OPERATION, RIGHTS, Ask, Asked, answered
+from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from semlex.cli.commands.serving import page as command
-from semlex.server import log_lines
+from semlex.server import observability
 from semlex.server.options import ServeOptions
 from tests.support.waiting import LIMIT
 
@@ -74,7 +74,7 @@ def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell: Shell, mon
     served: list[ServeOptions] = []
     parts = (lambda options, *_: served.append(options)), ServeOptions
     monkeypatch.setattr(command, "server_parts", lambda _: parts)
-    monkeypatch.setattr(log_lines, "log_to_stderr", lambda *_, **__: None)
+    monkeypatch.setattr(observability, "log_to_stderr", lambda *_, **__: None)
     shell("ui")
     shell("ui", "--judgements", "judged")
     assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", shell.folder / "judged")]

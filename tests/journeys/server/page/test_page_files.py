@@ -12,8 +12,8 @@ import pytest
 
 from semlex.evaluation.datasets import read_judged_set
 from semlex.evaluation.judging import JudgementFolder
-from semlex.server.access.tokens import TokenFile
 from semlex.server.page_files import FOLDER, page_files
+from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process, on_a_port
 from tests.support.waiting import LIMIT, eventually
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semlex import Document, SyncClient
-from semlex.server.access.tokens import TokenFile
+from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, order

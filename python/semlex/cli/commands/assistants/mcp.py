@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from semlex.retriever.client import Client
-    from semlex.server.access.rights import Caller
     from semlex.server.mcp.access import Access
+    from semlex.server.tokens import Caller
     from semlex.settings.values import Settings
 
 LAST_PORT = 65_535
@@ -107,7 +107,7 @@ def mcp(
         )
     try:
         from semlex.server.mcp.access import Access
-        from semlex.server.mcp.assembly import mcp_server  # noqa: F401 - tells whether there is what it needs
+        from semlex.server.mcp.server import mcp_server  # noqa: F401 - tells whether there is what it needs
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("semlex"):
             raise
@@ -154,8 +154,8 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
     """
     import asyncio
 
-    from semlex.server.mcp.assembly import mcp_server
-    from semlex.server.mcp.standard_streams import serve_standard_streams
+    from semlex.server.mcp.server import mcp_server
+    from semlex.server.mcp.stdio import serve_standard_streams
 
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
@@ -219,7 +219,7 @@ def _look_for_folders(settings: Settings) -> None:
 
 async def _over_http(settings: Settings, role: str | None, access: Access, place: Place, received: list[int]) -> None:
     """Answers over HTTP until a signal ends it."""
-    from semlex.server.access.addresses import address_to_ask
+    from semlex.server.addresses import address_to_ask
     from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
 
     find = _finder(place.token_file)
@@ -242,8 +242,7 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
 
 def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
     """What knows the callers of tokens; None where there are none."""
-    from semlex.server.access.tokens import TokenFile
-    from semlex.server.access.watched_tokens import WatchedTokens
+    from semlex.server.tokens import TokenFile, WatchedTokens
     from semlex.settings.files import own_file
 
     file = own_file().with_name("tokens.json") if given is None else given.expanduser()

@@ -55,7 +55,7 @@ def show_page(
 ) -> None:
     """Serves the page on loopback until it is stopped."""
     run, options_of = server_parts("semlex ui")
-    from semlex.server.log_lines import log_to_stderr
+    from semlex.server.observability import log_to_stderr
     from semlex.settings.reload import WatchedSettings
 
     folder = None if judgements is None else judgements.expanduser().absolute()

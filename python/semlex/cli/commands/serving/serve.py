@@ -16,7 +16,7 @@ from semlex.cli.terminal import inform, leave_interruption_untold, messages, one
 from semlex.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from semlex.server.access.tokens import TokenFile
+    from semlex.server.tokens import TokenFile
 
 serve_app = typer.Typer(
     help="Serve search, documents and jobs over HTTP.", invoke_without_command=True, cls=WorkingGroup
@@ -124,7 +124,7 @@ def serve(
     if has_command(ctx):
         return
     run, options_of = server_parts("semlex serve")
-    from semlex.server.log_lines import log_to_stderr
+    from semlex.server.observability import log_to_stderr
     from semlex.settings.reload import WatchedSettings
 
     file = _tokens(token_file).path
@@ -176,7 +176,7 @@ def _tokens(file: Path | None) -> TokenFile:
     from semlex.settings.files import own_file
 
     server_parts("semlex serve")
-    from semlex.server.access.tokens import TokenFile
+    from semlex.server.tokens import TokenFile
 
     return TokenFile(own_file().with_name("tokens.json") if file is None else file.expanduser())
 

@@ -14,7 +14,7 @@ from semlex.server.mcp.tools.reading import SEARCH_SECONDS, document_name
 from semlex.server.mcp.tools.results import AnswerFound, AnswerSource, CitationFound, WhyFound, WhyReason
 
 if TYPE_CHECKING:
-    from semlex.server.mcp.reach import Reach
+    from semlex.server.mcp.access import Reach
     from semlex.types.answers import Answer, ContextSource
     from semlex.types.explanations import Explanation
 

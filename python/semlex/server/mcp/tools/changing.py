@@ -17,7 +17,7 @@ from semlex.server.mcp.tools.results import MAX_PROBLEMS, FileFailed, IndexFound
 
 if TYPE_CHECKING:
     from semlex.ingest.progress import IndexReport
-    from semlex.server.mcp.reach import Reach
+    from semlex.server.mcp.access import Reach
 
 Patterns = Annotated[
     list[Annotated[str, Field(max_length=1_000)]], Field(max_length=100, description="Glob patterns such as *.md.")

@@ -26,7 +26,7 @@ from semlex.server.mcp.tools.results import (
 )
 
 if TYPE_CHECKING:
-    from semlex.server.mcp.reach import Reach
+    from semlex.server.mcp.access import Reach
     from semlex.types.fields import FieldSummary
     from semlex.types.reports import JobInfo
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.retriever.collection import Collection as OpenedCollection
-    from semlex.server.mcp.reach import Reach
+    from semlex.server.mcp.access import Reach
     from semlex.types.documents import Outline, StoredChunk
     from semlex.types.results import SearchResult
 

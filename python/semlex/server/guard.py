@@ -9,12 +9,11 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.ingest.files.absence import database_alone
-from semlex.server.access.addresses import PROBE_PATHS, Addresses
-from semlex.server.access.rights import Caller
-from semlex.server.access.tokens import caller_of
-from semlex.server.log_lines import FIELDS
+from semlex.server.addresses import PROBE_PATHS, Addresses
+from semlex.server.observability import FIELDS
 from semlex.server.page_files import is_page
 from semlex.server.problems import Problem
+from semlex.server.tokens import Caller, caller_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -14,9 +14,8 @@ from pydantic import ConfigDict, ValidationError
 from semlex import __version__
 from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.ingest.files.absence import database_alone
+from semlex.server.mcp.access import OFFERS, Reach
 from semlex.server.mcp.presentation import Quotes
-from semlex.server.mcp.reach import Reach
-from semlex.server.mcp.table import OFFERS
 from semlex.server.mcp.tools.answering import AnsweringTools
 from semlex.server.mcp.tools.changing import ChangingTools
 from semlex.server.mcp.tools.collections import CollectionTools
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from semlex.retriever.client import Client
-    from semlex.server.access.rights import Caller
-    from semlex.server.mcp.access import Access
-    from semlex.server.mcp.table import Offer
+    from semlex.server.mcp.access import Access, Offer
+    from semlex.server.tokens import Caller
+
 
 INSTRUCTIONS = """\
 semlex searches the user's own documents, which were indexed into collections. Search before you answer a question \

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mcp.shared._stream_protocols import ReadStream, WriteStream
 
-    from semlex.server.mcp.assembly import AssistantServer
+    from semlex.server.mcp.server import AssistantServer
 
 # As the bodies of requests over HTTP; the longest argument has 4 KiB.
 MAX_FRAME_BYTES = 1024 * 1024

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import logging
 import os
 import platform
 import time
+import traceback
 from bisect import bisect_left
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from semlex.errors import ConfigurationError
+from semlex.telemetry.names import REQUEST_ID, ROUTE, STATUS, Work
+from semlex.telemetry.spans import is_on, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
+
+    from fastapi.telemetry import TelemetryConfig
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from semlex.types.reports import JobState
 
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Of HTTP; others are texts of the caller's.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Upper bounds in seconds.
@@ -117,3 +130,115 @@ def _of_the_process() -> list[str]:
     for name, (kind, said, value) in sorted(figures.items()):
         lines += [*_head(f"process_{name}", kind, said), f"process_{name} {value:.15g}"]
     return lines
+
+
+# What FastAPI would record by itself holds paths, query strings, and messages of errors. Its metrics hold routes.
+OWN_TELEMETRY: TelemetryConfig = {"tracing": False, "operation_spans": False, "logs": False}
+PROPAGATED = (b"traceparent", b"tracestate")
+SERVER_ERRORS = 500
+
+
+class Traces:
+    """Records a span of each request, where the program has set OpenTelemetry up."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        if scope["type"] != "http" or not is_on():
+            await self._app(scope, receive, send)
+            return
+        status: int | None = None
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        method = scope["method"] if scope["method"] in METHODS else "HTTP"
+        with span(Work.REQUEST, method, parent=_parent(scope)) as told:
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                route = getattr(scope.get("route"), "path", None)
+                if route is not None:
+                    told.rename(f"{method} {route}")
+                told.note({ROUTE: route, STATUS: status, REQUEST_ID: scope.get("state", {}).get("request_id")})
+                if status is not None and status >= SERVER_ERRORS:
+                    told.fail(str(status))
+
+
+def _parent(scope: Scope) -> Any:
+    from opentelemetry import propagate  # noqa: PLC0415 - FastAPI brings it, and here somebody wants spans
+
+    given = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in PROPAGATED}
+    return propagate.extract(given)
+
+
+LogFormat = Literal["text", "json"]
+# What the line of a request says beside its message; the names are those of its JSON.
+FIELDS = ("request_id", "method", "route", "status", "milliseconds", "caller", "address")
+LEVELS = (("semlex", logging.INFO), ("uvicorn.error", logging.ERROR), ("mcp", logging.ERROR))
+
+
+class TextLines(logging.Formatter):
+    """Time, level, message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        own = copy.copy(record)
+        own.exc_text = None  # what another handler has made of the error, with its message
+        return super().format(own)
+
+    def formatException(  # noqa: N802 - the base class's
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """The kinds of errors and the places, innermost last."""
+        return "\n".join(places(ei[1]))
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "time": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
+        if record.exc_info is not None:
+            line["error"] = places(record.exc_info[1])
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def places(error: BaseException | None) -> list[str]:
+    """The kind of an error and of those that led to it, each with the places that it came through."""
+    found: list[str] = []
+    while error is not None:
+        frames = traceback.extract_tb(error.__traceback__)
+        found += [type(error).__name__, *(f"  {frame.filename}:{frame.lineno} {frame.name}" for frame in frames)]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found
+
+
+def log_to_stderr(form: str, *, quiet: bool = False) -> None:
+    """Writes what the server logs to the error stream."""
+    if form not in get_args(LogFormat):
+        raise ConfigurationError(f"log format must be {' or '.join(get_args(LogFormat))}; got {form[:80]!a}")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    for name, level in LEVELS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(max(level, logging.WARNING) if quiet else level)

@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 
 from semlex.operations import OPERATIONS
-from semlex.server.limits.answers import check_answer
+from semlex.server.limits import check_answer
 from semlex.server.problems import Problem
 from semlex.types.documents import json_value
 from semlex.types.results import DocumentHits
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from semlex.operations import Rights
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
-    from semlex.server.access.rights import Caller
-    from semlex.server.limits.answers import Found
+    from semlex.server.limits import Found
     from semlex.server.state import Lease, ServerState
+    from semlex.server.tokens import Caller
     from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
 

@@ -9,26 +9,78 @@ import fcntl
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
+import shlex
 import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from semlex.errors import ConfigurationError
-from semlex.server.access.rights import ORDER, Caller
+from semlex.errors import ConfigurationError, SemlexError
+from semlex.operations import OPERATIONS, Rights
+from semlex.settings.reload import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from semlex.operations import Rights
+
+ORDER: tuple[Rights, ...] = get_args(Rights)
+NEEDED: dict[str, Rights] = {operation.name: operation.rights for operation in OPERATIONS}
+# Kinds of jobs -> what they need. A job is work of an operation: it takes that operation's rights.
+OF_JOBS: dict[str, Rights] = {
+    "index": NEEDED["index"],
+    "sync": NEEDED["sync"],
+    "add": NEEDED["add documents"],
+    "optimize": NEEDED["optimize"],
+    "rechunk": NEEDED["rechunk"],
+    "embed": NEEDED["embed"],
+    "reembed": NEEDED["reembed"],
+}
+
+
+def needed_for(kind: str) -> Rights:
+    """What a stored job of a kind needs; all rights, where a newer semlex has stored one that is not known here."""
+    return OF_JOBS.get(kind, ORDER[-1])
+
+
+class Reaching:
+    """What anybody with rights and collections may do and see."""
+
+    __slots__ = ()
+    rights: Rights
+    collections: frozenset[str] | None
+
+    def may(self, needed: Rights) -> bool:
+        """Whether the rights suffice."""
+        return ORDER.index(self.rights) >= ORDER.index(needed)
+
+    def sees(self, collection: str) -> bool:
+        """Whether a collection is within reach, if it is there at all."""
+        return self.collections is None or collection in self.collections
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(Reaching):
+    """Somebody who asks over a wire.
+
+    Attributes:
+        name: Of the token; "" for everybody, where there are no tokens.
+        rights: The highest that it has, with those before it.
+        collections: Names of the collections that it sees; None for all.
+    """
+
+    name: str
+    rights: Rights
+    collections: frozenset[str] | None = None
+
 
 PREFIX = "semlex_"
 SECRET_BYTES = 32
@@ -198,3 +250,45 @@ def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller 
     digest = hashlib.sha256(secret.strip()).digest()
     found = [token for token in tokens if hmac.compare_digest(token.digest, digest)]
     return found[0].caller if found and not found[0].has_expired else None
+
+
+logger = logging.getLogger("semlex.server")
+
+
+class WatchedTokens:
+    """The tokens of a file. A look at its stamp costs microseconds, so there is one for every question.
+
+    Args:
+        file: Of the tokens.
+    """
+
+    def __init__(self, file: TokenFile, refused: Callable[[], None] = lambda: None) -> None:
+        self._file, self._refused = file, refused
+        # The stamp first: a file that is written meanwhile is read again.
+        self._stamp = self._refused_stamp = file_stamp(file.path)
+        self._tokens: tuple[Token, ...] = file.read()
+        if not self._tokens:
+            logger.warning(
+                "the token file %s %s: nobody may ask until there is a token; to make one: "
+                "semlex serve token add NAME --token-file %s",
+                *(file.path, "is not there" if self._stamp is None else "holds no token", shlex.quote(str(file.path))),
+            )
+
+    def current(self) -> tuple[Token, ...]:
+        """Those that hold: of a file that became unusable those before, until it can be read again."""
+        stamp = file_stamp(self._file.path)
+        if stamp != self._stamp:
+            try:
+                self._tokens = self._file.read()
+            except SemlexError as error:
+                if stamp != self._refused_stamp:
+                    logger.error("the changed tokens are not used: %s", error)  # noqa: TRY400 - it is no failure of ours
+                    self._refused()
+                self._refused_stamp = stamp
+            else:
+                self._stamp = stamp
+        return self._tokens
+
+    def caller(self, token: str) -> Caller | None:
+        """Whose token it is; None for nobody's."""
+        return caller_of(b"Bearer " + token.encode("utf-8", "replace"), self.current())

@@ -1,1 +1,0 @@
-"""Who may ask: tokens, rights, hosts and origins."""

@@ -1,1 +1,0 @@
-"""How much may be asked, and how fast."""
