@@ -26,15 +26,14 @@ from benches.structure import MANUALS, unpacked
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
 from semlex.ingest.chunking import Chunker
-from semlex.models.token_counters import TokenEstimate, WordCounter
-from semlex.models.tokenizer import TextTokenizer
+from semlex.models.tokenizer import TextTokenizer, TokenEstimate, WordCounter
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benches.measuring import Bench
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
 
 SETTINGS = ChunkSettings(chunk_tokens=500, overlap_tokens=50)
 BARS = {"langchain": 20.0, "semantic-text-splitter": 2.0}

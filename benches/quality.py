@@ -31,9 +31,8 @@ from semlex import PostgreSQLRetriever, _core
 from semlex.embedding.registry import choose_embedder
 from semlex.evaluation import JudgedSet, evaluate, read_judged_set
 from semlex.evaluation.datasets import read_corpus
-from semlex.evaluation.metrics import measure_named, ranking
+from semlex.evaluation.metrics import measure_named, randomisation_p, ranking
 from semlex.evaluation.runs import searchable
-from semlex.evaluation.significance import randomisation_p
 from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from benches.measuring import paired
 from benches.servers import temporary_server
 from semlex import Document, SyncClient
-from semlex.telemetry.names import TOP_K, Work
-from semlex.telemetry.spans import span
+from semlex.telemetry import TOP_K, Work, span
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:

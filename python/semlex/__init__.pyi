@@ -2,12 +2,12 @@
 
 from semlex.chat.base import ChatModel as ChatModel
 from semlex.chat.openai import OpenAIChatModel as OpenAIChatModel
+from semlex.embedding.base import BaseEmbedder as BaseEmbedder
 from semlex.embedding.base import Embedder as Embedder
 from semlex.embedding.base import EmbedderIdentity as EmbedderIdentity
-from semlex.embedding.custom import BaseEmbedder as BaseEmbedder
-from semlex.embedding.gemini import GeminiEmbedder as GeminiEmbedder
-from semlex.embedding.openai import OpenAIEmbedder as OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder as Qwen3EmbeddingEncoder
+from semlex.embedding.remote import GeminiEmbedder as GeminiEmbedder
+from semlex.embedding.remote import OpenAIEmbedder as OpenAIEmbedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder as SentenceTransformersEmbedder
 from semlex.embedding.static import StaticEmbedder as StaticEmbedder
 from semlex.errors import SemlexError as SemlexError
@@ -43,11 +43,11 @@ from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.parameters import FileLimits as FileLimits
 from semlex.reranking.base import Reranker as Reranker
-from semlex.reranking.cohere import CohereReranker as CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
-from semlex.reranking.llm import LLMReranker as LLMReranker
 from semlex.reranking.qwen3 import Qwen3Reranker as Qwen3Reranker
-from semlex.reranking.tei import TEIReranker as TEIReranker
+from semlex.reranking.remote import CohereReranker as CohereReranker
+from semlex.reranking.remote import LLMReranker as LLMReranker
+from semlex.reranking.remote import TEIReranker as TEIReranker
 from semlex.reranking.term_overlap import TermOverlapReranker as TermOverlapReranker
 from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from semlex.embedding.probe import EmbedderProbe
 from semlex.errors import CollectionDroppedError, ModelMismatchError, PrivilegeError, SemlexError
-from semlex.models.token_counters import counter_of_words
-from semlex.models.tokenizer import FILE_COUNTER
+from semlex.models.tokenizer import FILE_COUNTER, counter_of_words
 from semlex.store.embedding_versions import dropped, ensure_embedding_version, note_use, read_versions
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.errors import ModelError
     from semlex.models.executor import ModelExecutor
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

@@ -122,16 +122,14 @@ UNUSED_BY_A_SEARCH = (
     "rich.markdown",
     "rich.progress",
     "rich.table",
-    "semlex.embedding.gemini",
-    "semlex.embedding.openai",
+    "semlex.embedding.remote",
     "semlex.embedding.qwen3",
     "semlex.embedding.sentence_transformers",
     "semlex.evaluation",
     "semlex.models.http_client",
     "semlex.models.local.transformer",
-    "semlex.reranking.cohere",
     "semlex.reranking.cross_encoder",
-    "semlex.reranking.llm",
+    "semlex.reranking.remote",
     "semlex.reranking.qwen3",
 )
 SEARCH = """

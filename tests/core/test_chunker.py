@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.ingest.chunking import Chunker
-from semlex.models.token_counters import TokenEstimate, WordCounter
+from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.types.chunks import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT
 

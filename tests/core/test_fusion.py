@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.embedding.gemini import GeminiEmbedder
-from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
+from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import fuse_completed, vector_weight

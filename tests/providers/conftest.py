@@ -14,12 +14,18 @@ from tests.support.waiting import LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from semlex.clock import Clock
+
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Waits between attempts are noted instead of waited."""
     noted: list[float] = []
-    monkeypatch.setattr(http_client, "_pause", lambda seconds, _clock: noted.append(seconds))
+
+    async def note(seconds: float, _clock: Clock) -> None:
+        noted.append(seconds)
+
+    monkeypatch.setattr(http_client, "_pause", note)
     return noted
 
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from semlex.chat import openai
 from semlex.chat.base import ChatModel, Completion
-from semlex.chat.openai import OpenAIChatModel
-from semlex.chat.registry import choose_chat_model
+from semlex.chat.openai import OpenAIChatModel, choose_chat_model
 from semlex.clock import SYSTEM
 from semlex.errors import ConfigurationError, MissingKeyError, ModelError, ModelServerError, WorkAbandonedError
 from semlex.models import cancellation
-from semlex.models.http_stream import Limits
+from semlex.models.http_client import Limits
 from semlex.types.answers import Usage
 from tests.support.chat_servers import EVENT_STREAM, chat_server, completion, events, streamed
 from tests.support.manual_clock import ManualClock
@@ -203,7 +202,7 @@ def test_a_server_that_says_nothing_is_left_at_its_time():
 
 
 def test_nobody_waits_any_more():
-    flag = threading.Event()
+    flag = cancellation.Flag()
 
     def answer(_request):
         flag.set()
@@ -217,17 +216,17 @@ def test_nobody_waits_any_more():
         model.close()
 
 
-def test_a_stream_that_is_closed_lets_its_thread_go():
-    before = {*threading.enumerate()}
+def test_a_stream_that_is_closed_gives_its_connection_up():
     body = events("a long answer") + b": more\n" * 1_000_000
+    before = {*threading.enumerate()}
     with chat_server(lambda _: "") as double:
         double.answer = lambda _: Reply(body, headers=EVENT_STREAM)
         model = model_at(double)
         stream = model.stream(ASKED)
         next(stream)
         stream.close()
+        until(lambda: not any("process_request" in one.name for one in {*threading.enumerate()} - before))
         model.close()
-        until(lambda: not any(one.name == "semlex-model-stream" for one in {*threading.enumerate()} - before))
 
 
 @pytest.mark.parametrize("wrong", [echo(400), echo(401), echo(500), raw(b"["), raw(f"data: {PASSAGE}\n\n".encode())])

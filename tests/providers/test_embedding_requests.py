@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 import pytest
 from hypothesis import given
@@ -11,12 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from semlex import _core
 from semlex.embedding.base import DEFAULT_INSTRUCTION
-from semlex.embedding.gemini import GeminiEmbedder
-from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError, WorkAbandonedError
-from semlex.models import cancellation, token_counters
+from semlex.models import cancellation, tokenizer
 from semlex.models.files import find_model
-from semlex.models.token_counters import WordCounter
+from semlex.models.tokenizer import WordCounter
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, TEXTS, all_expected, gemini, openai
 from tests.support.model_servers import KEY, ModelServerDouble, Reply, gemini_embeddings, openai_embeddings, status
@@ -279,7 +277,7 @@ def test_closing(double):
 
 def test_nothing_is_sent_when_nobody_waits(double):
     embedder = openai(double, dimensions=4, batch_size=1)
-    flag = threading.Event()
+    flag = cancellation.Flag()
     flag.set()
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         embedder.embed_documents(["a"] * 9)
@@ -310,7 +308,7 @@ def test_the_tokenizer_of_the_model_in_the_local_cache(tmp_path, monkeypatch):
         asked.append(name)
         return find_model(str(tmp_path))
 
-    monkeypatch.setattr(token_counters, "find_cached", find_cached)
+    monkeypatch.setattr(tokenizer, "find_cached", find_cached)
     assert OpenAIEmbedder("org/model", "http://localhost/v1").counter_name.startswith("tokenizer/")
     assert OpenAIEmbedder("model:8b", "http://localhost/v1").counter_name == "2*unicode-words/1"
     assert asked == ["org/model"]

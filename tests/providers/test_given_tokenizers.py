@@ -14,10 +14,10 @@ from numpy.testing import assert_array_equal
 from tokenizers import Tokenizer
 
 from semlex import SyncRetriever
-from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.registry import choose_embedder
+from semlex.embedding.remote import OpenAIEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelMismatchError
-from semlex.models.token_counters import given_tokenizer
+from semlex.models.tokenizer import given_tokenizer
 from semlex.testing import HashEmbedder
 from tests.support import tokenizers_on_disk
 from tests.support.embedding_servers import DIMENSIONS, TEXTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from functools import partial
 
@@ -9,11 +10,11 @@ import pytest
 
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, WorkAbandonedError
 from semlex.models import cancellation
-from semlex.models import http_client as module
 from semlex.models.http_client import ModelServer
 from tests.support import model_servers
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, ModelServerDouble, altered, echoed, status
+from tests.support.waiting import until
 
 # --- one request ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ def test_several_threads(server):
 
 
 def test_nothing_is_sent_when_nobody_waits(server, double):
-    flag = threading.Event()
+    flag = cancellation.Flag()
     flag.set()
     with cancellation.abandoned_by(flag):
         with pytest.raises(WorkAbandonedError):
@@ -103,7 +104,7 @@ def test_nothing_is_sent_when_nobody_waits(server, double):
 
 @pytest.mark.parametrize("count", [1, 9])
 def test_an_answer_that_nobody_waits_for_is_left(count):
-    flag = threading.Event()
+    flag = cancellation.Flag()
 
     def answer(request):
         flag.set()
@@ -119,27 +120,50 @@ def test_an_answer_that_nobody_waits_for_is_left(count):
 
 
 def test_a_wait_ends_when_nobody_waits_for_it():
-    flag, clock = threading.Event(), ManualClock()
+    flag, clock = cancellation.Flag(), ManualClock()
 
     def give_up():
-        clock.until_waited(module.POLL_SECONDS)
+        until(lambda: clock.waits == [30])
         flag.set()
-        clock.advance(module.POLL_SECONDS)
 
     thread = threading.Thread(target=give_up)
     thread.start()
-    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
-        module._pause(600, clock)
-    thread.join()
-    assert clock.waits == []
+    with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
+        server = ModelServer(double.url, clock=clock)
+        with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+            server.post("/x", {"input": []})
+        thread.join()
+        until(lambda: clock.waits == [])
+        server.close()
+    assert len(double.requests) == 1
 
 
-def test_a_pause_lasts_as_long_as_it_should():
+def test_a_wait_lasts_as_long_as_the_server_asks():
     clock = ManualClock()
-    begun = clock.monotonic()
-    with clock.passing(0.01):
-        module._pause(0.25, clock)
-        assert clock.monotonic() - begun >= 0.25
+    with ModelServerDouble(echoed, [status(429, Retry_After="30")]) as double:
+        server = ModelServer(double.url, clock=clock)
+        begun = clock.monotonic()
+        with clock.passing(1):
+            server.post("/x", {"input": []})
+        assert clock.monotonic() - begun >= 30
+        server.close()
+
+
+def test_a_look_up_that_hangs_is_left_behind(monkeypatch):
+    clock, ended = ManualClock(), threading.Event()
+
+    def look_up(*_, **__):
+        clock.advance(60)
+        ended.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    server = ModelServer("http://models.example/v1", timeout=60, attempts=1, clock=clock)
+    with pytest.raises(ModelServerError, match="did not answer in time"):
+        server.post("/x", {"input": []})
+    server.close()
+    assert not [one for one in threading.enumerate() if one.name == "semlex-model-requests"]
+    ended.set()
 
 
 # --- the object itself ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +18,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError, ModelServerError
 from semlex.models import http_client as module
-from semlex.models.http_client import ModelServer
-from semlex.models.http_refusals import asked_wait
+from semlex.models.http_client import ModelServer, asked_wait
 from tests.support.manual_clock import ManualClock
 from tests.support.model_servers import KEY, RETRIED, ModelServerDouble, cut, drip, echo, echoed, raw, status
 
@@ -41,7 +41,7 @@ retryable = st.one_of(st.sampled_from(RETRIED).map(status), st.just(cut))
 @given(faults=st.lists(retryable, max_size=4))
 def test_whatever_passes_by_itself_is_tried_again(faults):
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-        patch.setattr(module, "_pause", lambda *_: None)
+        patch.setattr(module, "_pause", AsyncMock())
         server = ModelServer(double.url, attempts=5)
         assert server.post("/x", {"input": ["t"]})["body"] == {"input": ["t"]}
         server.close()
@@ -54,7 +54,7 @@ def test_whatever_passes_by_itself_is_tried_again(faults):
 def test_many_requests_are_those_of_each(count, concurrency, faults):
     bodies = [{"input": [number]} for number in range(count)]
     with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults if count else []) as double:
-        patch.setattr(module, "_pause", lambda *_: None)
+        patch.setattr(module, "_pause", AsyncMock())
         server = ModelServer(double.url, concurrency=concurrency)
         assert [answer["body"] for answer in server.map(partial(server.post, "/x"), bodies)] == bodies
         server.close()
@@ -215,7 +215,7 @@ def test_keys_and_texts_are_never_told(faults, text):
     root.setLevel(logging.DEBUG)
     try:
         with pytest.MonkeyPatch.context() as patch, ModelServerDouble(echoed, faults) as double:
-            patch.setattr(module, "_pause", lambda *_: None)
+            patch.setattr(module, "_pause", AsyncMock())
             server = ModelServer(double.url, api_key=KEY, attempts=3)
             told = [repr(server), str(server)]
             try:

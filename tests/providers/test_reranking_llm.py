@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError
 from semlex.models import http_client
 from semlex.reranking.base import Reranker
-from semlex.reranking.llm import INSTRUCTIONS, REMINDER, LLMReranker
+from semlex.reranking.remote import INSTRUCTIONS, REMINDER, LLMReranker
 from tests.support.model_servers import ModelServerDouble, Reply, cut, echo, raw, status
 
 KEY = "key-6f1c2d"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import random
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError, ModelError, ModelServerError, ValidationError, WorkAbandonedError
 from semlex.models import cancellation, http_client
 from semlex.reranking.base import Reranker
-from semlex.reranking.cohere import CohereReranker
-from semlex.reranking.remote import read_scores
-from semlex.reranking.tei import TEIReranker
+from semlex.reranking.remote import CohereReranker, TEIReranker, read_scores
 from tests.support.model_servers import ModelServerDouble, Reply, altered, cut, drip, echo, raw, status
 
 if TYPE_CHECKING:
@@ -294,7 +291,7 @@ def test_a_slow_answer_is_an_error(form):
 
 
 def test_nobody_waits_any_more(form):
-    flag = threading.Event()
+    flag = cancellation.Flag()
     flag.set()
     with (
         served(form) as (reranker, double),

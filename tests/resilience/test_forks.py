@@ -18,7 +18,7 @@ import pytest
 
 from semlex import PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, ModelError
-from semlex.models.local.forked import TorchProcess
+from semlex.models.local.device import TorchProcess
 from semlex.store.postgres.embedded.server import EmbeddedServer
 from tests.support.folders import CLIENTS
 from tests.support.model_servers import ModelServerDouble, openai_embeddings

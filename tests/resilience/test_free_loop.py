@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex import Document
-from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.remote import OpenAIEmbedder
 from semlex.models.executor import ModelExecutor
 from semlex.testing import HashEmbedder
 from tests.support.model_servers import ModelServerDouble

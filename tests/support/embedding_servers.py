@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from semlex.embedding.gemini import GeminiEmbedder
-from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from tests.support.model_servers import KEY, vector
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from semlex import _core
 from semlex.ingest.chunking import Chunker
-from semlex.models.token_counters import WordCounter
+from semlex.models.tokenizer import WordCounter
 from semlex.search.postprocess.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id
 from semlex.store.query.surroundings import PlacedChunk, Reach

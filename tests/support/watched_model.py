@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from semlex.models.local.forward.reference import ReferenceForward
+from semlex.models.local.forward import ReferenceForward
 from semlex.models.local.transformer import Transformer
 from semlex.models.tokenizer import TokenRows
 

@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from semlex.diagnostics import doctor
 from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models.local import shared_weights
-from semlex.models.local.forward.reference import ReferenceForward
+from semlex.models.local.forward import ReferenceForward
 from semlex.retriever.synchronous import SyncRetriever
 from tests.support import tiny_qwen3
 from tests.support.shell import run_here

@@ -84,7 +84,7 @@ def test_queries_equal_the_model_card(encoder, card, query):
 
 @pytest.mark.parametrize("query", ["how", " how", ":", "", "\n", "数据库", "Query", "!?", "1"])
 def test_the_instruction_is_read_once_for_all_queries(folder, card, query, monkeypatch):
-    from semlex.models.local.forward.trimmed import TrimmedForward
+    from semlex.models.local.forward import TrimmedForward
 
     sizes = []
     whole_pass = TrimmedForward._last_states

@@ -219,7 +219,7 @@ def test_several_threads(embedder):
 
 
 def test_work_ends_between_batches(embedder, monkeypatch):
-    flag = threading.Event()
+    flag = cancellation.Flag()
     encode, encoded = embedder._encode, []
 
     def encode_once(texts, *, is_query):

@@ -14,11 +14,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Model
 
 from semlex.errors import ModelError
-from semlex.models.local.forward import attention, packed
-from semlex.models.local.forward.attention import PaddedInside, PerDocument, VariableLength, form_for
-from semlex.models.local.forward.packed import PackedForward
-from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
-from semlex.models.local.forward.trimmed import TrimmedForward
+from semlex.models.local import forward as module
+from semlex.models.local.forward import (
+    FORWARDS,
+    PackedForward,
+    PaddedInside,
+    PerDocument,
+    ReferenceForward,
+    TrimmedForward,
+    VariableLength,
+    form_for,
+)
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 
@@ -62,7 +68,7 @@ def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
 def form(request, monkeypatch):
     """Each form of attention; torch's own kernel needs a GPU, so its documentation stands in for it."""
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", slow_varlen_attn, raising=False)
-    monkeypatch.setattr(packed, "form_for", lambda device, dtype: request.param)
+    monkeypatch.setattr(module, "form_for", lambda device, dtype: request.param)
     return request.param
 
 
@@ -132,11 +138,11 @@ def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, packing, m
     rows = rows_of([30, 20, 9], 5)
     forward = packing(model)
     (batch,) = [part.tokens.batch for part in forward.batches(rows, token_budget=100, max_rows=9)]
-    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    monkeypatch.setattr(module, "torch_version", lambda: (2, 12))
     device = type("Device", (), {"type": "mps"})()
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device: self)
     monkeypatch.setattr(
-        attention, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
+        module, "_mask", lambda queries, keys, device: torch.ones(queries, keys).tril(keys - queries).bool()
     )
     masked = PaddedInside(batch, 0, device)
     plain = PaddedInside(batch, 0, torch.device("cpu"))
@@ -151,7 +157,7 @@ def test_an_explicit_mask_where_the_causal_rule_is_not_trusted(model, packing, m
 def test_the_form_of_a_device(monkeypatch):
     cpu, mps, cuda = (torch.device(name) for name in ("cpu", "mps", "cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(attention, "torch_version", lambda: (2, 13))
+    monkeypatch.setattr(module, "torch_version", lambda: (2, 13))
     assert form_for(cpu, torch.bfloat16) is PerDocument
     assert form_for(mps, torch.bfloat16) is PaddedInside
     assert form_for(cuda, torch.bfloat16) is VariableLength
@@ -159,7 +165,7 @@ def test_the_form_of_a_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert form_for(cuda, torch.float16) is PaddedInside
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(attention, "torch_version", lambda: (2, 12))
+    monkeypatch.setattr(module, "torch_version", lambda: (2, 12))
     assert form_for(cuda, torch.bfloat16) is PaddedInside
 
 
@@ -204,7 +210,7 @@ def test_a_prefix_is_shared_only_where_that_pays(model, packing):
     assert shared(5, 40) == {40}
     long = TokenRows.of([np.append(np.zeros(1500, dtype=np.int64), last) for last in (1, 2)])
     (batch,) = packing(model).batches(long, token_budget=8192, max_rows=9)
-    assert batch.tokens.prefix.ids.size == packed.MAX_SHARED
+    assert batch.tokens.prefix.ids.size == module.MAX_SHARED
 
 
 def test_nothing_is_padded(model, packing):
@@ -232,7 +238,7 @@ def test_the_model_is_left_as_it_was_by_a_pass_that_fails(model, packing, monkey
 
 
 def test_registering_from_many_threads(model, packing):
-    threads = [threading.Thread(target=attention.register) for _ in range(8)]
+    threads = [threading.Thread(target=module.register) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

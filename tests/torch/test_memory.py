@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from semlex.errors import ModelError
 from semlex.models.files import find_model
-from semlex.models.local import batched_forward, memory
-from semlex.models.local import token_budget as budget
-from semlex.models.local.token_budget import TokenBudget
+from semlex.models.local import memory
+from semlex.models.local import transformer as budget
+from semlex.models.local.transformer import TokenBudget
 from tests.support import tiny_qwen3
 from tests.support.properties import SAME_SURROUNDINGS
 from tests.support.watched_model import ROWS, Watched, difference, opened, token_rows
@@ -291,9 +291,9 @@ def test_measuring_changes_no_state_and_is_done_once(folder, monkeypatch, caplog
     assert (first.report.token_budget, first.report.token_budget_reason) == (48, "start value")
     computed = []
     Watched.look = computed.extend
-    with caplog.at_level(logging.DEBUG, logger="semlex.models.local.token_budget"):
+    with caplog.at_level(logging.DEBUG, logger="semlex.models.local.transformer"):
         assert difference(first.last_hidden(rows), expected) <= 1e-6
-        while not batched_forward.measured_budget(first._open()).measured:
+        while not budget.measured_budget(first._open()).measured:
             assert difference(first.last_hidden(rows), expected) <= 1e-6
     assert len(caplog.records) == 1
     assert sorted(computed) == sorted(rows.lengths.tolist() * (len(computed) // 40))  # no row is computed twice

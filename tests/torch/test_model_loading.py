@@ -18,8 +18,9 @@ from huggingface_hub import constants
 from semlex.errors import ConfigurationError, ModelError, ModelNotFoundError
 from semlex.models import files as weights
 from semlex.models.files import ModelFolder, find_cached, find_model, pull_model
-from semlex.models.local import load, memory
+from semlex.models.local import memory
 from semlex.models.local.device import Placement
+from semlex.models.local.shared_weights import load_weights
 from tests.support import tiny_qwen3
 from tests.support.fake_hub import COMMIT, FakeHub
 from tests.support.waiting import LIMIT
@@ -321,7 +322,7 @@ def test_a_model_that_does_not_fit_is_refused_with_a_remedy(files, monkeypatch):
     given_back = []
     monkeypatch.setattr(memory, "give_back", given_back.append)
     with pytest.raises(ModelError, match=r"in float32 does not fit into the memory of cpu; .*smaller model") as caught:
-        load.load_weights(find_model(str(whole)), "none", Placement("cpu", "float32"))
+        load_weights(find_model(str(whole)), "none", Placement("cpu", "float32"))
     assert caught.value.__context__ is None  # it would hold the weights
     assert given_back == ["cpu"]
 
@@ -332,8 +333,8 @@ def test_nothing_is_executed_that_comes_with_a_model(tmp_path):
     config["auto_map"] = {"AutoModel": "modeling_evil.Evil"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    load.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
+    load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
     assert not (tmp_path / "ran").exists()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        load.load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))
+        load_weights(find_model(str(folder)), "none", Placement("cpu", "float32"))

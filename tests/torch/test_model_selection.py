@@ -10,10 +10,9 @@ import pytest
 from huggingface_hub import constants
 
 from semlex.embedding import static
-from semlex.embedding.gemini import GeminiEmbedder
-from semlex.embedding.openai import OpenAIEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.registry import choose_embedder
+from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError, ModelNotFoundError
 from semlex.models import files

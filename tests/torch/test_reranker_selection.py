@@ -9,13 +9,10 @@ import pytest
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
 from semlex.models.model_names import ACCOUNTS, DEFAULT_RERANKING_MODEL
 from semlex.reranking import cross_encoder
-from semlex.reranking.cohere import CohereReranker
 from semlex.reranking.cross_encoder import CrossEncoderReranker
-from semlex.reranking.llm import LLMReranker
 from semlex.reranking.qwen3 import Qwen3Reranker
 from semlex.reranking.registry import choose_reranker
-from semlex.reranking.remote import RemoteReranker
-from semlex.reranking.tei import TEIReranker
+from semlex.reranking.remote import CohereReranker, LLMReranker, RemoteReranker, TEIReranker
 from semlex.reranking.term_overlap import TermOverlapReranker
 from tests.support import model_cache, tiny_cross_encoder
 from tests.support.model_cache import COMMIT, one_line, with_gpu, without

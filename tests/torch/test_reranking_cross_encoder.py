@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -143,7 +142,7 @@ def test_several_threads(reranker, plain):
 
 
 def test_work_that_nobody_waits_for_ends_between_batches(reranker, monkeypatch):
-    flag = threading.Event()
+    flag = cancellation.Flag()
     seen = []
     forward = CrossEncoderReranker._forward
 

@@ -124,7 +124,7 @@ def test_every_form_of_the_forward_pass_gives_the_same_scores(folder, card, attn
 
 
 def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
-    from semlex.models.local.forward.trimmed import TrimmedForward
+    from semlex.models.local.forward import TrimmedForward
 
     reranker.score("rows", ["loaded and tested"])
     sizes = []

@@ -14,11 +14,10 @@ from transformers import Qwen3Model
 
 from semlex.errors import ModelError
 from semlex.models.files import find_model
-from semlex.models.local import self_test, shared_weights, transformer
+from semlex.models.local import shared_weights, transformer
 from semlex.models.local.device import Placement
-from semlex.models.local.forward.reference import FORWARDS, ReferenceForward
-from semlex.models.local.load import load_weights
-from semlex.models.local.self_test import find_defect
+from semlex.models.local.forward import FORWARDS, ReferenceForward
+from semlex.models.local.shared_weights import find_defect, load_weights
 from semlex.models.local.transformer import Transformer
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
@@ -142,9 +141,9 @@ def test_every_form_passes_with_any_weights(seed):
         assert isinstance(forward, form)
 
 
-@pytest.mark.parametrize("batches", [self_test.CPU_BATCHES, self_test.GPU_BATCHES])
+@pytest.mark.parametrize("batches", [shared_weights.CPU_BATCHES, shared_weights.GPU_BATCHES])
 def test_the_rows_of_either_kind_of_device_pass(monkeypatch, model, batches):
-    monkeypatch.setattr(self_test, "CPU_BATCHES", batches)
+    monkeypatch.setattr(shared_weights, "CPU_BATCHES", batches)
     longest = max(length for batch in batches for _, length in batch)
     assert batches[-1][-1][1] == longest
     assert batches[0][1][1] < longest
@@ -169,9 +168,9 @@ def test_a_wrong_form_is_seen_and_not_kept(model, form, defect):
 
 
 @pytest.mark.parametrize("group", range(2, 9))
-@pytest.mark.parametrize("batches", [self_test.CPU_BATCHES, self_test.GPU_BATCHES])
+@pytest.mark.parametrize("batches", [shared_weights.CPU_BATCHES, shared_weights.GPU_BATCHES])
 def test_later_tokens_that_leak_within_groups_are_seen(monkeypatch, model, batches, group):
-    monkeypatch.setattr(self_test, "CPU_BATCHES", batches)
+    monkeypatch.setattr(shared_weights, "CPU_BATCHES", batches)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", grouped_attention(group, [torch.float32]))
     assert find_defect(model, ReferenceForward, "float32")[0] == "let later tokens leak into earlier ones"
 

@@ -18,7 +18,7 @@ from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory, shared_weights
 from semlex.models.local.device import Placement
-from semlex.models.local.load import load_weights
+from semlex.models.local.shared_weights import load_weights
 from semlex.models.tokenizer import TokenRows
 from tests.support import tiny_qwen3
 from tests.support.folders import ROOT
@@ -254,7 +254,7 @@ def test_abandoned_work_ends_after_the_current_batch(folder, last):
     model = opened(folder, batch_size=2, token_budget=128)
     rows = token_rows([5] * 20)
     expected = model.last_hidden(rows)
-    flag, batches = threading.Event(), []
+    flag, batches = cancellation.Flag(), []
 
     def look(lengths):
         batches.append(lengths)

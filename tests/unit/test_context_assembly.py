@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from semlex.answering.context import Assembly, Counting
 from semlex.answering.options import ContextOptions
-from semlex.answering.prompt_text import context_text
+from semlex.answering.prompts import context_text
 from semlex.chat import untrusted
 from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible
 from semlex.errors import ConfigurationError
-from semlex.models.token_counters import TokenEstimate, WordCounter
+from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.search.postprocess.surroundings import Around, PlacedHit, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.answers import ContextSource

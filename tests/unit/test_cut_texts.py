@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semlex.models.truncation import CutTexts
+from semlex.models.tokenizer import CutTexts
 
 
 def test_nothing_is_said_while_nothing_is_cut(caplog):

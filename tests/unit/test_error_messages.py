@@ -30,7 +30,7 @@ from semlex.ingest.given_documents import GivenDocuments
 from semlex.jobs.allowed_folders import AllowedFolders
 from semlex.maintenance.dump_files import Manifest
 from semlex.models.files import find_model
-from semlex.models.token_counters import given_tokenizer
+from semlex.models.tokenizer import given_tokenizer
 from semlex.rule_messages import RULES, readable, sentence
 from semlex.types.documents import Document
 

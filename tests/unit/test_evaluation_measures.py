@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation import metrics
-from semlex.evaluation.significance import bootstrap_interval, randomisation_p
+from semlex.evaluation.metrics import bootstrap_interval, randomisation_p
 from semlex.evaluation.tune import GRID, Parts, choose_weight, linear_parts, ndcg_by_weight, ndcg_of_legs
 
 Run = dict[str, dict[str, float]]
@@ -145,7 +145,7 @@ def test_blocks_change_nothing_that_matters(monkeypatch: pytest.MonkeyPatch) -> 
     random = np.random.default_rng(3)
     one, other = random.random(50), random.random(50)
     whole = randomisation_p(one, other), bootstrap_interval(one, other)
-    monkeypatch.setattr("semlex.evaluation.significance._BLOCK_VALUES", 5_000)
+    monkeypatch.setattr("semlex.evaluation.metrics._BLOCK_VALUES", 5_000)
     parts = randomisation_p(one, other), bootstrap_interval(one, other)
     assert parts[0] == pytest.approx(whole[0], abs=0.03)
     assert parts[1] == pytest.approx(whole[1], abs=0.01)

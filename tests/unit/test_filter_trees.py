@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from semlex import F, _core
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.filters import mapping, text
+from semlex.filters import forms, text
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import RESERVED, Field
-from semlex.filters.forms import filter_tree
-from semlex.filters.mapping import mapping_of_tree, tree_of_mapping
+from semlex.filters.forms import filter_tree, mapping_of_tree, tree_of_mapping
 from semlex.filters.text import tree_of_text
 from semlex.filters.tree import MAX_CONDITIONS, MAX_DEPTH, Operator, condition
 from semlex.filters.values import exact, json_text
@@ -120,7 +119,7 @@ def test_a_float_has_the_value_that_is_stored(number: float) -> None:
 def test_every_operator_has_its_words() -> None:
     operators = set(get_args(Operator))
     assert {*text.SYMBOLS, *text.WORDS, "exists", "empty"} - {"!=", "between"} == operators
-    assert {*mapping.COMPARISONS.values(), *mapping.SWITCHES.values()} == operators
+    assert {*forms.COMPARISONS.values(), *forms.SWITCHES.values()} == operators
     assert {*text.WORDS, *text.LITERALS, "and", "or", "not", "exists", "empty"} == RESERVED
 
 
@@ -136,7 +135,7 @@ def test_the_page_has_the_grammar_and_every_operator() -> None:
         trees |= {repr(filter_tree(eval(one))) for one in re.findall(r"`(\{[^`]+)`", mappings)}  # noqa: S307
         trees |= {repr(eval(one.replace("\\|", "|"))) for one in re.findall(r"`([~(]*F[^`]+)`", python)}  # noqa: S307
         assert len(trees) == 1, texts
-    assert all(f"`{name}`" in page or f'"{name}"' in page for name in mapping.OF_FIELDS)
+    assert all(f"`{name}`" in page or f'"{name}"' in page for name in forms.OF_FIELDS)
 
 
 def test_python_has_no_way_to_lose_a_part() -> None:

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.datasets import read_judged_set
-from semlex.evaluation.judging import HEADER, QRELS, QUERIES, JudgementFolder, is_column, question_text
+from semlex.evaluation.datasets import (
+    HEADER,
+    QRELS,
+    QUERIES,
+    JudgementFolder,
+    is_column,
+    question_text,
+    read_judged_set,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

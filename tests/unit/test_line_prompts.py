@@ -18,7 +18,7 @@ from semlex.ingest.enrichment.prompt import (
     clean_line,
     messages_for,
 )
-from semlex.models.token_counters import TokenEstimate, WordCounter
+from semlex.models.tokenizer import TokenEstimate, WordCounter
 from tests.support.line_models import LineModel, asked_passage
 
 ANY = st.text(st.characters(exclude_categories=()) | st.sampled_from("\0\x1b\u202e\u2028\r\n \ud800<>"))

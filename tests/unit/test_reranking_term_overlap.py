@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import unicodedata
 
 import numpy as np
@@ -89,7 +88,7 @@ def test_texts_that_cannot_be_read():
 
 
 def test_nobody_waits_any_more():
-    flag = threading.Event()
+    flag = cancellation.Flag()
     flag.set()
     with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
         RERANKER.score("red", ["red"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.chunking import Chunker
-from semlex.models.token_counters import WordCounter
+from semlex.models.tokenizer import WordCounter
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import StoredChunk

@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from semlex import _core
 from semlex.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 _MARKS = re.compile(r'["\\{}\[\]]')
 # What models put around an answer although nobody asked for it: a fence, and what they thought before.
@@ -135,3 +140,31 @@ def _parsed(text: str) -> Any:
 
 def _other_form() -> UnusableAnswerError:
     return UnusableAnswerError("the model's answer has not the form that was asked for; choose another model")
+
+
+# Numbers in square brackets are citations, and citations come from what was looked up alone.
+_NUMBERS = re.compile(r"\s*\[\s*\d+(?:\s*[,;\u2013-]\s*\d+)*\s*\]")
+_WORD = re.compile(r"\w+")
+
+
+def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
+    """The sentences of an entry, without numbers of sources in their text; none where nothing else stands there."""
+    text = _NUMBERS.sub("", written.text).strip()
+    if not any(map(str.isalnum, text)):
+        return
+    pieces = [text[start:end].strip() for start, end, _ in _core.split_sentences(text)]
+    if len(pieces) < 2:  # noqa: PLR2004 - one is not parted
+        yield WrittenSentence(text, written.quotes)
+        return
+    words = [_words(piece) for piece in pieces]
+    quotes: list[list[tuple[int, str]]] = [[] for _ in pieces]
+    for source, quote in written.quotes:
+        own = _words(quote)
+        best = max(range(len(pieces)), key=lambda number: len(own & words[number]))
+        quotes[best].append((source, quote))
+    for piece, found in zip(pieces, quotes, strict=True):
+        yield WrittenSentence(piece, tuple(found))
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))

@@ -2,18 +2,205 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat.endpoint import ChatEndpoint
-from semlex.models.http_stream import Limits
-from semlex.models.model_names import ACCOUNTS
+from semlex.chat.base import NO_CHAT_MODEL, Completion
+from semlex.errors import ConfigurationError, ModelServerError
+from semlex.models.http_client import Limits
+from semlex.models.model_names import ACCOUNTS, ModelChoice, model_and_address, ollama_address
 from semlex.models.remote_model import RemoteModel
+from semlex.telemetry import INPUT_TOKENS, OUTPUT_TOKENS, SERVER, Span, Work, span
+from semlex.types.answers import Usage
 from semlex.validation import check_parameters, number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from semlex.chat.base import Completion, Message
+    from semlex.chat.base import ChatModel, Message
+    from semlex.models.http_client import ModelServer
+
+
+PATH = "/chat/completions"
+# What servers answer to a setting that they or the model do not take.
+REFUSED_STATUSES = frozenset({400, 422})
+STREAM_END = b"[DONE]"
+
+
+class NoTextError(ModelServerError):
+    """The server did answer, but not with a text."""
+
+
+class ChatEndpoint:
+    """A model behind a server, by the name that the server knows.
+
+    Settings that make answers steadier (temperature 0, a JSON schema, figures of a stream) are sent until the server
+    refuses them with 400 or 422 and takes the same request without; from then on they are left out.
+    """
+
+    def __init__(self, server: ModelServer, model: str) -> None:
+        self._server = server
+        self._model = model
+        self._takes_settings = True
+
+    def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
+        """As `semlex.chat.base.ChatModel.complete`."""
+        body: dict[str, Any] = {"model": self._model, "messages": list(messages)}
+        with self._span() as told:
+            answer = self._asked(
+                lambda settings: self._server.post(PATH, body | settings, Limits().max_bytes), _settings(schema)
+            )
+            completion = self._completion(answer)
+            told.note(_counts(completion.usage))
+        return completion
+
+    def stream(
+        self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None, limits: Limits | None = None
+    ) -> Iterator[str | Completion]:
+        """As `semlex.chat.base.ChatModel.stream`."""
+        body: dict[str, Any] = {"model": self._model, "messages": list(messages), "stream": True}
+        settings = {**_settings(schema), "stream_options": {"include_usage": True}}
+
+        def begun(chosen: dict[str, Any]) -> tuple[Generator[bytes], bytes]:
+            # The first piece decides whether the settings were taken.
+            parts = self._server.stream(PATH, body | chosen, limits or Limits())
+            return parts, next(parts, b"")
+
+        # Not the current one while the reader works: he has spans of his own, and asks from several contexts.
+        told = self._span().start()
+        try:
+            with told.current():
+                parts, first = self._asked(begun, settings)
+            try:
+                for piece in self._pieces(parts, first):
+                    if isinstance(piece, Completion):
+                        told.note(_counts(piece.usage))
+                    yield piece
+            finally:
+                parts.close()
+        except BaseException as error:
+            told.end(error)
+            raise
+        finally:
+            told.end()
+
+    def _span(self) -> Span:
+        return span(Work.CHAT, self._model, {SERVER: self._server.host}, is_call=True)
+
+    def _asked(self, ask: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
+        """What a request gives, with the settings or, where they are refused, without."""
+        if self._takes_settings:
+            try:
+                return ask(settings)
+            except ModelServerError as error:
+                if error.status not in REFUSED_STATUSES:
+                    raise
+        answer = ask({})
+        self._takes_settings = False
+        return answer
+
+    def _pieces(self, parts: Iterator[bytes], first: bytes) -> Iterator[str | Completion]:
+        if first.lstrip()[:1] == b"{":  # a server that does not know streams
+            whole = self._completion(_parsed(first + b"".join(parts)))
+            yield whole.text
+            yield whole
+            return
+        texts: list[str] = []
+        usage, finish, is_done, has_choices = Usage(), None, False, False
+        for data in _events(first, parts):
+            if data == STREAM_END:
+                is_done = True
+                break
+            event = _parsed(data)
+            if not isinstance(event, dict) or event.get("error"):
+                raise self._unusable("an error in the middle of its answer; look at the server's own log")
+            usage = _usage(event) or usage
+            choices = event.get("choices")
+            has_choices |= isinstance(choices, list)
+            choice = choices[0] if isinstance(choices, list) and choices else {}
+            finish = choice.get("finish_reason") or finish if isinstance(choice, dict) else finish
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            piece = delta.get("content") if isinstance(delta, dict) else None
+            if isinstance(piece, str) and piece:
+                texts.append(piece)
+                yield piece
+        if not (is_done or has_choices):
+            raise self._unusable("something that is no message; check the address and the model")
+        if not is_done and finish is None:
+            raise self._unusable("half of an answer: it broke off in the middle; look at the server's own log")
+        yield Completion("".join(texts), usage, finish == "length")
+
+    def _completion(self, answer: Any) -> Completion:
+        try:
+            choice = answer["choices"][0]
+            text, finish = choice["message"]["content"], choice.get("finish_reason")
+        except (LookupError, TypeError, AttributeError):
+            text = finish = None  # the error would hold the answer
+        if not isinstance(text, str):
+            raise self._unusable("something that is no message; check the address and the model")
+        return Completion(text, _usage(answer) or Usage(), finish == "length")
+
+    def _unusable(self, what: str) -> NoTextError:
+        return NoTextError(f"{self._model} at {self._server.host} answered with {what}", status=200)
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
+    return {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
+
+
+def _settings(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"temperature": 0}
+    if schema is not None:
+        described = {"name": "answer", "strict": True, "schema": schema}
+        settings["response_format"] = {"type": "json_schema", "json_schema": described}
+    return settings
+
+
+def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """The data of each server-sent event; other lines (comments, names, retries) say nothing here."""
+    data: list[bytes] = []
+    for line in _lines(first, parts):
+        if line.startswith(b"data:"):
+            data.append(line[5:].strip())
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+    if data:
+        yield b"\n".join(data)
+
+
+def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines without their ends (of any kind); the last one may have none."""
+    kept: list[bytes] = []
+    for part in _all(first, parts):
+        *whole, rest = part.split(b"\n")
+        for line in whole:
+            yield b"".join([*kept, line]).rstrip(b"\r")
+            kept = []
+        if rest:
+            kept.append(rest)
+    yield b"".join(kept).rstrip(b"\r")
+
+
+def _all(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from parts
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None  # the error would hold the answer
+
+
+def _usage(answer: Any) -> Usage | None:
+    counted = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(counted, dict):
+        return None
+    numbers = (counted.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return Usage(*(number if type(number) is int and number >= 0 else None for number in numbers))
+
 
 MAX_SECONDS = 3600.0
 
@@ -93,3 +280,39 @@ class OpenAIChatModel(RemoteModel):
             ModelServerError: As `complete`; or the answer breaks off, pauses for too long, is too long or does not end.
         """
         return self._endpoint.stream(messages, schema, self._limits)
+
+
+def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[ChatModel]:
+    """The configured language model, or none.
+
+    ==============================  ==================================================  =====================
+    configured                      language model                                      key
+    ==============================  ==================================================  =====================
+    ``none``, or None               none: answers are sentences of the documents
+    ``openai:MODEL``                OpenAI's                                            OPENAI_API_KEY
+    ``openrouter:MODEL``            behind OpenRouter                                   OPENROUTER_API_KEY
+    ``ollama:MODEL``                of the Ollama that ``OLLAMA_HOST`` names, else      SEMLEX_CHAT_API_KEY
+                                    of this machine's
+    ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``      SEMLEX_CHAT_API_KEY
+    ==============================  ==================================================  =====================
+    """
+    if configured is None or configured == NO_CHAT_MODEL:
+        return ModelChoice(None, "no language model: answers are sentences of the documents")
+    if not isinstance(configured, str):
+        return ModelChoice(configured, f"answers by the language model that was passed, {configured.identity}")
+    model = _named(configured)
+    reason = f"answers by {model.identity}, as configured; questions and passages are sent to {model.host}"
+    return ModelChoice(model, reason)
+
+
+def _named(name: str) -> OpenAIChatModel:
+    scheme, _, rest = name.partition(":")
+    if name.startswith(("http://", "https://")):
+        return OpenAIChatModel(*model_and_address(name))
+    if scheme in OpenAIChatModel.accounts and rest.strip():
+        return OpenAIChatModel(rest, ACCOUNTS[scheme].url)
+    if scheme == "ollama" and rest.strip():
+        return OpenAIChatModel(rest, ollama_address(), name=name)
+    raise ConfigurationError(
+        "the language model must be 'none', openai:MODEL, openrouter:MODEL, ollama:MODEL or http(s)://HOST/v1#MODEL"
+    )

@@ -12,13 +12,14 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
-from semlex.models.token_counters import TokenCounter
+from semlex.models.tokenizer import TokenCounter, WordCounter
 from semlex.validation import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
 
 # A float32 vector that was normalised in float64 has a norm within 1e-6 of 1; the bound leaves room for vectors that a
 # server normalised in half precision (8 bits of mantissa: 4e-3).
@@ -284,3 +285,48 @@ def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, f
     if rows.size:
         more = f" (and {rows.size - 1} more)" if rows.size > 1 else ""
         raise ModelError(f"{model}: the vector of row {rows[0]}{more} is {fault}, norm {norms[rows[0]]:.6g}; {remedy}")
+
+
+class BaseEmbedder(WordCounter, ABC):
+    """An `Embedder` that lacks two things: what its vectors depend on, and the vectors of texts.
+
+    All else has a default: queries are embedded as documents are, tokens are Unicode words, there is nothing to
+    release. Override what your model does better; what counts tokens in another way has a `counter_name` of its own.
+
+    Attributes:
+        fusion_weight: How much its vectors weigh against the words in completed fusion when a search says nothing,
+            0 to 1.
+        calls_at_once: How many searches may ask it at the same time; more than 1 for a model behind a server.
+        documents_cut: How many documents so far were longer than the model reads, for reports.
+        runs_on_torch: Whether it uses torch, which cannot be used in a forked child.
+    """
+
+    fusion_weight: float = 0.5
+    calls_at_once: int = 1
+    documents_cut: int = 0
+    runs_on_torch: bool = False
+
+    @property
+    @abstractmethod
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on."""
+
+    @abstractmethod
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embeds n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
+
+        It blocks and may be called from several threads.
+        """
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Embeds one text as a query: (dimensions,)."""
+        vector: NDArray[np.float32] = self.embed_documents([text])[0]
+        return vector
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        return self.identity.dimensions
+
+    def close(self) -> None:
+        """Releases the model and its memory; here there is nothing."""

@@ -7,8 +7,9 @@ the colon), documents as they are.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,19 +25,18 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.prefetch import prefetched
 from semlex.models.local.transformer import Transformer, check_config
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
-from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
-from semlex.models.truncation import CutTexts
+from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
     from semlex.models.local.transformer import RuntimeReport
+
 
 END_TOKEN = "<|endoftext|>"  # noqa: S105 (not a password)
 # Texts whose tokens are made at once: enough of them that rows of like length go together and little memory is held.
@@ -226,3 +226,24 @@ def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
     if own not in ([], [end]):  # early revisions of the model appended nothing
         raise ModelError(f"the tokenizer of {model} closes a text with token ids {own}; expected {END_TOKEN} ({end})")
     return end
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+    """Results of a function in the order of its items, each made in a thread while the one before it is used.
+
+    Close the iterator (`contextlib.closing`) when it may be left early: the thread then ends with the item at hand.
+    """
+    if len(items) <= 1:
+        yield from map(make, items)
+        return
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-prefetch") as thread:
+        upcoming = thread.submit(make, items[0])
+        for item in items[1:]:
+            result = upcoming.result()
+            upcoming = thread.submit(make, item)
+            yield result
+        yield upcoming.result()

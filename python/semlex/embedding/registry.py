@@ -65,7 +65,7 @@ def choose_embedder(
         allow_download: Whether the hub may be asked for a configured model.
         why: Why this model, for the line that says so.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
-        tokenizer: Of a model behind a server; see `semlex.models.token_counters.given_tokenizer`.
+        tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
 
     Returns:
         The embedder, if any, and the line that says so.
@@ -167,8 +167,7 @@ def _at_server(
     """The embedder of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
-    from semlex.embedding.gemini import GeminiEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
-    from semlex.embedding.openai import OpenAIEmbedder  # noqa: PLC0415 - as above
+    from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder  # noqa: PLC0415 - only where a server is named
 
     key = None if send_key else ""
     scheme, _, model = name.partition(":")

@@ -19,22 +19,18 @@ from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vector
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.files import find_model
+from semlex.models.files import find_model, quiet_transformers
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, choose_placement
+from semlex.models.local.device import check_names, choose_placement, torch_process
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.local.forked import torch_process
-from semlex.models.quiet_bars import quiet_transformers
-from semlex.models.token_counters import tokenizer_in
-from semlex.models.tokenizer import TextTokenizer
-from semlex.models.truncation import CutTexts
+from semlex.models.tokenizer import CutTexts, TextTokenizer, tokenizer_in
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
 
 PREFIX = "sentence-transformers:"
 MODULES = "modules.json"

@@ -26,9 +26,8 @@ from semlex.embedding.base import (
 )
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
-from semlex.models.files import ModelFolder, find_model
+from semlex.models.files import ModelFolder, find_model, import_bars
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.quiet_bars import import_bars
 from semlex.models.tokenizer import FILE_COUNTER, TextTokenizer, open_tokenizer
 
 if TYPE_CHECKING:

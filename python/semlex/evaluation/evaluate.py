@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.metrics import measure_named
+from semlex.evaluation.metrics import measure_named, randomisation_p
 from semlex.evaluation.runs import absent_notes, judged_unit, on_its_loop, ranked_scores, searchable
-from semlex.evaluation.significance import randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import FusionMethod

@@ -14,9 +14,8 @@ import numpy as np
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.evaluate import FUSIONS, check_depth, each, warning_notes
-from semlex.evaluation.metrics import discounts, ideal_gains
+from semlex.evaluation.metrics import bootstrap_interval, discounts, ideal_gains, randomisation_p
 from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
-from semlex.evaluation.significance import bootstrap_interval, randomisation_p
 from semlex.ingest.progress import Progress
 from semlex.retriever.query_log import without_query_log
 from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT

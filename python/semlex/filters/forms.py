@@ -2,13 +2,222 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from semlex.filters.fields import refusal
-from semlex.filters.mapping import tree_of_mapping
+from semlex.errors import ValidationError
+from semlex.filters.fields import (
+    COLUMNS,
+    SHOWN_CHARACTERS,
+    Field,
+    field_named,
+    metadata_field,
+    nearest,
+    own_field,
+    refusal,
+)
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import PLACE, FilterTree
+from semlex.filters.tree import (
+    MAX_DEPTH,
+    PLACE,
+    Condition,
+    FilterTree,
+    Group,
+    Operator,
+    between,
+    condition,
+    joined,
+    listed,
+    negated,
+    node_of,
+)
+
+if TYPE_CHECKING:
+    from semlex.errors import FieldError
+
+
+# What the operators of mappings are in the tree.
+COMPARISONS: dict[str, Operator] = {
+    "$eq": "==",
+    "$lt": "<",
+    "$lte": "<=",
+    "$gt": ">",
+    "$gte": ">=",
+    "$in": "in",
+    "$contains": "contains",
+    "$any": "any",
+    "$all": "all",
+    "$startswith": "startswith",
+    "$like": "like",
+    "$ilike": "ilike",
+}
+NEGATIONS: dict[str, Operator] = {"$ne": "==", "$nin": "in"}
+SWITCHES: dict[str, Operator] = {"$exists": "exists", "$empty": "empty"}
+OF_FIELDS = (*COMPARISONS, *NEGATIONS, *SWITCHES, "$between", "$not")
+OF_FILTERS = ("$and", "$or", "$not")
+_NAMES: dict[Operator, str] = {operator: name for name, operator in COMPARISONS.items()}
+_BOUNDS = 2
+
+
+def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTree | None:
+    """The tree of a mapping; None of an empty one."""
+    reader = _Reader()
+    tree = reader.filter(mapping, place, 0) if mapping else None
+    if reader.errors:
+        raise ValidationError(reader.errors)
+    return tree
+
+
+class _Reader:
+    """Reads a mapping to its end, and collects what is wrong."""
+
+    def __init__(self) -> None:
+        self.errors: list[FieldError] = []
+
+    def filter(self, value: object, place: str, depth: int) -> FilterTree | None:
+        """A mapping of which all entries must hold; None where something is wrong with it."""
+        try:
+            entries = _entries(value, place, depth)
+        except ValidationError as error:
+            self.errors += error.errors
+            return None
+        parts = []
+        for number, (key, inner) in enumerate(entries):
+            at = _below(place, key, number)
+            try:
+                part = self._group(key, inner, at, depth) if key.startswith("$") else self._named(key, inner, at, depth)
+            except ValidationError as error:
+                self.errors += error.errors
+            else:
+                parts += [part] if part is not None else []
+        return self._joined("and", parts, place)
+
+    def _joined(self, word: Any, parts: list[FilterTree], place: str) -> FilterTree | None:
+        return joined(word, parts, place) if parts and not self.errors else None
+
+    def _group(self, key: str, value: object, place: str, depth: int) -> FilterTree | None:
+        if key not in OF_FILTERS:
+            hint = f"; {key} stands behind the name of a field, as {{'year': {{'{key}': …}}}}"
+            limit = ", ".join(OF_FILTERS) + (hint if key in OF_FIELDS else nearest(key, OF_FILTERS))
+            raise refusal(place, "wrong_operator", limit)
+        if key == "$not":
+            part = self.filter(value, place, depth + 1)
+            return None if part is None else negated(part, place)
+        if not isinstance(value, (list, tuple)) or not value:
+            raise refusal(place, "wrong_type", "a list of filters, at least one", _shown(value))
+        parts = [self.filter(one, f"{place}[{number}]", depth + 1) for number, one in enumerate(value)]
+        return self._joined(key[1:], [part for part in parts if part is not None], place)
+
+    def _named(self, key: str, value: object, place: str, depth: int) -> FilterTree | None:
+        field = own_field(COLUMNS[key], place) if key in COLUMNS else field_named(key, place)
+        return self._about(field, value, place, depth)
+
+    def _about(self, field: Field, value: object, place: str, depth: int) -> FilterTree | None:
+        """What a value says of a field."""
+        if isinstance(value, (list, tuple)):
+            return listed(field, value, place)
+        if not isinstance(value, Mapping):
+            return condition(field, "==", value, place)
+        entries = _entries(value, place, depth)
+        are_operators = [key.startswith("$") for key, _ in entries]
+        if any(are_operators) and not all(are_operators):
+            raise refusal(place, "wrong_type", "a mapping of operators, or one of names of fields", "both in one")
+        parts = []
+        for number, (key, inner) in enumerate(entries):
+            at = _below(place, key, number)
+            try:
+                part = (
+                    self._operator(field, key, inner, at, depth)
+                    if key.startswith("$")
+                    else self._about(_inside(field, key, at), inner, at, depth + 1)
+                )
+            except ValidationError as error:
+                self.errors += error.errors
+            else:
+                parts += [part] if part is not None else []
+        return self._joined("and", parts, place)
+
+    def _operator(self, field: Field, key: str, value: object, place: str, depth: int) -> FilterTree | None:
+        if key in COMPARISONS:
+            if key == "$eq" and field.kind == "texts" and isinstance(value, str):
+                raise refusal(place, "wrong_type", "list", "str")
+            return condition(field, COMPARISONS[key], value, place)
+        if key in NEGATIONS:
+            return negated(condition(field, NEGATIONS[key], value, place), place)
+        if key in SWITCHES:
+            if not isinstance(value, bool):
+                raise refusal(place, "wrong_type", "True or False", _shown(value))
+            made = condition(field, SWITCHES[key], None, place)
+            return made if value else negated(made, place)
+        if key == "$between":
+            if not isinstance(value, (list, tuple)) or len(value) != _BOUNDS:
+                raise refusal(place, "wrong_type", "a list of two bounds", _shown(value))
+            return between(field, value[0], value[1], place)
+        if key != "$not":
+            raise refusal(place, "wrong_operator", f"{', '.join(OF_FIELDS)}{nearest(key, OF_FIELDS)}")
+        part = self._about(field, value, place, depth + 1)
+        return None if part is None else negated(part, place)
+
+
+def _below(place: str, key: str, number: int) -> str:
+    """The place of an entry: its key, or its number where that cannot be shown."""
+    return f"{place}.{key[:SHOWN_CHARACTERS]}" if key.isprintable() else f"{place}[{number}]"
+
+
+def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
+    if not isinstance(value, Mapping):
+        raise refusal(place, "wrong_type", "a mapping of fields to values, such as {'lang': 'de'}", _shown(value))
+    if not value:
+        raise refusal(place, "wrong_type", "a mapping with an entry (an empty object is {'$eq': {}})", "an empty one")
+    if depth > MAX_DEPTH:
+        raise refusal(place, "too_deep", str(MAX_DEPTH))
+    entries = list(value.items())
+    for key, _ in entries:
+        if not isinstance(key, str):
+            raise refusal(place, "key_not_string", None, type(key).__name__)
+    return entries
+
+
+def _inside(field: Field, key: str, place: str) -> Field:
+    """The field of a name inside another."""
+    inner = field_named(key, place)
+    if field.is_own or inner.is_own:
+        raise refusal(place, "wrong_type", "a key of the metadata, inside of which there are others", "something else")
+    return metadata_field(field.path + inner.path, place)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (list, tuple, Mapping)):
+        return f"{type(value).__name__} with {len(value)}"
+    return type(value).__name__
+
+
+def mapping_of_tree(tree: FilterTree) -> dict[str, Any]:
+    """A tree as a mapping of JSON's types (and Decimal)."""
+    node = node_of(tree)
+    if isinstance(node, Group):
+        return {f"${node.word}": [mapping_of_tree(part) for part in node.parts]}
+    if isinstance(node, Condition):
+        name = str(node.field)
+        name = json.dumps(name) if name in COLUMNS else name
+        if node.operator in SWITCHES.values():
+            return {name: {f"${node.operator}": True}}
+        return {name: {_NAMES[node.operator]: _plain(node.value)}}
+    part = node.part
+    if isinstance(part, Condition) and part.operator in NEGATIONS.values():
+        [(name, of_field)] = mapping_of_tree(part).items()
+        [(_, value)] = of_field.items()
+        return {name: {"$ne" if part.operator == "==" else "$nin": value}}
+    return {"$not": mapping_of_tree(part)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
 
 Filters = Mapping[str, Any] | FilterTree | str
 # A factor for what passes each filter.

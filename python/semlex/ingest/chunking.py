@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
 from semlex.errors import ValidationError
-from semlex.models.token_counters import counter_of_words
+from semlex.models.tokenizer import counter_of_words
 from semlex.parameters import UNICODE_WORDS
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import MAX_CHUNK_BYTES, line_breaks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
 
 # Another rule of cutting needs another number: documents of an older one can be cut anew.
 RULES_VERSION = 2

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.ingest.deletion import Deletion
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
     from semlex.parameters import FileLimits, StorageName
     from semlex.store.indexes.build import TellBuild

@@ -13,7 +13,7 @@ from semlex.ingest.files.reading import read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
-from semlex.models.token_counters import WordCounter
+from semlex.models.tokenizer import WordCounter
 from semlex.parameters import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.ingest.document_chunks import DocumentChunk
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)

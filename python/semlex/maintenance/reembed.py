@@ -22,7 +22,7 @@ from semlex.ingest.progress import Progress
 from semlex.maintenance.embedding_checks import EmbeddingChecks
 from semlex.maintenance.report import ReembedReport
 from semlex.maintenance.version_fill import VersionFill
-from semlex.models.token_counters import counter_of_words
+from semlex.models.tokenizer import counter_of_words
 from semlex.store.embedding_versions import (
     VersionRun,
     begin_run,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from semlex.models.cancellation import abandoned_by, check
+from semlex.models.cancellation import Flag, abandoned_by, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -32,7 +31,7 @@ class ModelExecutor:
         self._documents = ThreadPoolExecutor(max_workers=1, thread_name_prefix="semlex-documents")
         # By the model's id(); the model is kept beside, so that no other one gets its id.
         self._of_models: dict[int, tuple[object, ThreadPoolExecutor]] = {}
-        self._running: set[threading.Event] = set()
+        self._running: set[Flag] = set()
         self._closed = False
 
     async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
@@ -70,7 +69,7 @@ class ModelExecutor:
         return self._of_models[id(model)][1]
 
     async def _run(self, executor: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
-        flag = threading.Event()
+        flag = Flag()
 
         def work() -> T:
             with abandoned_by(flag):

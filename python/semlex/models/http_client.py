@@ -1,51 +1,121 @@
-"""One HTTP client for every server of models: JSON in, JSON out, with retries and without surprises.
+"""One HTTP client for all model servers: JSON in, JSON out, with retries and without surprises.
 
-Three things decide its form. A socket's time-out bounds one read, not an answer that arrives byte by byte nor the
-look-up of a host's name, so every attempt runs in a thread that is left behind when its time is over. Waiting ends at
-once when nobody waits for the result any more. And what a server says about an error may repeat what was sent to it, so
+Callers block; the requests of a server run on one event loop in a thread, where a limit of time bounds a whole attempt:
+the look-up of the host, an answer that arrives byte by byte, and pauses in it. A caller that nobody waits for any more
+leaves at once, and its request is cancelled. What a server says about an error may repeat what was sent to it, so
 messages quote only names of a fixed list.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
+import re
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import finalize
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, ModelError, ModelServerError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.http_refusals import REMEDIES, TOO_SLOW, Failure, Response, asked_wait, failure_of, quoted
-from semlex.models.http_stream import Limits, Stream
 from semlex.models.model_names import host_at
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Success = TypeVar("Success")
 
 CONNECT_SECONDS = 10.0
-# Waits between attempts double from the first to the last of these; each is shortened by chance, so that clients that
+# Waits between attempts double from the first to the last of these; each is shortened at random, so that clients that
 # failed together do not come back together.
 FIRST_WAIT_SECONDS = 0.5
 LAST_WAIT_SECONDS = 30.0
-# A server that asks for more (Retry-After) gets no further attempt: whoever waits should decide that.
+# A server that asks for more (Retry-After) gets no further attempt: the caller should decide that.
 MAX_WAIT_SECONDS = 60.0
 # 2,048 vectors of 4,096 numbers in decimal are about 180 MB, more than any server sends at once.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-POLL_SECONDS = 0.1
-# Searches that ask one server at the same time. Each waits for the server, not for this machine.
+MAX_REFUSAL_BYTES = 1024 * 1024
+# Searches that query one server at the same time. Each waits for the server, not for this machine.
 CALLS_AT_ONCE = 32
+CLOSE_SECONDS = 1.0
+FIRST_REDIRECTION, FIRST_ERROR = 300, 400
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+# Names of errors that the servers document. Nothing else of an answer is quoted: it may hold a text or a key.
+QUOTED_NAMES = frozenset(
+    {
+        *("authentication_error", "billing_hard_limit_reached", "context_length_exceeded", "insufficient_quota"),
+        *("invalid_api_key", "invalid_request_error", "invalid_type", "invalid_value", "model_not_found"),
+        *("not_found_error", "permission_error", "rate_limit_exceeded", "server_error", "unsupported_parameter"),
+        *("BadRequestError", "InternalServerError", "NotFoundError", "UnprocessableEntityError"),
+        *("Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"),
+        *("DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND"),
+        *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "UNAVAILABLE"),
+    }
+)
+REMEDIES = {
+    400: "check the key, the model's name, its settings, and the length of the texts",
+    404: "check the address and the model's name; a local server must have fetched the model first",
+    413: "lower batch_size, or shorten the texts",
+    422: "check the model's name, its settings, and the length of the texts",
+    429: "it limits requests, or the account has no credit left; wait, or send less at once",
+}
+UNREACHABLE = "check the address, and that the server is running and can be reached from here"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of an answer in pieces: bytes in all, seconds between two pieces, and from the first piece to the last."""
+
+    max_bytes: int = 4 * 1024 * 1024
+    pause: float = 60.0
+    seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer of any status; in a stream the whole of a refusal."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+    @property
+    def succeeded(self) -> bool:
+        """Return whether it is the answer that was wanted."""
+        return self.status < FIRST_REDIRECTION
+
+    @property
+    def retried(self) -> bool:
+        """Return whether another attempt may succeed."""
+        return self.status in RETRIED_STATUSES
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What prevented an answer: a predicate such as ``cannot be reached``, and the remedy."""
+
+    what: str
+    remedy: str
+    retried: bool = True
+    is_slow: bool = False  # the server took the request, and the time was over
+    succeeded = False
+
+
+TOO_SLOW = Failure(
+    "did not answer in time", "look at the server's load; or lower batch_size, raise timeout", is_slow=True
+)
 
 
 class ModelServer:
@@ -53,12 +123,12 @@ class ModelServer:
 
     A request is tried again after a broken connection, a time-out, and the statuses 408, 429, 500, 502, 503 and 504;
     ``Retry-After`` is honoured up to 60 s. A call therefore takes at most ``attempts * (timeout + 60)`` seconds.
-    Redirects are never followed (the key would go along), an environment's proxies are used except for this machine
-    itself. Nothing is sent before the first request; safe for several threads.
+    Redirects are never followed (the key would go along); an environment's proxies are used except for this machine.
+    Nothing is sent before the first request; safe for several threads.
 
     Args:
         base_url: Address in front of every path, ``http`` or ``https``, without user, password, query or fragment.
-        timeout: Most seconds of one attempt, from the look-up of the host to the answer's last byte.
+        timeout: Maximum seconds of one attempt, from the look-up of the host to the answer's last byte.
     """
 
     def __init__(
@@ -90,7 +160,7 @@ class ModelServer:
         self._attempts = attempts
         self._concurrency = concurrency
         self._clock = clock
-        self._client: Any = None
+        self._requests: _Requests | None = None
         renew_after_fork(self)
         self._closed = False
         self._lock = new_lock()
@@ -99,145 +169,144 @@ class ModelServer:
         return f"ModelServer({self.base_url!r})"
 
     def post(self, path: str, body: Mapping[str, object], max_bytes: int | None = None) -> Any:
-        """Sends one request and waits for its answer.
-
-        Args:
-            max_bytes: Most bytes of the answer; None for `MAX_ANSWER_BYTES`.
-        """
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        return self._parse(path, self._asked(path, lambda: self._try(path, content, max_bytes or MAX_ANSWER_BYTES)))
+        """Send a request and return the parsed answer, of at most `max_bytes` (None: `MAX_ANSWER_BYTES`)."""
+        return self._parse(path, self._run(self._answer, path, _encoded(body), max_bytes or MAX_ANSWER_BYTES))
 
     def stream(self, path: str, body: Mapping[str, object], limits: Limits) -> Generator[bytes]:
-        """Sends one request and hands on its answer as it arrives.
+        """Send a request and yield its answer as it arrives, in pieces of any size.
 
-        Until the first byte is there it is tried again like any other, but where the server takes the request and is
-        silent: somebody waits for the answer. Afterwards it is not. Closing the iterator gives the connection up.
-
-        Yields:
-            The answer's bytes, in pieces of any size.
+        Until the answer begins the request is tried again like any other, except if the server takes it and is silent.
+        Closing the iterator gives the connection up.
         """
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-
-        def begin() -> Stream | Response | Failure:
-            stream = Stream(self._open(), self.base_url + path, content, limits, self._clock)
-            first = stream.begin(self._timeout)
-            return stream if first is None else first
-
-        stream = self._asked(path, begin, is_slow_tried_again=False)
+        response = self._run(self._answer, path, _encoded(body), None)
+        pieces = response.aiter_bytes()
+        end, left = self._clock.monotonic() + limits.seconds, limits.max_bytes
         try:
-            for part in stream:
-                self._check_open()
-                if isinstance(part, Failure):
-                    raise ModelServerError(f"{self.host}{path} {part.what}; {part.remedy}")
-                yield part
+            while (piece := self._run(self._piece, pieces, end, limits.pause)) is not None:
+                if not isinstance(piece, Failure):
+                    left -= len(piece)
+                    if left >= 0:
+                        yield piece
+                        continue
+                    piece = Failure(
+                        f"sent more than the {limits.max_bytes} bytes that are read", "choose another model"
+                    )
+                raise ModelServerError(f"{self.host}{path} {piece.what}; {piece.remedy}")
         finally:
-            stream.close()
-
-    def _asked(
-        self, path: str, attempt: Callable[[], Success | Response | Failure], *, is_slow_tried_again: bool = True
-    ) -> Success:
-        """What an attempt that succeeds gives; a response of success counts as that."""
-        for number in range(1, self._attempts + 1):
-            cancellation.check()
-            answer = attempt()
-            if not isinstance(answer, Response | Failure) or answer.succeeded:
-                return cast("Success", answer)
-            ends = isinstance(answer, Failure) and answer.is_slow and not is_slow_tried_again
-            if ends or not answer.retried or number == self._attempts:
-                break
-            _pause(self._wait_seconds(path, answer, number), self._clock)
-        if isinstance(answer, Failure):
-            raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
-        raise self._refusal(path, cast("Response", answer))
+            if not self._closed:
+                self._open().submit(response.aclose())
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Calls a function that talks to this server for every item, several at a time."""
+        """Call a function that uses this server for every item, several at a time."""
         if len(items) <= 1 or self._concurrency == 1:
             return [function(item) for item in items]
         cancellation.check()
-        given_up = threading.Event()
+        given_up = cancellation.inner_flag()
 
         def call(item: Item) -> Result:
-            # Stands in for the caller's flag, which the loop below passes on.
             with cancellation.abandoned_by(given_up):
                 return function(item)
 
         pool = ThreadPoolExecutor(min(self._concurrency, len(items)), thread_name_prefix="semlex-model-server")
         try:
             futures = [pool.submit(copy_context().run, call, item) for item in items]
-            while True:
-                done, pending = wait(futures, POLL_SECONDS, FIRST_EXCEPTION)
-                failed = next((future.exception() for future in futures if future in done and future.exception()), None)
-                if failed is not None:
-                    raise failed
-                if not pending:
-                    return [future.result() for future in futures]
-                cancellation.check()
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = next((error for future in futures if future.done() and (error := future.exception())), None)
+            if failed is not None:
+                raise failed
+            return [future.result() for future in futures]
         finally:
             given_up.set()
             pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
+        """Close the connections; a second call does nothing."""
         with self._lock:
             self._closed = True
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+            requests, self._requests = self._requests, None
+        if requests is not None:
+            requests.close()
 
     def _after_fork(self) -> None:
-        drop(self._client)  # its connections are the parent's
-        self._client = None
+        if self._requests is not None:
+            self._requests.close.detach()
+            drop(self._requests)  # its connections are the parent's
+        self._requests = None
 
-    def _try(self, path: str, content: bytes, max_bytes: int) -> Response | Failure:
-        """One attempt: an answer of whatever status, or what stood in its way."""
-        client = self._open()
-        outcome: list[Response | Failure] = []
-        done = threading.Event()
-        deadline = self._clock.monotonic() + self._timeout
-
-        def exchange() -> None:
-            try:
-                outcome.append(self._exchange(client, path, content, max_bytes, deadline))
-            finally:
-                done.set()
-
-        threading.Thread(target=exchange, name="semlex-model-request", daemon=True).start()
-        _wait(done, deadline, self._clock)
-        self._check_open()
-        return outcome[0] if outcome else TOO_SLOW
-
-    def _exchange(self, client: Any, path: str, content: bytes, max_bytes: int, deadline: float) -> Response | Failure:
+    def _run(self, work: Callable[..., Coroutine[Any, Any, Result]], *arguments: Any) -> Result:
+        """Do something on the loop, and wait for it."""
+        cancellation.check()
+        requests = self._open()
+        future = requests.submit(work(*arguments))
         try:
-            with client.stream("POST", self.base_url + path, content=content) as response:
-                body = bytearray()
-                for part in response.iter_bytes():
-                    body += part
-                    if len(body) > max_bytes:
-                        what = f"sent more than the {max_bytes} bytes that are read"
-                        return Failure(what, "lower batch_size, or check the address", retried=False)
-                    if self._clock.monotonic() > deadline:
-                        return TOO_SLOW
-                return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
-        except Exception as error:  # noqa: BLE001 (whatever goes wrong here must reach the thread that waits)
+            cancellation.wait_for(future)
+            return future.result()
+        except CancelledError:
+            raise self._was_closed() from None
+        finally:
+            future.cancel()
+
+    async def _answer(self, path: str, content: bytes, max_bytes: int | None) -> Any:
+        """Return the answer that an attempt gives: read, or without `max_bytes` only begun."""
+        for number in range(1, self._attempts + 1):
+            answer = await self._attempt(path, content, max_bytes)
+            if self._closed:
+                raise self._was_closed()
+            if not isinstance(answer, Response | Failure) or answer.succeeded:
+                return answer
+            waits_for_silence = isinstance(answer, Failure) and answer.is_slow and max_bytes is None
+            if waits_for_silence or not answer.retried or number == self._attempts:
+                break
+            await _pause(self._wait_seconds(path, answer, number), self._clock)
+        if isinstance(answer, Failure):
+            raise ModelServerError(f"{self.host}{path} {answer.what}; {answer.remedy}")
+        raise self._refusal(path, answer)
+
+    async def _attempt(self, path: str, content: bytes, max_bytes: int | None) -> Any:
+        client = self._open().client
+        try:
+            async with self._clock.timeout(self._timeout):
+                request = client.build_request("POST", self.base_url + path, content=content)
+                response = await client.send(request, stream=True)
+                if max_bytes is None and response.status_code < FIRST_REDIRECTION:
+                    return response
+                try:
+                    return await _read(response, max_bytes)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            return TOO_SLOW
+        except Exception as error:  # noqa: BLE001 (its text, which may hold what was sent, must not travel on)
             return failure_of(error)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ModelError(f"the connection to {self.host} was closed; make a new one")
+    async def _piece(self, pieces: AsyncIterator[bytes], end: float, pause: float) -> bytes | Failure | None:
+        """Return the next piece of an answer, or what prevents it; None at its end."""
+        try:
+            async with self._clock.timeout(min(pause, end - self._clock.monotonic())):
+                return await anext(pieces, None)
+        except TimeoutError:
+            is_over = self._clock.monotonic() >= end
+            what = "did not end in time" if is_over else "stopped in the middle of its answer"
+            return Failure(what, "raise timeout, or look at the server's load")
+        except Exception as error:  # noqa: BLE001 (as above)
+            return failure_of(error)
 
-    def _open(self) -> Any:
+    def _was_closed(self) -> ModelError:
+        return ModelError(f"the connection to {self.host} was closed; make a new one")
+
+    def _open(self) -> _Requests:
         with self._lock:
-            self._check_open()
-            if self._client is None:
+            if self._closed:
+                raise self._was_closed()
+            if self._requests is None:
                 import httpx2  # noqa: PLC0415 (a tenth of a second)
 
                 if self._has_key and not self.is_local and self.base_url.startswith("http:"):
                     logger.warning("the key for %s travels without encryption; use https", self.host)
                 try:
-                    self._client = httpx2.Client(
+                    client = httpx2.AsyncClient(
                         headers=self._headers,
-                        timeout=httpx2.Timeout(self._timeout, connect=min(self._timeout, CONNECT_SECONDS)),
+                        timeout=httpx2.Timeout(None, connect=min(self._timeout, CONNECT_SECONDS)),
                         limits=httpx2.Limits(max_keepalive_connections=max(self._concurrency, CALLS_AT_ONCE)),
                         trust_env=not self.is_local,
                     )
@@ -246,7 +315,8 @@ class ModelServer:
                         f"the environment's proxy settings cannot be used ({type(error).__name__}); check HTTP_PROXY, "
                         f"HTTPS_PROXY and ALL_PROXY, or add {self.host} to NO_PROXY"
                     ) from None  # the cause may show a proxy's password
-            return self._client
+                self._requests = _Requests(client)
+            return self._requests
 
     def _parse(self, path: str, answer: Response) -> Any:
         try:
@@ -278,20 +348,132 @@ class ModelServer:
         if status in {401, 403}:
             place = "api_key" if self._key_variable is None else f"the environment variable {self._key_variable}"
             remedy = f"check the key in {place}" if self._has_key else f"it wants a key: set {place}"
-        elif 300 <= status < 400:  # noqa: PLR2004 (the statuses of redirection)
+        elif FIRST_REDIRECTION <= status < FIRST_ERROR:
             remedy = "redirects are not followed; give the address that it leads to"
         else:
             remedy = REMEDIES.get(status, "look at the server's own log" if self.is_local else "try again later")
         return ModelServerError(f"{self.host}{path} answered {status}{quoted(answer.body)}; {remedy}", status=status)
 
 
-def _wait(event: threading.Event, deadline: float, clock: Clock) -> None:
-    """Waits for an event until a deadline; ends early, with an error, when nobody waits for the result any more."""
-    while not clock.wait(event, max(0.0, min(POLL_SECONDS, deadline - clock.monotonic()))):
-        cancellation.check()
-        if clock.monotonic() >= deadline:
-            return
+class _Requests:
+    """The event loop on which the requests of one client run, in a thread.
+
+    `close` ends requests under way and closes the connections; so do the collection of this object and exit.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_LookUps())
+        closed = asyncio.Event()
+        thread = threading.Thread(
+            target=_serve, args=(self._loop, client, closed), name="semlex-model-requests", daemon=True
+        )
+        self.close = finalize(self, _stop, self._loop, closed, thread)
+        thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Do something on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
-def _pause(seconds: float, clock: Clock) -> None:
-    _wait(threading.Event(), clock.monotonic() + seconds, clock)
+class _LookUps(ThreadPoolExecutor):
+    """Look-ups of hosts, each in a thread that is left behind if it hangs: nothing can end one."""
+
+    def submit(self, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Future[Result]:
+        future: Future[Result] = Future()
+        future.set_running_or_notify_cancel()
+
+        def look_up() -> None:
+            try:
+                future.set_result(function(*arguments, **options))
+            except BaseException as error:  # noqa: BLE001 (it must reach the caller)
+                future.set_exception(error)
+
+        threading.Thread(target=look_up, name="semlex-look-up", daemon=True).start()
+        return future
+
+
+def _serve(loop: asyncio.AbstractEventLoop, client: Any, closed: asyncio.Event) -> None:
+    async def until_closed() -> None:
+        await closed.wait()
+        requests = asyncio.all_tasks() - {asyncio.current_task()}
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        await client.aclose()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(until_closed())
+
+
+def _stop(loop: asyncio.AbstractEventLoop, closed: asyncio.Event, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(closed.set)
+    if thread is not threading.current_thread():
+        thread.join(CLOSE_SECONDS)
+
+
+async def _read(response: Any, max_bytes: int | None) -> Response | Failure:
+    """Read an answer to its end; of a refusal of a stream the beginning."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if max_bytes is not None and len(body) > max_bytes:
+            what = f"sent more than the {max_bytes} bytes that are read"
+            return Failure(what, "lower batch_size, or check the address", retried=False)
+        if max_bytes is None and len(body) > MAX_REFUSAL_BYTES:
+            break
+    return Response(response.status_code, response.headers.get("Retry-After"), bytes(body))
+
+
+async def _pause(seconds: float, clock: Clock) -> None:
+    await clock.sleep(seconds)
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def failure_of(error: Exception) -> Failure:
+    """Return what an error of the HTTP library means; its text may hold what was sent and is not quoted."""
+    import httpx2  # noqa: PLC0415 (loaded already)
+
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return Failure("cannot be reached", UNREACHABLE)
+    if isinstance(error, httpx2.TimeoutException):
+        return TOO_SLOW
+    if isinstance(error, httpx2.NetworkError | httpx2.RemoteProtocolError | httpx2.ProxyError):
+        return Failure(f"broke the connection ({type(error).__name__})", UNREACHABLE)
+    return Failure(f"could not be asked ({type(error).__name__})", UNREACHABLE, retried=False)
+
+
+def asked_wait(value: str | None) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3); None if it cannot be read."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def quoted(body: bytes) -> str:
+    """Return the names of an error in an answer, in brackets: only those of `QUOTED_NAMES`."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    outer = content if isinstance(content, dict) else {}
+    inner = outer.get("error")
+    found = [
+        value
+        for source in (inner if isinstance(inner, dict) else {}, outer)
+        for value in (source.get(field) for field in ("code", "type", "status", "error_type"))
+        if isinstance(value, str) and value in QUOTED_NAMES
+    ]
+    return f" ({', '.join(dict.fromkeys(found))})" if found else ""

@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from semlex import _core
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
+from semlex.forks import new_lock
+from semlex.models.files import find_cached
+from semlex.models.model_names import leads_to
+from semlex.parameters import UNICODE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from os import PathLike
 
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
+
 
 logger = logging.getLogger(__name__)
 
@@ -266,3 +273,132 @@ def _read(content: bytes, what: str) -> TextTokenizer:
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(str(error)) from error
     return TextTokenizer(tokenizer, name, reason=reason)
+
+
+class TokenCounter(Protocol):
+    """Whatever counts tokens: an embedder, a tokenizer, or words."""
+
+    @property
+    def counter_name(self) -> str:
+        """Name of the way in which tokens are counted; equal names give equal counts."""
+        ...
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Finds where the tokens of a text stand.
+
+        Args:
+            text: The text.
+
+        Returns:
+            (t, 2) start and end in characters, starts in ascending order; tokens that share a character (bytes of one
+            emoji) have equal rows.
+        """
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Counts the tokens of texts.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            (n,).
+        """
+        ...
+
+
+# Measured on pieces of 300 words with tokenizers of OpenAI's kind: English manuals have 1.6 to 1.9 tokens a word, other
+# European languages 2 to 3, source code 2.3 to 2.8, Chinese 1.2 to 1.5.
+TOKENS_PER_WORD = 2
+
+
+class WordCounter:
+    """Unicode words (Annex 29) where there are no tokens to count. A lone surrogate is a ``ValueError``."""
+
+    counter_name = UNICODE_WORDS
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Start and end of every word in characters: (w, 2)."""
+        return _core.word_offsets(text)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Words of n texts: (n,)."""
+        return np.array([len(_core.word_offsets(text)) for text in texts], dtype=np.int64)
+
+
+class TokenEstimate(WordCounter):
+    """Unicode words in place of a model's tokens: each counts as `TOKENS_PER_WORD`."""
+
+    counter_name = f"{TOKENS_PER_WORD}*{UNICODE_WORDS}"
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """Start and end of every word in characters, as often as it counts: (w * TOKENS_PER_WORD, 2)."""
+        return np.repeat(super().token_offsets(text), TOKENS_PER_WORD, axis=0)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Words of n texts, times `TOKENS_PER_WORD`: (n,)."""
+        return super().count_tokens(texts) * TOKENS_PER_WORD
+
+
+def counter_of_words(name: str) -> WordCounter | None:
+    """What counts in the way of this name, where that takes no model."""
+    return next((counter for counter in (WordCounter(), TokenEstimate()) if counter.counter_name == name), None)
+
+
+def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> TokenCounter:
+    """Finds what counts the tokens of a model on a server; never touches the network."""
+    if given is not None:
+        return given_tokenizer(given)
+    folder = find_cached(model) if "/" in model else None
+    return TokenEstimate() if folder is None else tokenizer_in(folder)
+
+
+def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
+    """Opens a tokenizer that the user has named."""
+    path = Path(given).expanduser()
+    folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
+    is_there = os.path.exists(path)  # noqa: PTH110 - as above
+    if folder is None and not is_there and leads_to(str(given)) is None:
+        cached = find_cached(str(given))
+        folder = None if cached is None else cached.path
+    return open_tokenizer_file(path if folder is None else folder / TOKENIZER_FILE)
+
+
+def tokenizer_in(folder: ModelFolder) -> TokenCounter:
+    """The tokenizer of a model's folder, or words where it has none that can be read here."""
+    if not (folder.path / TOKENIZER_FILE).is_file():
+        return TokenEstimate()
+    try:
+        return open_tokenizer(folder)
+    except MissingExtraError:  # a kind that the Rust core does not read
+        return TokenEstimate()
+
+
+# A line is logged for the first cut text, and again when there are so many times more of them than at the last line: at
+# most six lines for 100,000 texts, and each says how many there are so far.
+LOGGED_AGAIN = 10
+
+
+class CutTexts:
+    """Counts the texts that a model did not read to their end. Safe for several threads."""
+
+    def __init__(self, what: str, model: str) -> None:
+        self.count = 0
+        self._what, self._model = what, model
+        self._read, self._said = 0, 0
+        self._lock = new_lock()
+
+    def add(self, read: int, cut: int, limit: str) -> None:
+        """Counts the texts of a call, and logs a line when one is due.
+
+        Args:
+            limit: What they did not fit into, for example ``max_length=128 tokens``.
+        """
+        with self._lock:
+            self._read += read
+            self.count += cut
+            if self.count < max(1, self._said * LOGGED_AGAIN):
+                return
+            self._said = self.count
+            found = f"{self.count} of {self._read}"
+        logger.warning("%s %s for %s so far did not fit into %s and were cut", found, self._what, self._model, limit)

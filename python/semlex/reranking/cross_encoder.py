@@ -16,12 +16,10 @@ import numpy as np
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.files import find_model
+from semlex.models.files import find_model, quiet_transformers
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, choose_placement
-from semlex.models.local.forked import torch_process
-from semlex.models.quiet_bars import quiet_transformers
-from semlex.models.truncation import CutTexts
+from semlex.models.local.device import check_names, choose_placement, torch_process
+from semlex.models.tokenizer import CutTexts
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 from semlex.validation import check_range
 

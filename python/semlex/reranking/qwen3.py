@@ -17,8 +17,7 @@ from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
 from semlex.models.local.transformer import Transformer, check_config
 from semlex.models.model_names import DEFAULT_RERANKING_MODEL
-from semlex.models.tokenizer import TextTokenizer, TokenRows, open_tokenizer
-from semlex.models.truncation import CutTexts
+from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 from semlex.validation import check_range
 

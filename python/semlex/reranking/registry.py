@@ -178,9 +178,12 @@ def _at_server(name: str) -> RemoteReranker | None:
     """The reranker of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
-    from semlex.reranking.cohere import DEFAULT_MODEL, CohereReranker  # noqa: PLC0415 - only the chosen kind is loaded
-    from semlex.reranking.llm import LLMReranker  # noqa: PLC0415 - as above
-    from semlex.reranking.tei import TEIReranker  # noqa: PLC0415 - as above
+    from semlex.reranking.remote import (  # noqa: PLC0415 - only the chosen kind is loaded
+        DEFAULT_COHERE_MODEL,
+        CohereReranker,
+        LLMReranker,
+        TEIReranker,
+    )
 
     scheme, _, rest = name.partition(":")
     address = name.removeprefix("tei+").removeprefix("llm+")
@@ -195,7 +198,7 @@ def _at_server(name: str) -> RemoteReranker | None:
         return LLMReranker(model, ACCOUNTS[account].url)
 
     factories: dict[str, Callable[[], RemoteReranker]] = {
-        "cohere": lambda: CohereReranker(rest or DEFAULT_MODEL),
+        "cohere": lambda: CohereReranker(rest or DEFAULT_COHERE_MODEL),
         "jina": lambda: CohereReranker(rest, ACCOUNTS["jina"].url),
         "http": lambda: CohereReranker(*model_and_address(address)),
         "tei+http": lambda: TEIReranker(address),

@@ -53,8 +53,8 @@ class ModelOptions:
         device: Where local models run, or None.
         dimensions: Length of the vectors, or None.
         models: Names that a collection may bring although they lead to a server or a folder.
-        tokenizer: Of a model behind a server; see `semlex.models.token_counters.given_tokenizer`.
-        chat_model: As for `semlex.chat.registry.choose_chat_model`.
+        tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
+        chat_model: As for `semlex.chat.openai.choose_chat_model`.
         default_model: `embedding_model` of collections without vectors, or None.
         default_dimensions: `dimensions` of collections without vectors, or None.
         default_tokenizer: `tokenizer` of collections that count with it, or None.

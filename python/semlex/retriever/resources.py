@@ -15,8 +15,7 @@ from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
-from semlex.models.local.device import check_names
-from semlex.models.local.forked import torch_process
+from semlex.models.local.device import check_names, torch_process
 from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
@@ -302,7 +301,7 @@ class Resources:
         """The language model, if any; chosen at the first call."""
         if self._chat_model is None:
             # Loaded here: most programs only search.
-            from semlex.chat.registry import choose_chat_model  # noqa: PLC0415
+            from semlex.chat.openai import choose_chat_model  # noqa: PLC0415
 
             self._chat_model = choose_chat_model(self.models.chat_model)
         return self._chat_model

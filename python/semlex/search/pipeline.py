@@ -17,8 +17,19 @@ from semlex.search.state import SearchState
 from semlex.search.thresholds import check_similarity
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.schema.collection import curve_in_use
-from semlex.telemetry.names import DOCUMENTS, FAILED_LEGS, HITS, MODE, QUERY_TEXT, SEARCHES, TOP_K, Work
-from semlex.telemetry.spans import Span, span, takes_content
+from semlex.telemetry import (
+    DOCUMENTS,
+    FAILED_LEGS,
+    HITS,
+    MODE,
+    QUERY_TEXT,
+    SEARCHES,
+    TOP_K,
+    Span,
+    Work,
+    span,
+    takes_content,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

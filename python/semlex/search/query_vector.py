@@ -11,8 +11,7 @@ from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError, SearchTimeoutError, SemlexError
 from semlex.models.model_names import short_name
 from semlex.store.query.leg import failed_leg
-from semlex.telemetry.names import DIMENSIONS, SERVER, TEXTS, Work
-from semlex.telemetry.spans import Span, span
+from semlex.telemetry import DIMENSIONS, SERVER, TEXTS, Span, Work, span
 
 if TYPE_CHECKING:
     import asyncio

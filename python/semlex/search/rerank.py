@@ -9,8 +9,7 @@ import numpy as np
 
 from semlex.errors import ModelError
 from semlex.models.model_names import short_name
-from semlex.telemetry.names import SERVER, TEXTS, Work
-from semlex.telemetry.spans import Span, span
+from semlex.telemetry import SERVER, TEXTS, Span, Work, span
 
 if TYPE_CHECKING:
     import asyncio

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.telemetry.names import REQUEST_ID, ROUTE, STATUS, Work
-from semlex.telemetry.spans import is_on, span
+from semlex.telemetry import REQUEST_ID, ROUTE, STATUS, Work, is_on, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

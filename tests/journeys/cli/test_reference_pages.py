@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex import errors
+from semlex import errors, telemetry
 from semlex.cli.exit_codes import _CODES, MEANINGS, OTHER
 from semlex.errors import SemlexError
 from semlex.server import problems
 from semlex.server.request_context import REFUSALS
-from semlex.telemetry import names
-from semlex.telemetry.names import Work
 from tests.journeys.cli.test_documentation import code, rows
 from tests.support.command_tree import MAIN, TREE, is_group, options_of, parted
 from tests.support.documented_programs import PAGES
@@ -100,10 +98,17 @@ def test_the_tests_that_the_page_on_security_names_are_there() -> None:
 
 def test_every_kind_of_span_has_its_row_with_its_attributes() -> None:
     table = {cells[0]: cells[2] for cells in rows("observability.md", "## Spans")}
-    for work in Work:
-        first = "METHOD ROUTE" if work is Work.REQUEST else work.value[0]
+    for work in telemetry.Work:
+        first = "METHOD ROUTE" if work is telemetry.Work.REQUEST else work.value[0]
         assert any(first in name for name in table), work
-    for attribute in (names.ROUTE, names.STATUS, names.REQUEST_ID, names.TOP_K, names.SQLSTATE, names.INPUT_TOKENS):
+    for attribute in (
+        telemetry.ROUTE,
+        telemetry.STATUS,
+        telemetry.REQUEST_ID,
+        telemetry.TOP_K,
+        telemetry.SQLSTATE,
+        telemetry.INPUT_TOKENS,
+    ):
         assert any(f"`{attribute}`" in attributes for attributes in table.values()), attribute
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
     assert "opentelemetry-instrumentation-fastapi" not in page  # it would record each request twice

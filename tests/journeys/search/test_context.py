@@ -9,7 +9,7 @@ import pytest
 
 from semlex import ChunkMetadata, Context, ContextSource, Document, PostgreSQLRetriever, SyncRetriever
 from semlex.errors import ConfigurationError, SemlexError, ValidationError
-from semlex.models.token_counters import TokenEstimate
+from semlex.models.tokenizer import TokenEstimate
 from semlex.store.postgres.database import Database
 from semlex.testing import HashEmbedder
 from tests.support.minimal_pdf import pdf

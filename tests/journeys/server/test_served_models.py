@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from semlex import Client
 from semlex.embedding.base import EmbedderIdentity, normalise
-from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.remote import OpenAIEmbedder
 from semlex.errors import ModelServerError
-from semlex.reranking.cohere import CohereReranker
+from semlex.reranking.remote import CohereReranker
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.server.routes.models import _written
 from semlex.server.tokens import TokenFile

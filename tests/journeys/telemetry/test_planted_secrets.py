@@ -14,10 +14,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex import Client, Document
 from semlex.chat.openai import OpenAIChatModel
-from semlex.embedding.openai import OpenAIEmbedder
+from semlex.embedding.remote import OpenAIEmbedder
 from semlex.errors import SemlexError
 from semlex.models import http_client
-from semlex.reranking.cohere import CohereReranker
+from semlex.reranking.remote import CohereReranker
 from semlex.server.observability import JsonLines, TextLines
 from semlex.server.tokens import TokenFile
 from tests.support.chat_servers import answer_text, chat_server

@@ -12,14 +12,13 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-import semlex.telemetry.spans
+import semlex.telemetry
 from semlex import Client, Document, SyncClient
 from semlex.chat.openai import OpenAIChatModel
 from semlex.errors import SemlexError, StoreError
 from semlex.reranking.term_overlap import TermOverlapReranker
 from semlex.store.postgres.database import Database
-from semlex.telemetry.names import CONTENT_VARIABLE, Work
-from semlex.telemetry.spans import Span, span
+from semlex.telemetry import CONTENT_VARIABLE, Span, Work, span
 from semlex.testing import HashEmbedder
 from tests.support.chat_servers import answer_text, chat_server
 from tests.support.http_server import in_process
@@ -219,7 +218,7 @@ async def test_without_a_provider_a_search_does_few_calls_more(client: Client) -
 
     def count(frame: Any, event: str, _argument: object) -> None:
         nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename == semlex.telemetry.spans.__file__
+        calls += event == "call" and frame.f_code.co_filename == semlex.telemetry.__file__
 
     assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
     sys.setprofile(count)
@@ -249,7 +248,7 @@ async def test_nothing_is_imported_and_all_works_where_it_is_not_installed(
 
 
 def test_a_span_that_is_not_recorded_can_do_what_a_recorded_one_can() -> None:
-    recorded_kind = semlex.telemetry.spans._RecordedSpan
+    recorded_kind = semlex.telemetry._RecordedSpan
     names = [name for name, _ in inspect.getmembers(recorded_kind, callable) if not name.startswith("_")]
     for name in names:
         assert inspect.signature(getattr(Span, name)) == inspect.signature(getattr(recorded_kind, name))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.preview import PreviewedFile
     from semlex.ingest.progress import IndexReport
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
     from semlex.settings.values import Settings
 
 
@@ -193,7 +193,7 @@ def _token_counter(settings: Settings) -> TokenCounter | None:
     """The named tokenizer, where it stands for a model behind a server or for none; else the named model."""
     from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
     from semlex.models.model_names import leads_to
-    from semlex.models.token_counters import given_tokenizer
+    from semlex.models.tokenizer import given_tokenizer
 
     model = settings.embedding_model or KEYWORDS_ONLY
     if settings.tokenizer is not None and (model == KEYWORDS_ONLY or leads_to(model) == "server"):

@@ -61,7 +61,7 @@ class Enrichment:
         Raises:
             ConfigurationError: Its name cannot be used, or the key that it needs is not set.
         """
-        from semlex.chat.registry import choose_chat_model  # noqa: PLC0415 - most programs only search
+        from semlex.chat.openai import choose_chat_model  # noqa: PLC0415 - most programs only search
 
         model = choose_chat_model(self.model).model
         if model is None:

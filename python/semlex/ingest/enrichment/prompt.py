@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semlex.chat.base import ChatModel, Message
-    from semlex.models.token_counters import TokenCounter
+    from semlex.models.tokenizer import TokenCounter
 
 # Another prompt needs another number: its lines are others.
 PROMPT_VERSION = 1

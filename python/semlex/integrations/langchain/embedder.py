@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from semlex.embedding.base import EmbedderIdentity, check_vectors
-from semlex.embedding.custom import BaseEmbedder
+from semlex.embedding.base import BaseEmbedder, EmbedderIdentity, check_vectors
 from semlex.errors import ModelError
 from semlex.models.model_names import LANGCHAIN
 from semlex.validation import check_parameters, check_range, kind_errors, text_parameter

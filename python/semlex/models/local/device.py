@@ -14,19 +14,20 @@ any other CPU               float32    bfloat16 would be emulated
 =========================== ========== =====================================================================
 
 transformers 5 loads bfloat16 everywhere by default, so the precision is always given. The table is where
-a model starts: `semlex.models.local.self_test` has the last word.
+a model starts: `semlex.models.local.shared_weights` has the last word.
 """
 
 from __future__ import annotations
 
 import ctypes.util
 import logging
+import os
 import platform
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from semlex.errors import ConfigurationError, MissingExtraError
+from semlex.errors import ConfigurationError, MissingExtraError, ModelError
 from semlex.models.files import find_cached
 
 logger = logging.getLogger(__name__)
@@ -185,3 +186,35 @@ def _torch_version() -> tuple[int, int]:
 
     major, minor = torch.__version__.split(".")[:2]
     return int(major), int(minor)
+
+
+class TorchProcess:
+    """Whether this process, or one that it was forked from, has loaded a model with torch."""
+
+    def __init__(self) -> None:
+        self._used = False
+        self._inherited = False
+
+    def use(self) -> None:
+        """Says that a model is about to be loaded."""
+        self.check()
+        self._used = True
+
+    def check(self) -> None:
+        """Refuse to run in a forked child of a process that had loaded a model: it would wait for missing threads."""
+        if self._inherited:
+            raise ModelError(
+                "this process was forked from one that had loaded a model with torch, which cannot be used after a "
+                "fork: load the first model in the child (gunicorn: make the retriever without --preload, or in "
+                "post_fork), or start processes with multiprocessing's method 'spawn'"
+            )
+
+    def after_fork(self) -> None:
+        """What was used is inherited."""
+        self._inherited |= self._used
+        self._used = False
+
+
+torch_process = TorchProcess()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=torch_process.after_fork)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,252 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import drop, new_rlock, renew_after_fork
-from semlex.models.local import batched_forward
-from semlex.models.local.batched_forward import Limits
+from semlex.models import cancellation
+from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, require_torch
-from semlex.models.local.forward.reference import FORWARDS
-from semlex.models.local.shared_weights import Attempt, open_model
+from semlex.models.local.forward import FORWARDS
+from semlex.models.local.shared_weights import Attempt, exhausted, open_model
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
     from numpy.typing import NDArray
 
     from semlex.models.files import ModelFolder
     from semlex.models.local.shared_weights import Running
     from semlex.models.tokenizer import TokenRows
+
+
+CPU_CANDIDATES = (512, 1_024, 2_048, 4_096)
+GPU_CANDIDATES = (*CPU_CANDIDATES[1:], 8_192, 16_384)
+CPU_START = 1_024
+# A GPU starts with the most that suits the memory it has for this process. Macs with 8, 16 and 32 GiB offer it about
+# two thirds; 8, 16 and 32 chunks of 500 tokens are known to be safe for them.
+GPU_MOST = ((10 << 30, 4_096), (20 << 30, 8_192))
+# The better of two: the first pass of a shape may build or tune its kernels, and other programs run, too.
+MEASUREMENTS = 2
+# A smaller budget needs less memory and can be interrupted sooner, so the bigger one must be faster by more than this.
+WORTH = 0.03
+
+
+class TokenBudget:
+    """Measures candidates and keeps the best.
+
+    Args:
+        candidates: Tokens of a pass, ascending.
+    """
+
+    def __init__(self, candidates: Sequence[int], start: int) -> None:
+        self._candidates = tuple(candidates)
+        self._start = start
+        self._speeds: dict[int, list[float]] = {candidate: [] for candidate in self._candidates}
+
+    @property
+    def portion(self) -> int:
+        """Tokens of a measurement: the biggest candidate, so that all see the same amount and the same mixture."""
+        return self._candidates[-1]
+
+    @property
+    def measured(self) -> bool:
+        """Whether all candidates are measured."""
+        return all(len(speeds) >= MEASUREMENTS for speeds in self._speeds.values())
+
+    @property
+    def best(self) -> int:
+        """The smallest candidate that is nearly as fast as the fastest; the start until all are measured."""
+        if not self.measured:
+            return self._start
+        fastest = max(map(max, self._speeds.values()))
+        return min(candidate for candidate, speeds in self._speeds.items() if max(speeds) >= (1 - WORTH) * fastest)
+
+    def trial(self, tokens: int) -> int | None:
+        """The candidate to run next.
+
+        Args:
+            tokens: Tokens that wait; no more than the biggest candidate are no measurement.
+        """
+        if self.measured or tokens <= self.portion:
+            return None
+        return min(self._candidates, key=lambda candidate: len(self._speeds[candidate]))
+
+    def record(self, candidate: int, tokens: int, seconds: float) -> None:
+        """Keeps a measurement.
+
+        Args:
+            tokens: Tokens that were computed, padding apart.
+            seconds: How long it took.
+        """
+        self._speeds[candidate].append(tokens / max(seconds, 1e-9))
+        if self.measured:
+            shown = ", ".join(f"{size}: {max(speeds):.0f}" for size, speeds in self._speeds.items())
+            logger.debug("token budget %d (tokens per second: %s)", self.best, shown)
+
+
+def token_budget(key: Hashable, device: str) -> TokenBudget:
+    """The budget of one kind of model on one device, shared by all models of that kind in this process.
+
+    Args:
+        key: What speed depends on: the model's shape, device, precision, form of the forward pass, threads.
+    """
+    if key not in _budgets:
+        if device == "cpu":
+            _budgets[key] = TokenBudget(CPU_CANDIDATES, CPU_START)
+        else:
+            total = memory.total_bytes(device) or 0
+            most = next((tokens for below, tokens in GPU_MOST if total < below), GPU_CANDIDATES[-1])
+            _budgets[key] = TokenBudget([size for size in GPU_CANDIDATES if size <= most], most)
+    return _budgets[key]
+
+
+_budgets: dict[Hashable, TokenBudget] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a batch.
+
+    Attributes:
+        max_rows: Most rows.
+        token_budget: Most tokens as configured, or None: measured.
+    """
+
+    max_rows: int
+    token_budget: int | None
+
+
+def measured_budget(running: Running) -> TokenBudget:
+    """The budget that suits a model where it runs, when none is configured."""
+    import torch  # noqa: PLC0415 (loaded already)
+
+    shared = running.shared
+    config = shared.model().config
+    shape = (config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads)
+    place = (shared.placement.device, shared.placement.precision, running.attention)
+    threads = torch.get_num_threads() if shared.placement.device == "cpu" else 0
+    return token_budget((shape, place, threads), shared.placement.device)
+
+
+def effective_budget(running: Running, limits: Limits) -> int:
+    """Most tokens of the next pass: as configured or measured, and never more than what memory has borne."""
+    budget = measured_budget(running).best if limits.token_budget is None else limits.token_budget
+    cap = running.shared.token_cap
+    return budget if cap is None else min(budget, cap)
+
+
+def fill(
+    states: NDArray[np.float32],
+    rows: TokenRows,
+    which: NDArray[np.int64],
+    running: Running,
+    limits: Limits,
+    *,
+    kept_prefix: NDArray[np.int64] | None = None,
+) -> None:
+    """Computes the states of rows.
+
+    When memory runs out, the rows that are missing are planned again with half the tokens of the pass that failed. The
+    model then keeps to that, and one line says so.
+    """
+    passes = _Passes(states, rows, running, limits, kept_prefix)
+    missing = which
+    while missing.size:
+        trial = passes.trial(missing)
+        done = passes.run(missing if trial is None else passes.portion(missing), trial)
+        missing = missing[~np.isin(missing, done)]
+    if passes.ran_out:
+        logger.warning(
+            "%s: memory of %s ran out; its passes hold at most %d tokens from now on",
+            running.shared.folder.name,
+            running.shared.placement.device,
+            running.shared.token_cap,
+        )
+
+
+class _Passes:
+    """The passes of one call.
+
+    Attributes:
+        ran_out: Whether memory ran out.
+    """
+
+    def __init__(
+        self,
+        states: NDArray[np.float32],
+        rows: TokenRows,
+        running: Running,
+        limits: Limits,
+        kept_prefix: NDArray[np.int64] | None,
+    ) -> None:
+        self._states = states
+        self._rows = rows
+        self._lengths = rows.lengths
+        self._running = running
+        self._limits = limits
+        self._kept_prefix = kept_prefix
+        self._device = running.shared.placement.device
+        self._token_bytes = memory.bytes_per_token(running.shared.model().config, running.shared.placement.precision)
+        self.ran_out = False
+        self._short: int | None = None  # most tokens that found room just now, when fewer than wanted
+
+    def trial(self, missing: NDArray[np.int64]) -> int | None:
+        """The budget to measure next, if any."""
+        if self._limits.token_budget is not None:
+            return None
+        trial = measured_budget(self._running).trial(int(self._lengths[missing].sum()))
+        bounds = [bound for bound in (self._short, self._running.shared.token_cap) if bound is not None]
+        return None if trial is None or any(trial > bound for bound in bounds) else trial
+
+    def portion(self, missing: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of all lengths to measure with: every measurement then sees the same kind of work."""
+        shuffled = np.random.default_rng(0).permutation(missing)
+        tokens = np.cumsum(self._lengths[shuffled])
+        count = int(np.searchsorted(tokens, measured_budget(self._running).portion, side="right"))
+        return shuffled[: max(1, count)]
+
+    def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
+        """Runs rows until they are done or memory is short."""
+        shared = self._running.shared
+        forward = shared.forward(self._running.attention)
+        budget = effective_budget(self._running, self._limits) if trial is None else trial
+        if self._short is not None:
+            budget = min(budget, self._short)
+        budget = max(budget, 1)
+        rows = self._rows.select(part)
+        done: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+        seconds = 0.0
+        for batch in forward.batches(
+            rows, token_budget=budget, max_rows=self._limits.max_rows, kept_prefix=self._kept_prefix
+        ):
+            numbers = part[batch.rows]
+            tokens = int(self._lengths[numbers].sum())
+            with shared.lock:
+                cancellation.check()
+                started = time.perf_counter()
+                if numbers.size > 1 and not memory.fits(self._device, tokens, self._token_bytes):
+                    self._short = min(budget, tokens) // 2
+                    break
+                failed = False
+                try:
+                    self._states[numbers] = forward.run(batch)
+                except Exception as error:
+                    if not memory.is_exhausted(error):
+                        raise
+                    failed = True
+                if failed:  # outside of the handler: the error holds on to every tensor of the pass
+                    memory.give_back(self._device)
+                    if numbers.size == 1:
+                        raise exhausted(shared)
+                    shared.token_cap = max(1, min(budget, tokens) // 2)
+                    self.ran_out = True
+                    break
+                seconds += time.perf_counter() - started
+            done.append(numbers)
+        else:
+            if trial is not None:
+                measured_budget(self._running).record(trial, int(self._lengths[part].sum()), seconds)
+        return np.concatenate(done)
+
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +298,7 @@ class Transformer:
     Args:
         precision: ``float32``, ``bfloat16``, ``float16`` or None.
         token_budget: Most tokens in a forward pass, padding included; None for one that is measured on the first large
-            calls (see `semlex.models.local.token_budget`). One row that is longer makes a separate pass.
+            calls (see `semlex.models.local.transformer`). One row that is longer makes a separate pass.
     """
 
     def __init__(
@@ -103,13 +337,13 @@ class Transformer:
             if self._running is None:
                 return None
             shared = self._running.shared
-            budget = batched_forward.effective_budget(self._running, self._limits)
+            budget = effective_budget(self._running, self._limits)
             if budget == shared.token_cap:
                 why = "memory ran out"
             elif self._limits.token_budget is not None:
                 why = "configured"
             else:
-                why = "measured" if batched_forward.measured_budget(self._running).measured else "start value"
+                why = "measured" if measured_budget(self._running).measured else "start value"
             return RuntimeReport(
                 device=shared.placement.device,
                 precision=shared.placement.precision,
@@ -131,12 +365,12 @@ class Transformer:
         states = np.empty((len(rows), running.shared.model().config.hidden_size), dtype=np.float32)
         if not len(rows):
             return states
-        batched_forward.fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
+        fill(states, rows, np.arange(len(rows)), running, self._limits, kept_prefix=kept_prefix)
         overflowed = np.flatnonzero(~np.isfinite(states).all(axis=1))
         if overflowed.size and running.shared.placement.precision != "float32":
             self._leave(running, overflowed.size, len(rows))
             del running  # the weights go before the wider ones come
-            batched_forward.fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
+            fill(states, rows, overflowed, self._open(), self._limits, kept_prefix=kept_prefix)
         return states
 
     def head_rows(self, ids: tuple[int, int]) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from semlex.answering.options import (
 )
 from semlex.answering.routing import SEARCHES, check_route, route_by_chat, route_by_rules
 from semlex.errors import ConfigurationError, ModelMismatchError, ValidationError
-from semlex.models.token_counters import TokenEstimate
+from semlex.models.tokenizer import TokenEstimate
 from semlex.retriever.parts.reads import CollectionReads
 from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.surroundings import Around, read_around

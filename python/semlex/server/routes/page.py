@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.judging import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
+from semlex.evaluation.datasets import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
 from semlex.operations import Rights
 from semlex.server.page_files import PLACE, page_files
 from semlex.server.problems import Problem

@@ -45,8 +45,7 @@ from semlex.store.postgres.settings import (
     set_local,
 )
 from semlex.store.postgres.snapshot import Snapshot, open_snapshot, send_transaction
-from semlex.telemetry.names import NAMESPACE, RETRY, SQLSTATE, Work
-from semlex.telemetry.spans import span
+from semlex.telemetry import NAMESPACE, RETRY, SQLSTATE, Work, span
 from semlex.validation import check_range
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from semlex.errors import SemlexError
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.leg import failed_leg
-from semlex.telemetry.names import FAILED_LEGS, SQLSTATE
-from semlex.telemetry.spans import note
+from semlex.telemetry import FAILED_LEGS, SQLSTATE, note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -72,7 +72,7 @@ def lacks_lines(report: EnrichmentReport | None) -> bool:
 
 def refuse_unasked(model: str, *, yes: bool) -> None:
     """Refuses to ask where nobody answers, or about a model that is none."""
-    from semlex.chat.registry import choose_chat_model
+    from semlex.chat.openai import choose_chat_model
 
     choose_chat_model(model)
     if not yes and not _can_ask():

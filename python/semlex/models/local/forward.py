@@ -1,0 +1,607 @@
+"""Attention over packed batches: documents stand one behind the other in one sequence, and each sees only itself.
+
+Three forms give the same states:
+
+- `PerDocument` (CPU): one call for each document. Nothing is padded and the causal kernel applies.
+- `PaddedInside` (MPS, and GPUs without the third): one call; documents are padded inside the attention alone.
+- `VariableLength` (CUDA in half precision, torch 2.13): torch's own kernel for packed documents.
+
+All of them can put a shared prefix, whose keys and values are known, in front of every document.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from semlex import _core
+from semlex.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from semlex._core import TokenBatch
+    from semlex.models.tokenizer import TokenRows
+
+
+ATTENTION_NAME = "semlex_packed"
+# First torch with `varlen_attn` as it is called here, and whose causal attention is right on MPS in every precision.
+VARIABLE_LENGTH_FROM = CAUSAL_ON_MPS_FROM = (2, 13)
+FLASH_FROM_CAPABILITY = 8  # compute capability sm80
+# Queries of a document that attend in one call when a prefix stands in front: bounds the mask.
+QUERIES_PER_CALL = 512
+
+
+@dataclass(slots=True)
+class SharedPrefix:
+    """Tokens that several rows begin with.
+
+    Attributes:
+        ids: (p,) int64.
+        layers: Keys and values of every layer, (1, key heads, p, head size) each; empty until they are computed.
+    """
+
+    ids: NDArray[np.int64]
+    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+
+class AttentionForm(Protocol):
+    """Attention over the documents of one batch."""
+
+    def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None: ...
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """Attends."""
+        ...
+
+
+class PerDocument:
+    """One call of torch's attention for each document.
+
+    Args:
+        prefix: Tokens of the shared prefix, 0 for none.
+    """
+
+    def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
+        self._offsets = batch.offsets.tolist()
+        self._prefix = prefix
+        # Without a prefix the causal kernel needs no mask; an empty one costs nothing.
+        longest = int(np.diff(batch.offsets).max()) if prefix else 0
+        self._mask = _mask(min(longest, QUERIES_PER_CALL), prefix + longest, device)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """See `AttentionForm`."""
+        import torch  # noqa: PLC0415 (loaded already)
+        from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
+
+        output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
+        for start, end in pairwise(self._offsets):
+            keys, values = key[:, :, start:end], value[:, :, start:end]
+            if before is None:
+                attended = scaled_dot_product_attention(
+                    query[:, :, start:end], keys, values, is_causal=True, scale=scaling, enable_gqa=True
+                )
+                output[:, start:end] = attended.transpose(1, 2)
+                continue
+            keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
+            for first in range(start, end, QUERIES_PER_CALL):
+                last = min(first + QUERIES_PER_CALL, end)
+                seen = self._prefix + last - start
+                attended = scaled_dot_product_attention(
+                    query[:, :, first:last],
+                    keys[:, :, :seen],
+                    values[:, :, :seen],
+                    attn_mask=self._mask[first - last :, -seen:],
+                    scale=scaling,
+                    enable_gqa=True,
+                )
+                output[:, first:last] = attended.transpose(1, 2)
+        return output
+
+
+class PaddedInside:
+    """One call of torch's attention, with the documents padded on the right.
+
+    Padding stands behind every real token, so the causal rule hides it, and no row of a mask is ever empty (which is
+    where some kernels return NaN). Key heads are repeated: with a mask, kernels for grouped heads are slow or wrong on
+    some devices.
+
+    Args:
+        prefix: Tokens of the shared prefix, 0 for none.
+    """
+
+    def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
+        import torch  # noqa: PLC0415 (loaded already)
+
+        lengths = np.diff(batch.offsets)
+        self._shape = (lengths.size, int(lengths.max()))
+        slots = batch.documents * self._shape[1] + batch.positions - prefix
+        self._slots = torch.from_numpy(slots).to(device)
+        masked = prefix or (device.type == "mps" and torch_version() < CAUSAL_ON_MPS_FROM)
+        self._mask = _mask(self._shape[1], prefix + self._shape[1], device) if masked else None
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """See `AttentionForm`."""
+        import torch  # noqa: PLC0415 (loaded already)
+        from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
+
+        keys, values = self._padded(key), self._padded(value)
+        if before is not None:
+            fronts = [part.expand(self._shape[0], -1, -1, -1) for part in before]
+            keys, values = torch.cat([fronts[0], keys], dim=2), torch.cat([fronts[1], values], dim=2)
+        groups = query.shape[1] // key.shape[1]
+        attended = scaled_dot_product_attention(
+            self._padded(query),
+            keys.repeat_interleave(groups, dim=1),
+            values.repeat_interleave(groups, dim=1),
+            attn_mask=self._mask,
+            is_causal=self._mask is None,
+            scale=scaling,
+        )
+        return attended.transpose(1, 2).flatten(0, 1)[self._slots].unsqueeze(0)
+
+    def _padded(self, states: Tensor) -> Tensor:
+        tokens = states[0].transpose(0, 1)
+        padded = tokens.new_zeros(self._shape[0] * self._shape[1], *tokens.shape[1:])
+        padded[self._slots] = tokens
+        return padded.view(*self._shape, *tokens.shape[1:]).transpose(1, 2)
+
+
+class VariableLength:
+    """torch's flash attention for packed documents (`torch.nn.attention.varlen`).
+
+    Args:
+        prefix: Tokens of the shared prefix, 0 for none.
+    """
+
+    def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
+        import torch  # noqa: PLC0415 (loaded already)
+
+        lengths = np.diff(batch.offsets)
+        self._longest = (int(lengths.max()), int(lengths.max()) + prefix)
+        self._queries = torch.from_numpy(batch.offsets.astype(np.int32)).to(device)
+        # The same tensor where it can be: some kernels take that as the sign of self-attention.
+        self._keys = self._queries
+        self._gathered: Tensor | None = None
+        if prefix:
+            self._keys = self._queries + prefix * torch.arange(lengths.size + 1, dtype=torch.int32, device=device)
+            front = np.arange(prefix)
+            parts = [part for a, b in pairwise(batch.offsets) for part in (front, np.arange(a, b) + prefix)]
+            self._gathered = torch.from_numpy(np.concatenate(parts)).to(device)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """See `AttentionForm`."""
+        import torch  # noqa: PLC0415 (loaded already)
+        from torch.nn.attention import varlen  # noqa: PLC0415
+
+        if before is not None and self._gathered is not None:
+            key = torch.cat([before[0], key], dim=2).index_select(2, self._gathered)
+            value = torch.cat([before[1], value], dim=2).index_select(2, self._gathered)
+        attended: Any = varlen.varlen_attn(
+            query[0].transpose(0, 1),
+            key[0].transpose(0, 1),
+            value[0].transpose(0, 1),
+            self._queries,
+            self._keys,
+            *self._longest,
+            scale=scaling,
+            window_size=(-1, 0),  # causal, counted from the end of a document: its first token sees the whole prefix
+            enable_gqa=True,
+        )
+        return cast("Tensor", attended).unsqueeze(0)
+
+
+def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
+    """The form that is fastest on a device.
+
+    Args:
+        dtype: The model's precision, a torch dtype.
+    """
+    import torch  # noqa: PLC0415 (loaded already)
+
+    if device.type == "cpu":
+        return PerDocument
+    half = dtype in (torch.bfloat16, torch.float16)
+    if device.type == "cuda" and half and torch_version() >= VARIABLE_LENGTH_FROM:
+        capability = torch.cuda.get_device_capability(device)
+        if capability[0] >= FLASH_FROM_CAPABILITY:
+            return VariableLength
+    return PaddedInside
+
+
+@dataclass(slots=True)
+class Layout:
+    """What the attention of one pass has to know.
+
+    Attributes:
+        form: Attention over the batch's documents.
+        prefix: The shared prefix, or None.
+        kept: Where the keys and values of every layer are put, or None.
+    """
+
+    form: AttentionForm
+    prefix: SharedPrefix | None = None
+    kept: list[tuple[Tensor, Tensor]] | None = None
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attends in one layer; shapes as for `AttentionForm.attend`."""
+        if self.kept is not None:
+            self.kept.append((key, value))
+        return self.form.attend(query, key, value, scaling, None if self.prefix is None else self.prefix.layers[layer])
+
+
+def register() -> None:
+    """Makes the attention known to transformers under `ATTENTION_NAME`; doing so again changes nothing."""
+    from transformers import AttentionInterface  # noqa: PLC0415 (seconds, and not in the base install)
+
+    AttentionInterface.register(ATTENTION_NAME, _packed_attention)
+
+
+def torch_version() -> tuple[int, int]:
+    """Major and minor version of torch."""
+    import torch  # noqa: PLC0415 (seconds, and not in the base install)
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None,
+    *,
+    scaling: float,
+    layout: Layout,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """The function that transformers calls in every layer; `layout` reaches it through the model's own arguments."""
+    del attention_mask
+    return layout.attend(module.layer_idx, query, key, value, scaling), None
+
+
+def _mask(queries: int, keys: int, device: Any) -> Tensor:
+    """(queries, keys): true where a token is seen, when the last query stands at the last key.
+
+    Any of its lower right corners is the mask of fewer queries and keys.
+    """
+    import torch  # noqa: PLC0415 (loaded already)
+
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows that go through the model together.
+
+    Attributes:
+        rows: Their numbers.
+        tokens: What the form needs of them.
+    """
+
+    rows: NDArray[np.int64]
+    tokens: Any
+
+
+class Forward(Protocol):
+    """One form of the forward pass of one model."""
+
+    def __init__(self, model: Any) -> None: ...
+
+    def batches(
+        self,
+        rows: TokenRows,
+        *,
+        token_budget: int,
+        max_rows: int,
+        kept_prefix: NDArray[np.int64] | None = None,
+    ) -> Iterator[Batch]:
+        """Plans batches that cost at most `token_budget` tokens each; one longer row is a separate batch.
+
+        Token ids in `kept_prefix` are a hint: calls whose rows begin with them follow, and what the model makes of them
+        may be kept. It never changes the states.
+        """
+        ...
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """The normed state of the last token of every row: (rows of the batch, hidden size)."""
+        ...
+
+
+# A prefix is computed in a separate pass, which must save more than it costs. A small pass reads all weights (as much
+# time as some 30 tokens on a CPU); on a GPU it waits for the launch of its kernels.
+MIN_SAVED_ON_CPU = 128
+MIN_SAVED_ON_GPU = 1_024
+# Keys and values of one token take 229 KiB in a model of 0.6 billion weights in float32.
+MAX_SHARED = 1_024
+# Instructions of queries: some 6 MiB each in that model. Users of one set of weights may have different ones.
+MAX_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTokens:
+    """What one pass reads.
+
+    Attributes:
+        batch: The rows, without the prefix.
+        prefix: The tokens that all of them begin with, or None.
+    """
+
+    batch: _core.TokenBatch
+    prefix: SharedPrefix | None
+
+
+class PackedForward:
+    """Packed batches, and attention that sees one document at a time."""
+
+    def __init__(self, model: Any) -> None:
+        if set(getattr(model.config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
+            raise ModelError("the model has layers with a sliding window; use attn='reference'")
+        self._model = model
+        self._form = form_for(model.device, model.dtype)
+        self._kept: OrderedDict[bytes, SharedPrefix] = OrderedDict()
+        register()
+
+    def batches(
+        self,
+        rows: TokenRows,
+        *,
+        token_budget: int,
+        max_rows: int,
+        kept_prefix: NDArray[np.int64] | None = None,
+    ) -> Iterator[Batch]:
+        """Plans packed batches.
+
+        Args:
+            token_budget: Most tokens of a pass.
+        """
+        prefix = self._known(rows, kept_prefix) or self._common(rows)
+        plan = _core.TokenPlan(
+            rows.ids,
+            rows.offsets,
+            token_budget=token_budget,
+            max_rows=max_rows,
+            padded=self._form is PaddedInside,
+            skip=0 if prefix is None else prefix.ids.size,
+        )
+        for number in range(len(plan)):
+            batch = plan.batch(number)
+            yield Batch(batch.rows, PackedTokens(batch, prefix))
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """One pass (two when the prefix is still to be computed)."""
+        import torch  # noqa: PLC0415 (loaded already)
+
+        tokens: PackedTokens = batch.tokens
+        with torch.inference_mode(), self._attention():
+            if tokens.prefix is not None and not tokens.prefix.layers:
+                tokens.prefix.layers = self._read(tokens.prefix.ids)
+            last = self._last_states(tokens.batch, self._layout(tokens.batch, tokens.prefix))
+            states: NDArray[np.float32] = last.float().cpu().numpy()
+        return states
+
+    def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
+        """The kept prefix, where all rows begin with these ids and go on."""
+        if ids is None or not ids.size:
+            return None
+        heads = [rows[row][: ids.size + 1] for row in range(len(rows))]
+        if not all(head.size > ids.size and np.array_equal(head[:-1], ids) for head in heads):
+            return None
+        prefix = self._kept.setdefault(ids.tobytes(), SharedPrefix(ids))
+        self._kept.move_to_end(ids.tobytes())
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return prefix
+
+    def _common(self, rows: TokenRows) -> SharedPrefix | None:
+        """The tokens that all rows begin with, where computing them once saves time."""
+        shared = min(_core.common_prefix(rows.ids, rows.offsets), MAX_SHARED)
+        least = MIN_SAVED_ON_CPU if self._model.device.type == "cpu" else MIN_SAVED_ON_GPU
+        return SharedPrefix(rows.ids[:shared].copy()) if shared * (len(rows) - 1) >= least else None
+
+    def _read(self, ids: NDArray[np.int64]) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of a prefix in every layer."""
+        batch = _core.TokenPlan(ids, np.array([0, ids.size]), token_budget=ids.size, max_rows=1).batch(0)
+        layout = self._layout(batch, None)
+        layout.kept = []
+        self._last_states(batch, layout)
+        return layout.kept
+
+    def _last_states(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
+        """One pass; the normed states of the documents' last tokens: (documents, hidden size)."""
+        hidden: Tensor = self._model.base_model(
+            input_ids=self._tensor(batch.ids).unsqueeze(0),
+            position_ids=self._tensor(batch.positions).unsqueeze(0),
+            # A mapping is taken as masks that were made already: none is built.
+            attention_mask={"full_attention": None},
+            use_cache=False,
+            layout=layout,
+        ).last_hidden_state
+        return hidden[0, self._tensor(batch.offsets[1:] - 1)]
+
+    def _layout(self, batch: _core.TokenBatch, prefix: SharedPrefix | None) -> Layout:
+        return Layout(self._form(batch, 0 if prefix is None else prefix.ids.size, self._model.device), prefix)
+
+    def _tensor(self, numbers: NDArray[np.int64]) -> Tensor:
+        import torch  # noqa: PLC0415 (loaded already)
+
+        return torch.from_numpy(numbers).to(self._model.device)
+
+    @contextmanager
+    def _attention(self) -> Iterator[None]:
+        """Our attention for one pass; other forms that share the model find it as they left it."""
+        before = self._model.config._attn_implementation  # noqa: SLF001 (has no public reader)
+        self._model.set_attn_implementation(ATTENTION_NAME)
+        try:
+            yield
+        finally:
+            self._model.set_attn_implementation(before)
+
+
+_PARTS = (
+    "input_layernorm.weight",
+    "post_attention_layernorm.weight",
+    "self_attn.q_proj.weight",
+    "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",
+    "self_attn.o_proj.weight",
+    "self_attn.q_norm.weight",
+    "self_attn.k_norm.weight",
+    "mlp.gate_proj.weight",
+    "mlp.up_proj.weight",
+    "mlp.down_proj.weight",
+)
+
+
+class TrimmedForward(PackedForward):
+    """Packed batches through the layers of a Qwen3 model, without transformers' code."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        layers, config = model.base_model.layers, model.config
+        known = config.model_type == "qwen3" and config.hidden_act == "silu"
+        parts = [{name for name, _ in layer.named_parameters()} for layer in layers]
+        if not known or any(names != set(_PARTS) for names in parts):
+            raise ModelError("the model is not built like Qwen3; use attn='packed'")
+
+    def _last_states(self, batch: TokenBatch, layout: Layout) -> Tensor:
+        *layers, last_layer = self._model.base_model.layers
+        last_tokens = self._tensor(batch.offsets[1:] - 1)
+        hidden, angles = self._begin(batch)
+        for layer in layers:
+            hidden = _feed_forward(layer, _attended(layer, hidden, angles, layout))
+        hidden = _feed_forward(last_layer, _attended(last_layer, hidden, angles, layout, last_tokens))
+        return _normed(hidden, self._model.base_model.norm)
+
+    def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """States of the tokens, (t, hidden size), and their angles, (t, 1, half a head's size) each."""
+        base = self._model.base_model
+        hidden = base.embed_tokens(self._tensor(batch.ids))
+        cos, sin = base.rotary_emb(hidden.unsqueeze(0), self._tensor(batch.positions).unsqueeze(0))
+        half = cos.shape[-1] // 2  # the second half repeats the first
+        return hidden, (cos[0, :, None, :half], sin[0, :, None, :half])
+
+
+def _attended(
+    layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, only: Tensor | None = None
+) -> Tensor:
+    """States behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
+    attention = layer.self_attn
+    normed = _normed(hidden, layer.input_layernorm)
+    key = _rotated(_normed(_heads(attention.k_proj(normed), attention), attention.k_norm), *angles)
+    value = _heads(attention.v_proj(normed), attention)
+    if only is not None:
+        normed, hidden = normed[only], hidden[only]
+        angles = (angles[0][only], angles[1][only])
+    query = _rotated(_normed(_heads(attention.q_proj(normed), attention), attention.q_norm), *angles)
+    if only is not None:
+        # The attention takes a query of every token; those of the others are zero, and what comes of them is dropped.
+        query = query.new_zeros(len(key), *query.shape[1:]).index_copy_(0, only, query)
+    query, key, value = (part.transpose(0, 1).unsqueeze(0) for part in (query, key, value))
+    output = layout.attend(attention.layer_idx, query, key, value, attention.scaling)[0]
+    output = output if only is None else output[only]
+    return hidden.add_(attention.o_proj(output.flatten(1)))
+
+
+def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
+    """(t, hidden size), overwritten."""
+    from torch.nn.functional import silu  # noqa: PLC0415 (loaded already)
+
+    mlp = layer.mlp
+    normed = _normed(hidden, layer.post_attention_layernorm)
+    return hidden.add_(mlp.down_proj(silu(mlp.gate_proj(normed), inplace=True).mul_(mlp.up_proj(normed))))
+
+
+def _heads(states: Tensor, attention: Any) -> Tensor:
+    """(t, heads, head size)."""
+    return states.view(len(states), -1, attention.head_dim)
+
+
+def _normed(states: Tensor, norm: Any) -> Tensor:
+    """Root mean square norm over the last axis."""
+    from torch.nn.functional import rms_norm  # noqa: PLC0415 (loaded already)
+
+    return rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding: pairs are component i and component i + half."""
+    import torch  # noqa: PLC0415 (loaded already)
+
+    output = torch.empty_like(states)
+    first, second = states.chunk(2, dim=-1)
+    into_first, into_second = output.chunk(2, dim=-1)
+    torch.mul(first, cos, out=into_first).addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=into_second).addcmul_(first, sin)
+    return output
+
+
+__all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
+
+
+class ReferenceForward:
+    """Padded batches and torch's own attention.
+
+    Rows are padded on the right and the state of the last real token is gathered by its index. Attention is causal, so
+    no real token can see the padding behind it: no mask is needed, and no row of a mask is ever empty (which is where
+    some attention kernels return NaN).
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def batches(
+        self,
+        rows: TokenRows,
+        *,
+        token_budget: int,
+        max_rows: int,
+        kept_prefix: NDArray[np.int64] | None = None,
+    ) -> Iterator[Batch]:
+        """Plans padded batches: rows of like length together, so that little is padded; nothing is kept."""
+        del kept_prefix
+        plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
+        for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):
+            chosen = plan.order[start:end]
+            yield Batch(chosen, [rows[int(row)] for row in chosen])
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """Pads, runs the body, gathers."""
+        import torch  # noqa: PLC0415 (loaded already)
+
+        longest = max(row.size for row in batch.tokens)
+        ids = np.zeros((len(batch.tokens), longest), dtype=np.int64)  # any id will do as padding: nothing looks at it
+        for place_in_batch, row in enumerate(batch.tokens):
+            ids[place_in_batch, : row.size] = row
+        last = np.array([row.size - 1 for row in batch.tokens])
+        with torch.inference_mode():
+            hidden = self._model.base_model(
+                input_ids=torch.from_numpy(ids).to(self._model.device), use_cache=False
+            ).last_hidden_state
+            pooled = hidden[torch.arange(len(last), device=hidden.device), torch.from_numpy(last).to(hidden.device)]
+            states: NDArray[np.float32] = pooled.float().cpu().numpy()
+        return states
+
+
+FORWARDS: dict[str, type[Forward]] = {
+    "trimmed": TrimmedForward,
+    "packed": PackedForward,
+    "reference": ReferenceForward,
+}

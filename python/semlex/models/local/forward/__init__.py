@@ -1,1 +1,0 @@
-"""Forms of the forward pass: one specification, faster forms tested against it."""

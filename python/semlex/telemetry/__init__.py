@@ -1,1 +1,0 @@
-"""What a program with OpenTelemetry learns of semlex's work."""
