@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from semlex.errors import ConfigurationError
 from semlex.evaluation.datasets import (
     HEADER,
-    QRELS,
-    QUERIES,
+    QRELS_FILE,
+    QUERIES_FILE,
     JudgementFolder,
     is_column,
     question_text,
@@ -50,11 +50,11 @@ def test_the_files_are_those_of_eval(tmp_path: Path) -> None:
     folder.note("how\tare keys\nrotated?", {"a b": 3, "c": 0})
     folder.note("where are they?", {"c": 1})
     folder.note("how are keys rotated?", {"c": None})
-    assert (tmp_path / QUERIES).read_text("utf-8") == "q1\thow are keys rotated?\nq2\twhere are they?\n"
-    assert (tmp_path / QRELS).read_text("utf-8") == f"{HEADER}\nq1\ta b\t3\nq2\tc\t1\n"
+    assert (tmp_path / QUERIES_FILE).read_text("utf-8") == "q1\thow are keys rotated?\nq2\twhere are they?\n"
+    assert (tmp_path / QRELS_FILE).read_text("utf-8") == f"{HEADER}\nq1\ta b\t3\nq2\tc\t1\n"
     found = read_judged_set(tmp_path)
     assert found.judgements == {"q1": {"a b": 3}, "q2": {"c": 1}}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([QUERIES, QRELS])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([QUERIES_FILE, QRELS_FILE])
 
 
 @pytest.mark.parametrize("value", [-1, 4, 1.0, True])
