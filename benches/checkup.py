@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benches.structure import MANUALS, TOP, outcome_of, questions_of, share, unpacked
 from semlex import SyncRetriever
-from semlex.diagnostics.checkup.findings import share_of
+from semlex.diagnostics.checkup import share_of
 from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:

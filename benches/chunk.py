@@ -25,7 +25,7 @@ from benches.preparing import splitters_python
 from benches.structure import MANUALS, unpacked
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
-from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TextTokenizer, TokenEstimate, WordCounter
 from semlex.types.chunks import ChunkSettings
 

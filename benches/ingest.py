@@ -22,7 +22,7 @@ from benches.documentation import FILES, documentation
 from benches.preparing import cocoindex_python
 from benches.servers import temporary_server, vacuum
 from semlex import SyncRetriever
-from semlex.ingest import pipeline
+from semlex.ingest import run as file_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,11 +131,11 @@ def _busiest(bench: Bench, pages: Path, state: Path, *, quick: bool) -> None:
     for number, page in enumerate(_some(pages, PAGES)):
         shutil.copyfile(page, part / f"{number}.rst")
     with temporary_server() as url, SyncRetriever(url, model, None, use_reranking=False) as retriever:
-        before, pipeline.BATCH_CHUNKS = pipeline.BATCH_CHUNKS, SMALL_BATCH  # as many batches as a long run has
+        before, file_run.BATCH_CHUNKS = file_run.BATCH_CHUNKS, SMALL_BATCH  # as many batches as a long run has
         started = time.perf_counter()
         report = retriever.index(part)
         seconds = time.perf_counter() - started
-        pipeline.BATCH_CHUNKS = before
+        file_run.BATCH_CHUNKS = before
         _tell("with a large model", report, seconds)
     shutil.rmtree(part)
     busiest = max(report.stage_seconds.values())

@@ -14,7 +14,7 @@ import numpy as np
 from benches.measuring import Bench, paired
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
-from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.types.chunks import ChunkSettings
 from tests.support.markdown_texts import STRUCTURES, TEXT

@@ -158,7 +158,7 @@ class KilledRuns:
         point = None if kill.point is None else POINTS[kill.point]
         batch = 1 if point is None else point.batch or self.chance.choice((1, 10, ALL))
         limits = {
-            "semlex.ingest.pipeline": {"BATCH_CHUNKS": batch},
+            "semlex.ingest.run": {"BATCH_CHUNKS": batch},
             "semlex.ingest.sync.watch": {"GATHER_MS": 100},
             "semlex.store.indexes.catalog": {"INDEX_FROM_ROWS": INDEX_FROM_ROWS},
             "semlex.store.write.deletes": {"BATCH_DOCUMENTS": 2},

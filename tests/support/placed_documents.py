@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
 from semlex.search.postprocess.surroundings import Around
 from semlex.store.query.chunk_keys import indexed_chunk_id

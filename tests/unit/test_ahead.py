@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.ingest.pipeline import ahead
+from semlex.ingest.overlap import ahead
 from tests.support.waiting import eventually, turns
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.ingest.bulk.batch_writes import BatchWrites
+from semlex.ingest.overlap import BatchWrites
 from tests.support.waiting import turns
 
 Batch = tuple[frozenset[str], int]  # ids, and how many turns of the loop its write takes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex._core import Analyzer
-from semlex.diagnostics.checkup.headings import MAX_REPEATS, choose, docstring_of, question_of, without, words_of
+from semlex.diagnostics.checkup_sections import MAX_REPEATS, choose, docstring_of, question_of, without, words_of
 from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 

@@ -23,12 +23,12 @@ from semlex.errors import (
     SemlexError,
     ValidationError,
 )
-from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import opened_sources
 from semlex.ingest.files.roots import existing_root
 from semlex.ingest.given_documents import GivenDocuments
-from semlex.jobs.allowed_folders import AllowedFolders
-from semlex.maintenance.dump_files import Manifest
+from semlex.jobs.allowed import AllowedFolders
+from semlex.maintenance.dump import Manifest
 from semlex.models.files import find_model
 from semlex.models.tokenizer import given_tokenizer
 from semlex.rule_messages import RULES, readable, sentence

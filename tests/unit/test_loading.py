@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.files import discovery, safe_open
-from semlex.ingest.files.discovery import MAX_DEPTH, FileProblem, FoundFile
-from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.discovery import MAX_DEPTH, FileProblem, FoundFile, read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import markdown_title

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.ingest.loaders.base import FileBytes, LoadOptions
-from semlex.ingest.loaders.html import HtmlLoader, html_to_markdown
-from semlex.ingest.loaders.markdown import markdown_title
+from semlex.ingest.loaders.markdown import HtmlLoader, html_to_markdown, markdown_title
 
 
 def test_a_page_becomes_markdown() -> None:

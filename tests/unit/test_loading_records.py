@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 
 from semlex.cli.skipped import skipped_line
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
-from semlex.ingest.loaders.front_matter import MAX_KEYS, MAX_VALUE_CHARACTERS, read_front_matter
-from semlex.ingest.loaders.markdown import MarkdownLoader
-from semlex.ingest.loaders.records.json_text import parse_json
-from semlex.ingest.loaders.records.table import MAX_FIELD_CHARACTERS
+from semlex.ingest.loaders.markdown import MAX_KEYS, MAX_VALUE_CHARACTERS, CodeLoader, MarkdownLoader, read_front_matter
+from semlex.ingest.loaders.records import parse_json
 from semlex.ingest.loaders.registry import loader_of, loaders
-from semlex.ingest.loaders.text import CodeLoader
+from semlex.ingest.loaders.tables import MAX_FIELD_CHARACTERS
 
 DEEP = 100_000
 TEXT = st.text(st.characters(exclude_characters="\0\ufeff", exclude_categories=("Cs",)), max_size=12)
@@ -144,7 +142,7 @@ def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
     error = refused("a.csv", f"a,b\n1,2\n1,{largest}x\n", text_fields=["b"])
     assert (error.code, error.message[:7]) == ("field_too_large", "line 3:")
     assert csv.field_size_limit() == before
-    monkeypatch.setattr("semlex.ingest.loaders.records.rows.MAX_RECORDS", 2)
+    monkeypatch.setattr("semlex.ingest.loaders.records.MAX_RECORDS", 2)
     assert refused("a.csv", "a\n1\n2\n3\n").code == "too_many_records"
 
 
@@ -488,7 +486,7 @@ def test_any_front_matter_is_read_or_left_out(text: str) -> None:
 @pytest.mark.parametrize("piece", ["a", " ", '"', "'", "[", "a: ", "- ", "#", "a:\n", "\\", "---", "'' ", "[a,"])
 def test_long_front_matter_is_read_to_its_end(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader whose steps grow with the square of the length would need 80,000,000,000, which is hours."""
-    monkeypatch.setattr("semlex.ingest.loaders.front_matter.MAX_VALUE_CHARACTERS", 1_000_000)
+    monkeypatch.setattr("semlex.ingest.loaders.markdown.MAX_VALUE_CHARACTERS", 1_000_000)
     filling = piece * (400_000 // len(piece))
     for before in ("", "a: ", "a: [", 'a: "', "title: "):
         text = f"---\n{before}{filling}\n---\n"

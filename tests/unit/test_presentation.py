@@ -21,10 +21,10 @@ from semlex.cli.figures import print_collections
 from semlex.cli.output import best_match, location_of, number, print_json, print_report, print_results
 from semlex.cli.progress_bar import progress_bar
 from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
-from semlex.diagnostics.collections import CountedCollection
+from semlex.diagnostics.status import CountedCollection
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
-from semlex.progress.lines import ProgressLines
+from semlex.progress import ProgressLines
 from semlex.types.results import SearchResult, SearchResults
 
 if TYPE_CHECKING:

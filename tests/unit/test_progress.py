@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import Progress
-from semlex.progress.notebook import UPDATE_SECONDS, NotebookProgress
-from semlex.progress.shown import check_progress, shown
+from semlex.progress import UPDATE_SECONDS, NotebookProgress, check_progress, shown
 from semlex.types.display import UNSAFE
 from tests.unit.test_display import Elements
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, LoadOptions, Record
-from semlex.ingest.loaders.storable import repaired_document, storable, storable_document
+from semlex.ingest.loaders.decoding import repaired_document, storable, storable_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

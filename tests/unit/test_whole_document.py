@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.ingest.chunking import Chunker
+from semlex.ingest.document_chunks import Chunker
 from semlex.models.tokenizer import WordCounter
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.types.chunks import ChunkSettings

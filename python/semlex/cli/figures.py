@@ -13,8 +13,7 @@ from semlex.cli.terminal import counted, inform, messages, one_line, output
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from semlex.diagnostics.collections import CountedCollection
-    from semlex.diagnostics.status import CollectionStatus
+    from semlex.diagnostics.status import CollectionStatus, CountedCollection
     from semlex.store.write.documents import LogEntry
     from semlex.types.fields import Facets
 

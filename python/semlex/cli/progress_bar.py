@@ -19,12 +19,12 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
     if not shown or is_quiet():
         yield None
     elif messages.is_terminal:
-        from semlex.progress.bars import terminal_bars
+        from semlex.progress import terminal_bars
 
         with terminal_bars(messages) as step:
             yield step
     else:
-        from semlex.progress.lines import ProgressLines
+        from semlex.progress import ProgressLines
 
         yield ProgressLines(lambda line: messages.print(line, markup=False))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from semlex.ingest.document_states import Documents
-    from semlex.ingest.sync.report import SyncCounts, SyncPlan, SyncReport
+    from semlex.ingest.progress import SyncCounts, SyncPlan, SyncReport
 
 SHOWN_NAMES = 20
 

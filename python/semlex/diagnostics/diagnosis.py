@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from semlex.diagnostics import (
-    checks_of_access,
-    checks_of_indexes,
-    checks_of_models,
-    checks_of_questions,
-    checks_of_rows,
-)
-from semlex.diagnostics.check import Subject
+from semlex.diagnostics.checks import CHECKS, Subject, findings_of_pooling, findings_of_settings
 from semlex.diagnostics.tuning import examine_settings
 from semlex.errors import (
     CollectionNotFoundError,
@@ -35,20 +28,13 @@ from semlex.types.checkups import Diagnosis, Finding, Looked, NotChecked, by_sev
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semlex.diagnostics.check import Check, ModelFacts
+    from semlex.diagnostics.checks import Check, ModelFacts
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 
 # Of each statement of a check.
 CHECK_SECONDS = 15
-CHECKS: tuple[Check, ...] = (
-    *checks_of_access.CHECKS,
-    *checks_of_models.CHECKS,
-    *checks_of_indexes.CHECKS,
-    *checks_of_rows.CHECKS,
-    *checks_of_questions.CHECKS,
-)
 
 
 @dataclass(slots=True)
@@ -89,7 +75,7 @@ async def _look_at_server(database: Database, only: Names | None, found: _Found)
 
     async def look_at_settings(connection: Connection) -> list[Finding]:
         await _limit(connection)
-        return list(checks_of_access.findings_of_settings(await examine_settings(connection)))
+        return list(findings_of_settings(await examine_settings(connection)))
 
     for check, work in (("tables", look), ("settings", look_at_settings)):
         try:
@@ -98,7 +84,7 @@ async def _look_at_server(database: Database, only: Names | None, found: _Found)
             raise
         except SemlexError as error:
             found.not_checked.append(NotChecked(check, f"server {server}", _reason(error)))
-    found.findings += checks_of_access.findings_of_pooling(pooling, server)
+    found.findings += findings_of_pooling(pooling, server)
     return server
 
 

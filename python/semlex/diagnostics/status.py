@@ -11,7 +11,9 @@ from semlex.store.embedding_versions import read_versions, version_rows
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
-from semlex.store.query.statistics import collection_figures, count_vectors
+from semlex.store.query.statistics import collection_counts, collection_figures, count_vectors
+from semlex.store.schema.collection import ListedCollection
+from semlex.store.schema.registry import list_collections
 from semlex.store.write.documents import LogEntry, last_run
 
 if TYPE_CHECKING:
@@ -254,3 +256,29 @@ async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: f
         pgvector=".".join(map(str, server.pgvector or ())),
         read_only=server.read_only,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCollection(ListedCollection):
+    """A collection of a server, with its counts.
+
+    Attributes:
+        documents: Files that were read, and documents that were added; None where this role may not read
+            them, or the tables are gone.
+        chunks: None likewise.
+        estimated: Whether a large table was estimated, not counted.
+    """
+
+    documents: int | None
+    chunks: int | None
+    estimated: bool
+
+
+async def count_collections(database: Database, schema: str) -> list[CountedCollection]:
+    """Every collection of a schema, by name, with its counts."""
+
+    async def counted(listed: ListedCollection) -> CountedCollection:
+        counts = await database.read("count", lambda c: collection_counts(c, schema, listed.name))
+        return CountedCollection(**asdict(listed), **counts)
+
+    return [await counted(listed) for listed in await list_collections(database, schema)]

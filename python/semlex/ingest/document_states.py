@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from semlex.ingest.files.discovery import FileProblem, find_document
-from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.discovery import FileProblem, find_document, read_file
 from semlex.ingest.files.roots import vanished
 from semlex.store.query.documents import ListedDocument, list_documents
 from semlex.store.write.documents import last_run

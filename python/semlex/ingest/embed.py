@@ -16,8 +16,9 @@ from semlex.errors import (
     ModelError,
     ModelMismatchError,
 )
-from semlex.ingest.enrichment.kept_lines import keep_lines
+from semlex.ingest.chunk_rows import keep_lines
 from semlex.store.embedding_versions import check_stands
+from semlex.store.schema.collection import EmbeddingVersion
 from semlex.store.write.documents import embedded_hashes
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.leg import Key
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.write.chunk_batch import ChunkBatch
+    from semlex.types.vectors import Vectors
 
+# What a collection remembers as the model of vectors that somebody else made.
+GIVEN = "given"
 # Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
 # there is progress to be seen. A slice shall take about this many seconds.
 FIRST_SLICE_TEXTS = 32
@@ -137,3 +141,25 @@ def next_slice(texts: int, seconds: float) -> int:
     if seconds < SLICE_SECONDS[0]:
         return min(texts * 2, most)
     return max(texts // 2, fewest) if seconds > SLICE_SECONDS[1] else texts
+
+
+def embedder_version(embedder: Embedder) -> EmbeddingVersion:
+    """The embedding version that an embedder's vectors belong to."""
+    identity = embedder.identity
+    return EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions)
+
+
+def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
+    """The embedding version of vectors that the caller brings.
+
+    It is the open model's, else one of which only the dimension is known.
+    """
+    dimensions = next(len(vector) for vector in embeddings if vector is not None)
+    if model is None:
+        return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)
+    if model.dimensions != dimensions:
+        raise ModelMismatchError(
+            f"the given vectors have {dimensions} dimensions, {model.model} makes {model.dimensions}; "
+            "where they come from elsewhere, name the model 'none' (embedding_model=, --model)"
+        )
+    return model

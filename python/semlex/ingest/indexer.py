@@ -15,12 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import EmbeddingsMissingError, ReadOnlyError, StoreError
-from semlex.ingest import prepare_file
-from semlex.ingest.bulk.batch_writes import WRITES_AT_ONCE, BatchWrites
-from semlex.ingest.chunk_rows import DocumentRows, embedded_text, unrepeated
-from semlex.ingest.embed import DocumentVectors, rows_to_embed
-from semlex.ingest.enrichment.kept_lines import keep_lines
+from semlex.ingest.chunk_rows import DocumentRows, embedded_text, keep_lines, unrepeated
+from semlex.ingest.embed import DocumentVectors, given_version, rows_to_embed
 from semlex.ingest.given_documents import GivenDocuments, check_on_duplicate
+from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.progress import DeleteReport, Progress
 from semlex.parameters import DEFAULT_LIMITS
 from semlex.store.descriptions import stored_lines
@@ -110,9 +108,7 @@ class Indexer:
             return []
         self.refuse_read_only()
         self._models.refuse_without_model()
-        await self.ensure_version(
-            None if embeddings is None else prepare_file.given_version(embeddings, self._models.version)
-        )
+        await self.ensure_version(None if embeddings is None else given_version(embeddings, self._models.version))
         numbers = unrepeated(documents.ids, on_duplicate)
         few = len(numbers) <= self.bulk.small_batch_rows
         mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"

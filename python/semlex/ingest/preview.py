@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.chunk_rows import chunk_context
-from semlex.ingest.chunking import Chunker
-from semlex.ingest.document_chunks import Reading, cut_file
-from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files
-from semlex.ingest.files.reading import read_file
+from semlex.ingest.document_chunks import Chunker, Reading, cut_file
+from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files, read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders

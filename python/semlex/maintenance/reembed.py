@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from semlex.embedding.probe import EmbedderProbe, may_be_equal
-from semlex.errors import ConfigurationError, ModelServesError, ReadOnlyError, StoreError
+from semlex.errors import ConfigurationError, ModelError, ModelServesError, ReadOnlyError, StoreError
+from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.progress import Progress
-from semlex.maintenance.embedding_checks import EmbeddingChecks
-from semlex.maintenance.report import ReembedReport
 from semlex.maintenance.version_fill import VersionFill
 from semlex.models.tokenizer import counter_of_words
+from semlex.search.query_vector import usable_query_vector
 from semlex.store.embedding_versions import (
     VersionRun,
     begin_run,
@@ -33,19 +35,209 @@ from semlex.store.embedding_versions import (
 )
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.catalog import indexes_wanted, read_vector_indexes
+from semlex.store.query.filters import Filter
+from semlex.store.query.run import run_legs
+from semlex.store.query.score_calibration import sample_chunks
+from semlex.store.query.vector import register_vector_parameter, vector_leg
 from semlex.store.schema.locks import without_writers
 from semlex.store.schema.presence import gone
 from semlex.store.write.documents import count_unembedded
+from semlex.types.documents import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
+
+    from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
+    from semlex.models.executor import ModelExecutor
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
     from semlex.store.indexes.options import VectorIndex
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.leg import LegResult
     from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion, Versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingFigures:
+    """One set of vectors of a collection.
+
+    Attributes:
+        version: Number, from 1; none is given twice.
+        state: ``serving`` whoever opens the collection, ``building`` (in the making), or ``old``: those who hold its
+            model go on with it, and `rollback_embeddings` leads back to it.
+        model: Name of the model.
+        revision: Its revision, or None.
+        dimensions: Length of each vector.
+        storage: ``vector`` or ``halfvec``.
+        vectors: Chunks that have one.
+        lacking: Chunks that have none.
+        bytes: Of its table with its indexes.
+        created_at: When it was made, in UTC.
+        idle_seconds: Since a process that holds its model has used it, while another one serves; None: none has.
+        is_running: Whether a process fills it at this moment.
+        calibration: What its cosines mean, as `ConfidenceCurve.to_dict` gives it; None while nobody has calibrated it.
+    """
+
+    version: int
+    state: Literal["serving", "building", "old"]
+    model: str
+    revision: str | None
+    dimensions: int
+    storage: StorageName
+    vectors: int
+    lacking: int
+    bytes: int
+    created_at: datetime
+    idle_seconds: float | None
+    is_running: bool
+    calibration: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every attribute by its name, of JSON's types only."""
+        values: dict[str, Any] = json_value(self)
+        return values
+
+
+@dataclass(slots=True, kw_only=True)
+class ReembedReport:
+    """What a change of the model did.
+
+    Attributes:
+        version: Number of the set of vectors that serves now; with `dry_run` of the one that would be continued, or
+            None for a new one.
+        previous: Number of the one that served before, or None.
+        model: Its model.
+        dimensions: Length of its vectors.
+        storage: ``vector`` or ``halfvec``.
+        chunks: Chunks of the collection.
+        embedded: Vectors that were made; with `dry_run`, that would be.
+        resumed: Whether an earlier run had begun.
+        cut: Texts of which the model read only the beginning, as far as it reports that.
+        sampled: Texts that were embedded once more and compared with what is stored.
+        recall: Share of the 10 nearest that the vector index finds, 0 to 1; None without an index.
+        indexes: Names of the indexes that were built.
+        lacking: Chunks that have no vector of the version that serves now; above 0 only where that was forced.
+        dry_run: Whether nothing was done.
+        seconds: Wall time.
+        warnings: What should be known.
+    """
+
+    version: int | None
+    previous: int | None
+    model: str
+    dimensions: int
+    storage: StorageName
+    chunks: int = 0
+    embedded: int = 0
+    resumed: bool = False
+    cut: int = 0
+    sampled: int = 0
+    recall: float | None = None
+    indexes: list[str] = field(default_factory=list)
+    lacking: int = 0
+    dry_run: bool = False
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+
+SAMPLE_CHUNKS = 20
+# Length of the difference of two vectors of one text, as a share of theirs. Other batches, float16 and servers with
+# many machines stay far below; another text, or another model, is at 0.5 and more.
+TOLERATED_DIFFERENCE = 0.1
+NEIGHBORS = 10
+MIN_RECALL = 0.8
+QUERY_WORDS = 8
+# Similarities that differ by less are equal: which of them an index finds says nothing.
+EQUAL = 1e-6
+
+
+class EmbeddingChecks:
+    """Looks at a set of vectors."""
+
+    def __init__(
+        self,
+        database: Database,
+        collection: CollectionInfo,
+        embedder: Embedder,
+        vectors: DocumentVectors,
+        executor: ModelExecutor,
+    ) -> None:
+        self._database = database
+        self._collection = collection
+        self._embedder = embedder
+        self._vectors = vectors
+        self._executor = executor
+
+    async def run(self) -> tuple[int, float | None]:
+        """Both checks."""
+        sample, stored = await self._database.read(
+            "read a sample of vectors", lambda c: sample_chunks(c, self._collection, SAMPLE_CHUNKS)
+        )
+        if not sample:
+            return 0, None
+        made = await self._vectors.of([embedded_text(*one) for one in sample], self._collection.embedding)
+        self._compare(stored, made)
+        return len(sample), await self._recall([text for _, text in sample])
+
+    def _compare(self, stored: NDArray[np.float32], made: NDArray[np.float32]) -> None:
+        lengths = np.maximum(np.linalg.norm(made, axis=1), np.finfo(np.float32).tiny)
+        differences = np.linalg.norm(stored - made, axis=1) / lengths
+        if (wrong := int((differences > TOLERATED_DIFFERENCE).sum())) > 0:
+            name = self._collection.names.collection
+            raise ModelError(
+                f"{wrong} of {len(made)} texts of collection {name!r} have another vector than before when "
+                f"{self._embedder.identity.model} embeds them once more (differences up to {differences.max():.2f}, "
+                f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or what stands behind its "
+                f"name, has changed; make all of them anew with: semlex reembed --collection {name} --restart"
+            )
+
+    async def _recall(self, texts: list[str]) -> float | None:
+        """How much of the exact answers the vector index finds, for the first words of the sampled texts."""
+        queries = [await self._query(" ".join(text.split()[:QUERY_WORDS])) for text in texts if text.strip()]
+
+        async def ask(snapshot: Snapshot) -> float | None:
+            indexes = await read_vector_indexes(snapshot.connection, self._collection)
+            if indexes.used is None:
+                return None
+            register_vector_parameter(snapshot.connection)
+            found = wanted = 0
+            for query in queries:
+                exact = vector_leg(self._collection, query, NEIGHBORS, Filter(), plan="scan")
+                quick = vector_leg(self._collection, query, NEIGHBORS, Filter(), indexes=indexes)
+                nearest = _answer((await run_legs(snapshot, [exact])).results["vector"])
+                least = nearest.min(initial=np.inf)
+                least -= EQUAL * max(1.0, abs(least))
+                wanted += len(nearest)
+                found += int((_answer((await run_legs(snapshot, [quick])).results["vector"]) >= least).sum())
+            return found / wanted if wanted else 1.0
+
+        recall = await self._database.read_snapshot("measure the vector index", ask)
+        if recall is not None and recall < MIN_RECALL:
+            name = self._collection.names.collection
+            raise StoreError(
+                f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
+                f"nearest, and {MIN_RECALL:.0%} are asked for, so nothing was switched: choose another index for the "
+                f"collection (semlex create-index --collection {name} --kind hnsw --m 32, for example), and run the "
+                "same command again, which builds that one"
+            )
+        return recall
+
+    async def _query(self, text: str) -> NDArray[np.float32]:
+        made = await self._executor.query(self._embedder.embed_query, text, model=self._embedder)
+        return usable_query_vector(made)
+
+
+def _answer(result: LegResult) -> NDArray[np.float64]:
+    """The similarities that a leg found."""
+    if result.error is not None:
+        raise result.error
+    return result.scores
+
 
 logger = logging.getLogger("semlex")
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from semlex.errors import ConfigurationError, DumpError, SemlexError, ValidationError
 from semlex.ingest.bulk.arrow_rows import arrow
-from semlex.ingest.pipeline import ahead
+from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
-from semlex.maintenance.dump import TransferReport
-from semlex.maintenance.dump_tables import table_parts
+from semlex.maintenance.dump import TransferReport, table_parts
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.indexes.build import build_where_wanted
 from semlex.store.schema.registry import open_collection
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from semlex.maintenance.dump_files import Manifest
+    from semlex.maintenance.dump import Manifest
     from semlex.parameters import StorageName
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database

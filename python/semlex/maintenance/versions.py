@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.ingest.embed import DocumentVectors
-from semlex.maintenance.reembed import build_indexes, refuse_work
-from semlex.maintenance.report import EmbeddingFigures, ReembedReport
+from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport, build_indexes, refuse_work
 from semlex.maintenance.version_fill import VersionFill
 from semlex.store.embedding_versions import VersionRun, begin_run, drop_version, read_versions, version_rows
 from semlex.store.query.statistics import vector_counts

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from semlex.diagnostics.collections import CountedCollection, count_collections
-from semlex.diagnostics.status import server_health
+from semlex.diagnostics.status import CountedCollection, count_collections, server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
@@ -25,7 +24,7 @@ from semlex.parameters import (
     model_defaults,
     storage_named,
 )
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.retriever.collection import Collection
 from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
@@ -290,7 +289,7 @@ class Client:
             ConfigurationError: The collection is not empty.
             MissingExtraError: pyarrow is not installed.
         """
-        from semlex.maintenance.dump_files import Manifest  # noqa: PLC0415 - most programs only search
+        from semlex.maintenance.dump import Manifest  # noqa: PLC0415 - most programs only search
         from semlex.maintenance.restore import Restore  # noqa: PLC0415
 
         check_parameters(

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from semlex.errors import CollectionDroppedError, ConfigurationError
 from semlex.ingest.enrichment.options import checked_enrichment
-from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.given_documents import (
     GivenDocuments,
@@ -19,9 +18,10 @@ from semlex.ingest.given_documents import (
 )
 from semlex.ingest.indexer import Indexer
 from semlex.ingest.loaders.extraction import checked_extraction
+from semlex.ingest.run import FileRun
 from semlex.open_collection import OpenCollection
 from semlex.parameters import DEFAULT_BM25, Bm25Options
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.retriever.base import NOT_OPEN
 from semlex.retriever.curve_file import read_curve
 from semlex.retriever.parts.asking import CollectionAsking

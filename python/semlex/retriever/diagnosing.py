@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from semlex.diagnostics.check import ModelFacts
-from semlex.diagnostics.checks_of_models import findings_of_models
+from semlex.diagnostics.checks import ModelFacts, findings_of_models
 from semlex.diagnostics.diagnosis import diagnose
 from semlex.diagnostics.doctor import examine_embedder, examine_models
 from semlex.embedding.registry import KEYWORDS_ONLY

@@ -13,12 +13,11 @@ from semlex import _core
 from semlex.errors import ConfigurationError, ReadOnlyError
 from semlex.filters.evaluate import holds
 from semlex.filters.forms import filter_tree
-from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files
-from semlex.ingest.files.reading import read_file
+from semlex.ingest.files.discovery import FileProblem, checked_paths, find_files, read_file
 from semlex.ingest.files.selection import Selection
 from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.records.json_text import parse_json
+from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
 from semlex.store.keyword.base import EXCERPT_CHARACTERS, MAX_TERMS

@@ -19,7 +19,7 @@ from semlex.errors import (
     ModelNotAllowedError,
     ModelNotFoundError,
 )
-from semlex.ingest.prepare_file import GIVEN, embedder_version
+from semlex.ingest.embed import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
 from semlex.open_collection import OpenModels, OpenReranker

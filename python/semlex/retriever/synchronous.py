@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from semlex.answering.options import ContextOrder
     from semlex.answering.options import Count
     from semlex.chat.base import ChatModel
-    from semlex.diagnostics.collections import CountedCollection
+    from semlex.diagnostics.status import CountedCollection
     from semlex.diagnostics.status import CollectionStatus
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
@@ -67,17 +67,17 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.extraction import MetadataExtraction
     from semlex.ingest.progress import DeleteReport
     from semlex.ingest.progress import IndexReport
-    from semlex.ingest.sync.report import SyncReport
+    from semlex.ingest.progress import SyncReport
     from semlex.jobs.job import Job
     from semlex.json_values import AnyId
     from semlex.maintenance.dump import TransferReport
-    from semlex.maintenance.report import ReembedReport
+    from semlex.maintenance.reembed import ReembedReport
     from semlex.parameters import Bm25Options
     from semlex.parameters import CollectionOptions
     from semlex.parameters import DistanceName
     from semlex.parameters import FileLimits
     from semlex.parameters import StorageName
-    from semlex.progress.shown import ProgressOption
+    from semlex.progress import ProgressOption
     from semlex.reranking.base import Reranker
     from semlex.retriever.base import DocumentRetriever
     from semlex.retriever.collection import Collection

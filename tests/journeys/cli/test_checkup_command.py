@@ -13,7 +13,7 @@ import pytest
 from semlex.cli.checkup_output import REASONS, print_checkup
 from semlex.cli.checkup_page import checkup_page
 from semlex.cli.commands.diagnosis import checkup as command
-from semlex.diagnostics.checkup import run
+from semlex.diagnostics import checkup
 from semlex.types.checkups import (
     AskedHeading,
     Checkup,
@@ -64,7 +64,7 @@ def test_wrong_input(shell: Shell) -> None:
 
 def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "ANNOUNCED_SECONDS", 0.0)
-    sections = [f"## Part {number}\n\nword{number}" for number in range(run.FIRST_BATCH + 1)]
+    sections = [f"## Part {number}\n\nword{number}" for number in range(checkup.FIRST_BATCH + 1)]
     (shell.folder / "docs" / "parts.md").write_text("\n\n".join(sections), encoding="utf-8")
     shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
     told = shell("checkup", "-c", "c").stderr

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 FILES, SECTIONS = 20, 3
 LIMITS = {
-    "semlex.ingest.pipeline": {"BATCH_CHUNKS_WITHOUT_MODEL": 10},
+    "semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10},
     "semlex.maintenance.version_fill": {"PAGE_ROWS": 10},
 }
 

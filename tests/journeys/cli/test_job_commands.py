@@ -163,5 +163,5 @@ def _fill_many(shell: Shell) -> None:
 def _halted(shell: Shell) -> AbstractContextManager[tuple[Program, Connection]]:
     """A worker that has stored two batches."""
     command, moment = ("worker", "--allow", "many", *MODEL), ("index files", "committed", 2)
-    limits = {"semlex.ingest.pipeline": {"BATCH_CHUNKS_WITHOUT_MODEL": 3}}
+    limits = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 3}}
     return halted(shell, command, moment, "c_document", limits=limits)

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from semlex import IvfflatIndex, _core
-from semlex.diagnostics import checks_of_indexes, checks_of_rows
+from semlex.diagnostics import checks
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
 from semlex.store.indexes import catalog
@@ -248,7 +248,7 @@ def test_near_duplicates(database_url: str) -> None:
 
 
 def test_tombstones(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks_of_indexes, "MIN_TOMBSTONES", 1)
+    monkeypatch.setattr(checks, "MIN_TOMBSTONES", 1)
     filled(database_url)
     assert findings(database_url) == []
     with opened(database_url) as retriever:
@@ -262,7 +262,7 @@ def test_tombstones(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dead_rows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks_of_rows, "MIN_DEAD_ROWS", 10)
+    monkeypatch.setattr(checks, "MIN_DEAD_ROWS", 10)
     filled(database_url)
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("ALTER TABLE semlex.c_chunk SET (autovacuum_enabled = off)")
@@ -277,7 +277,7 @@ def test_dead_rows(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(database_url, 30)
-    monkeypatch.setattr(checks_of_indexes, "INDEX_FROM_ROWS", 20)
+    monkeypatch.setattr(checks, "INDEX_FROM_ROWS", 20)
     found = findings(database_url)
     assert [(one.code, one.command) for one in found] == [
         ("vector_index_missing", "semlex create-index --collection c"),
@@ -328,7 +328,7 @@ def test_recall_without_time_is_told(database_url: str, monkeypatch: pytest.Monk
     filled(database_url, 30)
     with opened(database_url) as retriever:
         retriever.create_index(IvfflatIndex(lists=2))
-    monkeypatch.setattr(checks_of_indexes, "RECALL_SECONDS", 0.0)
+    monkeypatch.setattr(checks, "RECALL_SECONDS", 0.0)
     assert "recall of the vector index" in {skipped.check for skipped in diagnosis(database_url).not_checked}
 
 
@@ -453,8 +453,8 @@ def test_nothing_is_written(indexed: str) -> None:
 
 def test_the_analyzer_that_is_compared_is_that_of_today() -> None:
     assert _core.ANALYZER_VERSION > 0
-    checks: list[Callable[..., Any]] = [check.work for check in checks_of_indexes.CHECKS]
-    assert checks_of_indexes.check_keyword_index in checks
+    works: list[Callable[..., Any]] = [check.work for check in checks.CHECKS]
+    assert checks.check_keyword_index in works
 
 
 def test_every_schema_is_looked_at_within_the_limits(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.ingest import prepare_file
-from semlex.ingest.files import discovery, reading
+from semlex.ingest import chunk_rows
+from semlex.ingest.files import discovery
 from semlex.parameters import DEFAULT_LIMITS
 from tests.support.retrievers import opened
 
@@ -149,7 +149,7 @@ async def test_what_this_account_may_not_read(database_url: str, folder: Path, m
 
 def while_it_is_read(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[], object]) -> None:
     """Does something when the first bytes of a file have been read."""
-    read_file, read = prepare_file.read_file, reading._read_at_most
+    read_file, read = chunk_rows.read_file, discovery._read_at_most
     current = ""
 
     def noting(found: FoundFile) -> FileBytes | FileProblem:
@@ -163,8 +163,8 @@ def while_it_is_read(monkeypatch: pytest.MonkeyPatch, name: str, change: Callabl
             change()
         return first + read(file, limit - len(first))
 
-    monkeypatch.setattr(prepare_file, "read_file", noting)
-    monkeypatch.setattr(reading, "_read_at_most", changing)
+    monkeypatch.setattr(chunk_rows, "read_file", noting)
+    monkeypatch.setattr(discovery, "_read_at_most", changing)
 
 
 async def test_a_file_that_grows_beyond_the_limit_while_it_is_read(
@@ -205,7 +205,7 @@ async def test_files_that_vanish_before_they_are_read_or_meanwhile(
     (folder / "going.md").write_text("A plum.\n")
     (folder / "sub").mkdir()
     (folder / "sub" / "a.md").write_text("A grape.\n")
-    read = prepare_file.read_file
+    read = chunk_rows.read_file
 
     def vanishing(file: FoundFile) -> FileBytes | FileProblem:
         if file.uri == "gone.md":
@@ -214,7 +214,7 @@ async def test_files_that_vanish_before_they_are_read_or_meanwhile(
             (folder / "sub").rename(folder / "other")
         return read(file)
 
-    monkeypatch.setattr(prepare_file, "read_file", vanishing)
+    monkeypatch.setattr(chunk_rows, "read_file", vanishing)
     while_it_is_read(monkeypatch, "going.md", (folder / "going.md").unlink)
     report = await indexed(database_url, folder)
     assert codes(report) == {"gone.md": "missing", "sub/a.md": "missing"}
@@ -228,7 +228,7 @@ async def test_a_link_that_is_put_in_place_before_the_file_is_read(
     outside = folder.parent / "secret.md"
     outside.write_text(OUTSIDE)
     (folder / "page.md").write_text("A pear.\n")
-    read = prepare_file.read_file
+    read = chunk_rows.read_file
 
     def swapped(file: FoundFile) -> FileBytes | FileProblem:
         if file.uri == "page.md":
@@ -236,7 +236,7 @@ async def test_a_link_that_is_put_in_place_before_the_file_is_read(
             (folder / "page.md").symlink_to(outside)
         return read(file)
 
-    monkeypatch.setattr(prepare_file, "read_file", swapped)
+    monkeypatch.setattr(chunk_rows, "read_file", swapped)
     assert codes(await indexed(database_url, folder)) == {"page.md": "not_regular"}
 
 

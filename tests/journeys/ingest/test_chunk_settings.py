@@ -10,9 +10,9 @@ from psycopg import sql
 
 from semlex import SyncRetriever, preview_chunks
 from semlex.errors import CollectionSettingsError, ConfigurationError, ModelError
-from semlex.ingest import chunking, prepare_file
-from semlex.ingest.loaders.html import HtmlLoader
-from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest import document_chunks
+from semlex.ingest import run as file_run
+from semlex.ingest.loaders.markdown import HtmlLoader, MarkdownLoader
 from semlex.testing import HashEmbedder
 from semlex.types.chunks import ChunkSettings
 from tests.support.retrievers import sync_opened
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LOADER, RULES = MarkdownLoader.version, chunking.RULES_VERSION
+LOADER, RULES = MarkdownLoader.version, document_chunks.RULES_VERSION
 
 
 @pytest.fixture
@@ -62,15 +62,15 @@ def test_a_run_that_stores_nothing_settles_nothing(database_url: str, docs: Path
 
 
 def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = prepare_file.prepare_file
+    read = file_run.prepare_file
 
     def late(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(prepare_file, "prepare_file", read)
+        monkeypatch.setattr(file_run, "prepare_file", read)
         with sync_opened(database_url) as other:
             other.index(docs, chunk_tokens=100)
         return read(*arguments, **options)
 
-    monkeypatch.setattr(prepare_file, "prepare_file", late)
+    monkeypatch.setattr(file_run, "prepare_file", late)
     with sync_opened(database_url) as retriever:
         with pytest.raises(ConfigurationError, match=r"another run .* chunk_tokens=100"):
             retriever.index(docs, chunk_tokens=300)
@@ -122,7 +122,7 @@ def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path
 
 
 def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.ingest.pipeline.BATCH_CHUNKS", 1)
+    monkeypatch.setattr("semlex.ingest.run.BATCH_CHUNKS", 1)
     embed = HashEmbedder.embed_documents
     calls = 0
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 # Batches of three or four files each; the second is committed when a run is ended.
 FILES, SECTIONS = 40, 3
-LIMITS = {"semlex.ingest.pipeline": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}}
+LIMITS = {"semlex.ingest.run": {"BATCH_CHUNKS_WITHOUT_MODEL": 10}}
 POINT, TIMES = "a batch committed, nobody told", 2
 INDEX = ("index", "many", "-c", "ended", "--model", "none")
 

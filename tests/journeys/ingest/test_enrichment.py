@@ -11,8 +11,7 @@ import pytest
 
 from semlex import Document, Enrichment, EnrichmentEstimate, SyncRetriever
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, WorkAbandonedError
-from semlex.ingest.enrichment.prompt import MAX_LINE_TOKENS
-from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, ROUNDS_A_BATCH
+from semlex.ingest.enrichment.run import MAX_FAILURES_IN_A_ROW, MAX_LINE_TOKENS, ROUNDS_A_BATCH
 from semlex.testing import HashEmbedder
 from semlex.types.answers import Usage
 from tests.support.line_models import LineModel, line_about

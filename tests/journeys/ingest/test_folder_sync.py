@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.ingest import prepare_file
-from semlex.ingest.files import discovery, reading, roots
-from semlex.ingest.sync import apply, missing, plan, watch
-from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncCounts
+from semlex.ingest import chunk_rows
+from semlex.ingest.files import discovery, roots
+from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
+from semlex.ingest.sync import apply, plan, watch
 from semlex.retriever import collection
 from semlex.retriever.parts import folders
 from tests.support.synchronised import age, contents, counts, opened, write
@@ -47,13 +47,13 @@ def handbook(tmp_path: Path) -> Path:
 def read_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths of the files that are read."""
     read: list[str] = []
-    original: Callable[..., Any] = reading.read_file
+    original: Callable[..., Any] = discovery.read_file
 
     def noting(found: Any, **options: Any) -> Any:
         read.append(found.uri)
         return original(found, **options)
 
-    monkeypatch.setattr(prepare_file, "read_file", noting)
+    monkeypatch.setattr(chunk_rows, "read_file", noting)
     monkeypatch.setattr(plan, "read_file", noting)
     return read
 
@@ -76,7 +76,7 @@ def test_every_document_is_looked_up_a_few_times_however_many_files_are_named(
         return original(uri)
 
     monkeypatch.setattr(roots, "lineage", noting)
-    monkeypatch.setattr(missing, "lineage", noting)
+    monkeypatch.setattr(apply, "lineage", noting)
     assert store.index(*files).unchanged == 30
     assert store.sync(*files).done.unchanged == 30
     assert 0 < len(looked_up) <= 6 * 30

@@ -17,7 +17,7 @@ from semlex.errors import (
     ModelMismatchError,
     StoreError,
 )
-from semlex.ingest import pipeline, prepare_file
+from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
@@ -272,8 +272,8 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
 ) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_text(f"Text {number}.\n", encoding="utf-8")
-    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 10)
-    prepare = prepare_file.prepare_file
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 10)
+    prepare = file_run.prepare_file
     begun: list[str] = []
     ended: list[str] = []
     ahead, let_go = threading.Event(), threading.Event()
@@ -294,7 +294,7 @@ async def test_a_run_that_ends_early_leaves_nobody_reading(
         await asyncio.Event().wait()
 
     async with retriever(database_url) as opened:
-        monkeypatch.setattr(prepare_file, "prepare_file", held)
+        monkeypatch.setattr(file_run, "prepare_file", held)
         monkeypatch.setattr(Indexer, "write_batch", fail)
         before = asyncio.all_tasks()
         run = asyncio.create_task(opened.index(tmp_path))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex.embedding import probe
-from semlex.ingest import pipeline, prepare_file
+from semlex.ingest import run as file_run
 from semlex.ingest.indexer import Indexer
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import opened
@@ -54,7 +54,7 @@ class Held:
         self.reached = asyncio.Event()
         self.prepared: list[str] = []
         self.written = self.most_ahead = 0
-        write, prepare = Indexer.write_batch, prepare_file.prepare_file
+        write, prepare = Indexer.write_batch, file_run.prepare_file
 
         async def held(indexer: Indexer, *arguments: Any) -> None:
             self.reached.set()
@@ -68,13 +68,13 @@ class Held:
             return prepare(file, *arguments, **options)
 
         monkeypatch.setattr(Indexer, "write_batch", held)
-        monkeypatch.setattr(prepare_file, "prepare_file", seen)
+        monkeypatch.setattr(file_run, "prepare_file", seen)
 
 
 async def test_while_one_batch_is_written_others_are_embedded_and_read(
     database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     held, model = Held(monkeypatch), Counted()
     async with opened(database_url, model) as store:
         run = asyncio.create_task(store.index(pages))
@@ -91,8 +91,8 @@ async def test_while_one_batch_is_written_others_are_embedded_and_read(
 async def test_files_are_read_ahead_up_to_a_bound(
     database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
-    monkeypatch.setattr(pipeline, "MAX_BYTES_AHEAD", 0)
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
+    monkeypatch.setattr(file_run, "MAX_BYTES_AHEAD", 0)
     held = Held(monkeypatch)
     async with opened(database_url, Counted()) as store:
         run = asyncio.create_task(store.index(pages))
@@ -110,7 +110,7 @@ async def test_a_pool_of_one_connection_is_enough(database_url: str, pages: Path
 
 
 async def test_every_stage_tells_how_far_it_is(database_url: str, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "BATCH_CHUNKS", 1)
+    monkeypatch.setattr(file_run, "BATCH_CHUNKS", 1)
     told: list[Progress] = []
     async with opened(database_url, Counted()) as store:
         await store.index(pages, progress=told.append)

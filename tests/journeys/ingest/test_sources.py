@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex.errors import ConfigurationError
-from semlex.ingest import prepare_file
+from semlex.ingest import run as file_run
 from semlex.ingest.files.roots import plan_places
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
@@ -152,15 +152,15 @@ def test_a_source_that_appears_above_or_below_meanwhile(
     store: SyncRetriever, handbook: Path, monkeypatch: pytest.MonkeyPatch, roots: tuple[str, str], told: str
 ) -> None:
     mine, others = (handbook / part for part in roots)
-    found = prepare_file.list_files
+    found = file_run.list_files
 
     def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(prepare_file, "list_files", found)
+        monkeypatch.setattr(file_run, "list_files", found)
         with sync_opened(store.retriever._resources.server.db_url or "") as other:
             other.index(others)
         return found(*arguments)
 
-    monkeypatch.setattr(prepare_file, "list_files", late)
+    monkeypatch.setattr(file_run, "list_files", late)
     with pytest.raises(ConfigurationError, match=told):
         store.index(mine)
     (source,) = store.sources()

@@ -17,8 +17,8 @@ import watchfiles
 from semlex import SyncReport
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError
 from semlex.ingest.files.discovery import FileProblem
+from semlex.ingest.progress import DocumentName, SyncPlan
 from semlex.ingest.sync import watch
-from semlex.ingest.sync.report import DocumentName, SyncPlan
 from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT, eventually

@@ -10,7 +10,7 @@ import pytest
 
 from semlex import Document
 from semlex.errors import ConfigurationError
-from semlex.jobs import attempt, worker
+from semlex.jobs import worker
 from semlex.store.jobs import JobLeases
 from semlex.types.reports import DEFAULT_LEASE_SECONDS
 from tests.support.job_clients import Blocking, client, reached, sql
@@ -216,7 +216,7 @@ async def test_progress_is_told(database_url: str, docs: Path, blocking: Blockin
         working = asyncio.create_task(opened.work(drain=True, allow=[docs]))
         await reached(blocking)
         assert (await job.status()).progress is None
-        clock.advance(attempt.PROGRESS_SECONDS)
+        clock.advance(worker.PROGRESS_SECONDS)
 
         async def progress() -> Any:
             return (await job.status()).progress

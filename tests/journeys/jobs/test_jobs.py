@@ -20,8 +20,8 @@ from semlex.errors import (
     ModelServerError,
     ValidationError,
 )
-from semlex.jobs import attempt, kinds
-from semlex.jobs.attempt import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_after
+from semlex.jobs import kinds, worker
+from semlex.jobs.worker import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_after
 from semlex.testing import HashEmbedder
 from tests.support.job_clients import client, sql
 from tests.support.two_models import OtherEmbedder
@@ -240,11 +240,11 @@ def replaced_by_link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-@pytest.mark.parametrize("moment", ["file_run.plan_places", "prepare_file.find_files", "prepare_file.read_file"])
+@pytest.mark.parametrize("moment", ["run.plan_places", "files.discovery.find_files", "chunk_rows.read_file"])
 async def test_a_link_that_appears_after_the_check_is_not_followed(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    module_name, _, name = moment.partition(".")
+    module_name, _, name = moment.rpartition(".")
     module = importlib.import_module(f"semlex.ingest.{module_name}")
     original = getattr(module, name)
     outside, docs = tmp_path / "outside", tmp_path / "docs"
@@ -363,7 +363,7 @@ class Faulty(HashEmbedder):
 
 @pytest.fixture
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt, "delay_after", lambda attempts: 0.0)
+    monkeypatch.setattr(worker, "delay_after", lambda attempts: 0.0)
 
 
 @pytest.mark.usefixtures("no_delay")

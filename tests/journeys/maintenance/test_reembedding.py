@@ -13,7 +13,7 @@ import pytest
 from semlex import open_collection
 from semlex.embedding import probe
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, StoreError
-from semlex.maintenance import embedding_checks, version_fill
+from semlex.maintenance import reembed, version_fill
 from semlex.store import embedding_versions
 from semlex.store.indexes import catalog
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex
@@ -402,14 +402,14 @@ async def test_the_index_is_built_and_measured_before(
 
 
 async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding_checks, "MIN_RECALL", 1.01)
+    monkeypatch.setattr(reembed, "MIN_RECALL", 1.01)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         await holder.create_index(HnswIndex())
         with pytest.raises(StoreError, match=r"finds 100% of the 10 nearest.*semlex create-index"):
             await holder.reembed(new_model())
         assert versions(database_url)[0] == 1
-        monkeypatch.setattr(embedding_checks, "MIN_RECALL", 0.8)
+        monkeypatch.setattr(reembed, "MIN_RECALL", 0.8)
         report = await holder.reembed(new_model())
         assert (report.resumed, report.embedded) == (True, 0)
 

@@ -204,7 +204,7 @@ def test_folders_are_reached_below_the_roots_alone(tmp_path: Path) -> None:
             access.folder(given_path)
 
 
-@pytest.mark.parametrize("moment", ["file_run.plan_places", "prepare_file.read_file"])
+@pytest.mark.parametrize("moment", ["run.plan_places", "chunk_rows.read_file"])
 async def test_a_link_that_appears_after_the_check_is_not_followed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -21,7 +21,7 @@ from tests.support import second_migration
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from semlex.diagnostics.collections import CountedCollection
+    from semlex.diagnostics.status import CountedCollection
     from tests.support.shell import Shell
 
 CHUNK = "semlex.default_collection_chunk"

@@ -150,7 +150,7 @@ def embedded(number: int, row: Row) -> str:
 
 
 def test_the_interval_is_wilson() -> None:
-    from semlex.diagnostics.checkup.findings import share_of
+    from semlex.diagnostics.checkup import share_of
 
     for found, asked in ((0, 1), (3, 7), (20, 20), (1, 200)):
         low, high = share_of(found, asked).interval

@@ -12,7 +12,7 @@ import pytest
 from semlex.errors import ConfigurationError, MissingKeyError
 from semlex.ingest.files.discovery import FileProblem, find_files
 from semlex.ingest.files.selection import Selection
-from semlex.jobs.allowed_folders import AllowedFolders
+from semlex.jobs.allowed import AllowedFolders
 from semlex.server.mcp.access import Access
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process

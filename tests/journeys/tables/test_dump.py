@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from semlex import Client, Document, SyncClient, SyncRetriever
 from semlex.errors import CollectionNotFoundError, ConfigurationError, DumpError, ValidationError
-from semlex.maintenance import dump_files
+from semlex.maintenance import dump
 from semlex.store import tables as store_tables
 from tests.support.clients import stopped_command
 from tests.support.programs import Program
@@ -359,7 +359,7 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
     with retriever(database_url) as store:
         store.add_documents([Document("apple", id="a")])
         (folder / "chunks.parquet").write_bytes(b"of a dump that was killed")
-        with dump_files.claimed_folder(tmp_path / "claimed") as claimed:
+        with dump.claimed_folder(tmp_path / "claimed") as claimed:
             with pytest.raises(ConfigurationError, match="another dump writes into"):
                 store.dump(claimed)
             assert list(claimed.iterdir()) == []

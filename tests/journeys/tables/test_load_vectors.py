@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from semlex import BulkIngestConfig, Document, SyncRetriever
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
-from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
 from semlex.store.write import chunks as chunks_module
 from tests.support.properties import OWN_ROWS

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from semlex.ingest import pipeline, prepare_file
+from semlex.ingest import chunk_rows
+from semlex.ingest import run as file_run
 from tests.support.clients.moments import say, stop_here
 from tests.support.retrievers import sync_opened
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from semlex.ingest.files.discovery import FileProblem, FoundFile
     from semlex.ingest.loaders.base import FileBytes
 
-READ, WRITE = prepare_file.read_file, pipeline.write_chunks
+READ, WRITE = chunk_rows.read_file, file_run.write_chunks
 
 
 def stop() -> None:
-    prepare_file.read_file, pipeline.write_chunks = READ, WRITE  # once
+    chunk_rows.read_file, file_run.write_chunks = READ, WRITE  # once
     stop_here()
 
 
@@ -38,9 +39,9 @@ async def writing(*arguments: Any, **options: Any) -> None:
 
 def main(url: str, folder: Path, moment: str) -> None:
     if moment == "reading":
-        prepare_file.read_file = reading
+        chunk_rows.read_file = reading
     else:
-        pipeline.write_chunks = writing
+        file_run.write_chunks = writing
     with sync_opened(url, "none", collection="runs") as retriever:
         retriever.sync(folder)
     say("done")

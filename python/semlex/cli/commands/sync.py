@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from semlex.ingest.enrichment.options import Enrichment
-    from semlex.ingest.sync.report import SyncReport
+    from semlex.ingest.progress import SyncReport
 
 
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
-    from semlex.ingest.bulk.row_fields import RowFields
+    from semlex.ingest.bulk.row_batch import RowFields
 
 # A column of a row group is read in pieces of this size, not at once: a row group may be as large as its file.
 BUFFER_BYTES = 1024 * 1024

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, DuplicateError, SemlexError, ValidationError
-from semlex.ingest.bulk.batch_writes import WRITES_AT_ONCE, BatchWrites
 from semlex.ingest.bulk.sources import joined_batches, opened_sources
+from semlex.ingest.embed import given_version
 from semlex.ingest.given_documents import check_on_duplicate
-from semlex.ingest.pipeline import ahead
-from semlex.ingest.prepare_file import given_version
+from semlex.ingest.overlap import WRITES_AT_ONCE, BatchWrites, ahead
 from semlex.ingest.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.ingest.bulk.row_batch import RowBatch
-    from semlex.ingest.bulk.row_fields import RowFields
+    from semlex.ingest.bulk.row_batch import RowBatch, RowFields
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.ingest.indexer import Indexer
     from semlex.store.postgres.database import Database

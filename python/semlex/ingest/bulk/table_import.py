@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections import Counter
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ConfigurationError
-from semlex.ingest.bulk.foreign_rows import ForeignRows
-from semlex.ingest.pipeline import ahead
+import numpy as np
+
+from semlex.errors import ConfigurationError, FieldError, ValidationError
+from semlex.ingest.bulk.load import CheckedRows
+from semlex.ingest.bulk.row_batch import unequal
+from semlex.ingest.given_documents import NO_METADATA, SHOWN_ID_CHARACTERS, GivenDocuments
+from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
 from semlex.store.foreign_tables import (
     LAYOUTS,
@@ -23,15 +30,162 @@ from semlex.store.foreign_tables import (
     source_snapshot,
 )
 from semlex.store.postgres.addresses import describe
-from semlex.types.reports import TableImport
+from semlex.types.reports import MAX_KEYS, MAX_PROBLEMS, TableImport
 from semlex.validation import check_parameters, is_one_of, kind_errors, strings_errors, text_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 
-    from semlex.ingest.bulk.load import CheckedRows, VectorLoad
+    from semlex.ingest.bulk.load import VectorLoad
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
+    from semlex.store.tables import RowPart
+
+
+# What LlamaIndex writes where a node is of no document.
+NO_DOCUMENT = "None"
+# How errors name fields -> which column of a layout it is.
+SHOWN_FIELDS = {"content": "text", "embedding": "vector", "id": "id", "metadata": "metadata"}
+
+
+# Number of a row in its part -> what is wrong with it.
+_Errors = dict[int, list[FieldError]]
+
+
+class ForeignRows:
+    """Takes the rows of a table, part by part, and notes in a report what it skips."""
+
+    def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
+        self._table, self._storage, self._report = table, storage, report
+        layout = table.layout
+        columns = {attribute: getattr(layout, own) for attribute, own in SHOWN_FIELDS.items()}
+        self._columns = columns | {"parent_id": "ref_doc_id"}
+        self._reasons: Counter[str] = Counter()
+        self._keys: set[str] = set()
+        self._waiting = 0  # rows that were read, and of which none could be taken
+
+    def taken(self, part: RowPart) -> CheckedRows | None:
+        """The rows of a part that can be stored; None where there are none. In any thread, one part at a time."""
+        ids, texts, vectors, metadata, later, *others = part.decoded()
+        first, count = self._report.rows, len(ids)
+        self._report.rows += count
+        self._waiting += count
+        wrong = self._missing(first, ids, texts, vectors, later)
+        made, parents = self._all_metadata(first, ids, metadata, others, wrong)
+        for number in sorted(wrong):
+            self._skip(wrong[number])
+        kept = [number for number in range(count) if number not in wrong]
+        while kept:
+            documents = GivenDocuments.plain(
+                [ids[number] for number in kept],
+                [texts[number] for number in kept],
+                [made[number] for number in kept],
+                [parents[number] for number in kept],
+            )
+            matrix = np.stack([vectors[number] for number in kept])
+            try:
+                documents = documents.checked(matrix, self._storage, copied=False)
+            except ValidationError as error:
+                kept = self._without(first, kept, error.errors)
+                continue
+            read, self._waiting = self._waiting, 0
+            self._note_taken(documents)
+            return CheckedRows(documents, matrix, read)
+        return None
+
+    def _missing(
+        self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
+    ) -> _Errors:
+        """What is missing in rows, and vectors that are not as long as the first one."""
+        layout, report = self._table.layout, self._report
+        if report.dimensions is None:
+            report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
+        length = report.dimensions
+        errors: _Errors = {}
+        for number in [number for number, name in enumerate(ids) if not name]:
+            label = f"{layout.later} {later[number]}" if later[number] else None
+            errors.setdefault(number, []).append(_error(first + number, label, layout.id, "missing"))
+        for number in [number for number, text in enumerate(texts) if text is None]:
+            errors.setdefault(number, []).append(_error(first + number, ids[number], layout.text, "missing"))
+        for number, vector in enumerate(vectors):
+            if vector is None:
+                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, "missing"))
+            elif len(vector) != length:
+                code, *found = unequal(length or 0, len(vector))
+                errors.setdefault(number, []).append(_error(first + number, ids[number], layout.vector, code, *found))
+        return errors
+
+    def _all_metadata(
+        self, first: int, ids: Sequence[Any], metadata: Sequence[Any], others: Sequence[Sequence[Any]], wrong: _Errors
+    ) -> tuple[list[dict[str, Any]], list[str | None]]:
+        """The metadata of all rows, and the documents that they are parts of; adds to `wrong`."""
+        made: list[dict[str, Any]] = []
+        parents: list[str | None] = []
+        rows = zip(*others, strict=True) if others else repeat(())
+        for number, (text, own) in enumerate(zip(metadata, rows, strict=False)):
+            found, parent = NO_METADATA, None
+            try:
+                found, parent = self._metadata(text, own)
+            except (TypeError, ValueError, RecursionError):  # of another kind, or too deep to be read
+                field = self._table.layout.metadata
+                error = _error(first + number, ids[number], field, "wrong_type", "a JSON object")
+                wrong.setdefault(number, []).append(error)
+            made.append(found)
+            parents.append(parent)
+        return made, parents
+
+    def _metadata(self, text: str | None, others: Sequence[str | None]) -> tuple[dict[str, Any], str | None]:
+        """A row's metadata, and the document that it is a part of."""
+        found = NO_METADATA if text is None else json.loads(text)
+        if found is None:
+            found = NO_METADATA
+        if not isinstance(found, dict):
+            raise TypeError
+        if self._table.layout.name == "llama-index":
+            return _of_node(found)
+        named = zip(self._table.metadata, others, strict=True)
+        own = {name: json.loads(value) for name, value in named if value is not None} if others else NO_METADATA
+        return ({**found, **{name: value for name, value in own.items() if value is not None}} if own else found), None
+
+    def _without(self, first: int, kept: Sequence[int], errors: Iterable[FieldError]) -> list[int]:
+        """The rows that are not refused; the others are noted."""
+        refused: _Errors = {}
+        for error in errors:
+            number = kept[error.row]
+            field = self._columns.get(error.field, error.field)
+            refused.setdefault(number, []).append(replace(error, row=first + number, field=field))
+        for found in refused.values():
+            self._skip(found)
+        return [number for number in kept if number not in refused]
+
+    def _skip(self, errors: Sequence[FieldError]) -> None:
+        report = self._report
+        report.skipped += 1
+        report.problems += errors[: max(0, MAX_PROBLEMS - len(report.problems))]
+        self._reasons.update(f"{error.field}: {error.code}" for error in errors)
+        report.reasons = dict(self._reasons)
+
+    def _note_taken(self, documents: GivenDocuments) -> None:
+        report = self._report
+        report.taken += len(documents)
+        if len(self._keys) < MAX_KEYS:
+            self._keys.update(key for metadata in documents.metadata for key in metadata)
+            report.metadata_keys = sorted(self._keys)[:MAX_KEYS]
+
+
+def _error(number: int, name: str | None, field: str, code: str, *found: str) -> FieldError:
+    return FieldError(number, name[:SHOWN_ID_CHARACTERS] if name else None, field, code, *found)
+
+
+def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """The metadata of a node of LlamaIndex, which it keeps whole in `_node_content`, and the document that it is of."""
+    document = stored.get("ref_doc_id")
+    parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
+    try:
+        metadata = json.loads(stored["_node_content"])["metadata"]
+    except (KeyError, TypeError, ValueError):  # of an old version: what is stored is the metadata
+        return stored, parent
+    return (metadata if isinstance(metadata, dict) else stored), parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.discovery import FileProblem, find_document, too_large
-from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
-from semlex.ingest.files.reading import read_file
-from semlex.ingest.files.selection import Selection, kind_of
+from semlex.ingest.files.discovery import FileProblem, find_document, read_file, too_large
+from semlex.ingest.files.selection import NAMES, Rules, Selection, is_ignored, kind_of, rules_below
 from semlex.ingest.loaders.registry import loaders
 from semlex.types.explanations import Reason
 

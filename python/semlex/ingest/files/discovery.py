@@ -6,24 +6,36 @@ What cannot be a file is reported as a value, never raised: one bad file does no
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from semlex.errors import ConfigurationError, FieldError, ValidationError
-from semlex.ingest.files.ignore_files import NAMES, Rules, is_ignored, rules_below
 from semlex.ingest.files.roots import Place
-from semlex.ingest.files.safe_open import Folder, NotRegularError, OutsideError, names, open_folder, status
-from semlex.ingest.files.selection import Selection, Skipped, is_document, max_bytes
+from semlex.ingest.files.safe_open import Folder, NotRegularError, OutsideError, names, open_file, open_folder, status
+from semlex.ingest.files.selection import (
+    NAMES,
+    Rules,
+    Selection,
+    Skipped,
+    is_document,
+    is_ignored,
+    max_bytes,
+    rules_below,
+)
+from semlex.ingest.loaders.base import FileBytes
 from semlex.parameters import DEFAULT_LIMITS, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from semlex.parameters import FileLimits
+
 
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
 MAX_DEPTH = 256  # folders below the one that is named; far beyond what people make, and a bound for the work per file
@@ -359,3 +371,53 @@ def too_large(uri: str, size: int, most: int) -> FileProblem:
 def shown(name: str) -> str:
     r"""A file's name as storable text, bytes that are no UTF-8 as ``\xNN``."""
     return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def read_file(found: FoundFile) -> FileBytes | FileProblem:
+    """Reads a file's bytes; one that is larger by now than it may be is refused, and never more is read.
+
+    Returns:
+        The bytes, or the problem with the file.
+    """
+    max_bytes = found.max_bytes
+    try:
+        descriptor = open_file(found.root, found.location.split("/"))
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            before = os.fstat(descriptor)
+            if before.st_size > max_bytes:
+                return too_large(found.uri, before.st_size, max_bytes)
+            data = _read_at_most(file.fileno(), max_bytes + 1)
+    except OSError as error:
+        return problem(found.uri, error)
+    if len(data) > max_bytes:
+        return too_large(found.uri, len(data), max_bytes)
+    return FileBytes(found.uri, data, hashlib.sha256(data).digest(), _moment(before.st_mtime))
+
+
+def _read_at_most(file: int, limit: int) -> bytes:
+    pieces = []
+    while limit > 0 and (piece := os.read(file, min(limit, 1 << 20))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
+
+
+def _moment(seconds: float) -> datetime:
+    # A damaged file system may hold any number; a datetime holds the years 1 to 9999.
+    bounded = min(max(seconds, -62_135_596_800.0), 253_402_300_799.0)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=bounded)
+
+
+def list_files(
+    paths: Sequence[Path | Place], selection: Selection
+) -> tuple[list[FoundFile], list[FileProblem], Skipped]:
+    """The files to read, what cannot be one, and what was left out."""
+    found: list[FoundFile] = []
+    problems: list[FileProblem] = []
+    skipped = Skipped()
+    for entry in find_files(list(paths), selection, skipped):
+        if isinstance(entry, FileProblem):
+            problems.append(entry)
+        else:
+            found.append(entry)
+    return found, problems, skipped

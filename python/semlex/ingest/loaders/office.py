@@ -10,13 +10,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.markdown import html_to_markdown
 from semlex.ingest.loaders.worker import WORKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from email.message import EmailMessage
 
 PACKAGE = "kreuzberg"
 EXTRA = "files"
+_SHOWN = ("From", "To", "Cc", "Date")
 _OPEN_XML = "application/vnd.openxmlformats-officedocument."
 # What kreuzberg calls each format; a format's name is its suffix.
 MEDIA_TYPES = {
@@ -67,8 +70,6 @@ def read(name: str, data: bytes) -> LoadedDocument:
     import kreuzberg  # noqa: PLC0415 - of an extra, and for the worker only
 
     if name == "eml":
-        from semlex.ingest.loaders.mail import read_mail  # noqa: PLC0415 - the worker needs it for e-mails only
-
         return read_mail(data)
     config = kreuzberg.ExtractionConfig(
         use_cache=False,
@@ -171,3 +172,36 @@ def _as_text(text: str) -> str:
 def _clean(text: str) -> str:
     """The text without what a database does not store."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").encode(errors="replace").decode()
+
+
+def read_mail(data: bytes) -> LoadedDocument:
+    """The text of an e-mail, its subject as the title; attachments are left out.
+
+    Python's parser is used: it keeps the paragraphs, and finds the plain one of two forms of a text.
+    """
+    from email import message_from_bytes, policy  # noqa: PLC0415 - most processes read none
+
+    message = message_from_bytes(data, policy=policy.default)
+    subject = " ".join(str(message.get("Subject", "")).split())
+    head = "\n".join(f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message.get(name))
+    blocks = [block for block in (head, _body(message)) if block]
+    text = _storable("\n\n".join(blocks).replace("\0", ""))
+    sender = " ".join(str(message.get("From", "")).split())
+    return LoadedDocument(text, "markdown", subject or None, {"authors": [sender]} if sender else {})
+
+
+def _body(message: EmailMessage) -> str:
+    part = message.get_body(preferencelist=("plain", "html"))
+    if part is None:
+        return ""
+    content = part.get_content()
+    if not isinstance(content, str):
+        return ""
+    if part.get_content_subtype() == "html":
+        return html_to_markdown(_storable(content)).text
+    return content.replace("\r\n", "\n").strip()
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates: a mail may name an encoding that makes them."""
+    return text.encode(errors="replace").decode()

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, Loader, LoadError, LoadOptions, suffix_of
-from semlex.ingest.loaders.html import HtmlLoader
-from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.ingest.loaders.decoding import storable_document
+from semlex.ingest.loaders.json_formats import JsonLinesLoader, NotebookLoader, PrechunkedLoader
+from semlex.ingest.loaders.markdown import CodeLoader, HtmlLoader, MarkdownLoader, RestructuredTextLoader, TextLoader
 from semlex.ingest.loaders.office import EXTRA, MEDIA_TYPES, PACKAGE, MissingOfficeLoader, OfficeLoader
-from semlex.ingest.loaders.records.json_lines import JsonLinesLoader
-from semlex.ingest.loaders.records.notebook import NotebookLoader
-from semlex.ingest.loaders.records.prechunked import PrechunkedLoader
-from semlex.ingest.loaders.records.table import TableLoader
-from semlex.ingest.loaders.storable import storable_document
-from semlex.ingest.loaders.text import CodeLoader, RestructuredTextLoader, TextLoader
+from semlex.ingest.loaders.tables import TableLoader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,13 +9,12 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from semlex.ingest.files.discovery import FileProblem, FoundFile
-from semlex.ingest.files.reading import read_file
+from semlex.ingest.chunk_rows import new_state
+from semlex.ingest.files.discovery import FileProblem, FoundFile, read_file
 from semlex.ingest.files.roots import is_below, vanished
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.registry import load, loader_of
-from semlex.ingest.prepare_file import new_state
-from semlex.ingest.sync.report import DocumentName, MovedDocument, SyncPlan
+from semlex.ingest.progress import DocumentName, MovedDocument, SyncPlan
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.write.sources import DocumentMove
 

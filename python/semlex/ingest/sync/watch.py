@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConnectionFailedError, StoreError
 from semlex.ingest.files.discovery import checked_paths
-from semlex.ingest.files.ignore_files import NAMES
-from semlex.ingest.files.selection import SKIPPED_FOLDERS
+from semlex.ingest.files.selection import NAMES, SKIPPED_FOLDERS
 from semlex.store.postgres.errors import is_out_of_resources
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from watchfiles import Change
 
     from semlex.ingest.files.discovery import FileProblem
-    from semlex.ingest.sync.report import SyncReport
+    from semlex.ingest.progress import SyncReport
 
 logger = logging.getLogger("semlex")
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from semlex.errors import ConfigurationError
-from semlex.progress.shown import ProgressOption
-from semlex.progress.shown import shown as progress_shown
+from semlex.progress import ProgressOption
+from semlex.progress import shown as progress_shown
 from semlex.search.fusion import shown
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.results import SearchMode
@@ -71,7 +71,7 @@ class CollectionChecking(ABC):
         bars = progress_shown(progress)
         if mode is not None and not (isinstance(mode, str) and mode in get_args(SearchMode)):
             raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {shown(mode)}")
-        from semlex.diagnostics.checkup.run import CheckupRun  # noqa: PLC0415 - most programs only search
+        from semlex.diagnostics.checkup import CheckupRun  # noqa: PLC0415 - most programs only search
 
         opened = await self._searched()
         with bars as tell:

@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError
 from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
 from semlex.parameters import storage_named
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.store.embedding_versions import store_calibration
 from semlex.store.schema.collection import check_curve, curve_in_use
 from semlex.types.confidence import ConfidenceCurve
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
-    from semlex.maintenance.report import EmbeddingFigures, ReembedReport
+    from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
     from semlex.retriever.resources import Resources

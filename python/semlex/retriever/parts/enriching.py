@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.enrichment.options import checked_enrichment
-from semlex.ingest.open_sources import known_sources
-from semlex.progress.shown import ProgressOption, shown
+from semlex.ingest.run import known_sources
+from semlex.progress import ProgressOption, shown
 from semlex.validation import check_parameters, kind_errors, text_parameter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.search.facets import (
     DEFAULT_CANDIDATES,
     DEFAULT_VALUES,

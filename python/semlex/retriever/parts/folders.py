@@ -14,7 +14,7 @@ from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.sync.apply import SyncOptions, SyncRun
 from semlex.ingest.sync.watch import watch
-from semlex.progress.shown import ProgressOption, check_progress, shown
+from semlex.progress import ProgressOption, check_progress, shown
 from semlex.retriever.parts.enriching import CollectionEnriching
 from semlex.validation import check_parameters, kind_errors, strings_errors, text_parameter, whole_number_errors
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.ingest.sync.report import SyncReport
+    from semlex.ingest.progress import SyncReport
     from semlex.parameters import WantedOptions
     from semlex.retriever.resources import Resources
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
-from semlex.ingest.bulk.row_fields import RowFields
+from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.maintenance.dump import TransferReport, dump
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.store.foreign_tables import WantedTable
 from semlex.store.query.hits import Relation, fill_table, statement
 from semlex.validation import check_parameters, kind_errors, needed_path_errors

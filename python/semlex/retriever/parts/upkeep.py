@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import ConfigurationError
 from semlex.ingest.deletion import Deletion
-from semlex.ingest.file_run import FileRun
 from semlex.ingest.files.roots import check_root, existing_root
 from semlex.ingest.loaders.extraction import checked_extraction
+from semlex.ingest.run import FileRun
 from semlex.maintenance import keyword_index
-from semlex.progress.shown import ProgressOption, shown
+from semlex.progress import ProgressOption, shown
 from semlex.search.request import check_ids
 from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex

@@ -49,7 +49,7 @@ def add(
 
 
 def _documents(path: Path, *, as_texts: bool) -> list[Document]:
-    from semlex.jobs.documents import documents_from_json
+    from semlex.jobs.kinds import documents_from_json
     from semlex.types.documents import Document
 
     lines = read_lines(path)

@@ -19,7 +19,7 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.maintenance.report import EmbeddingFigures, ReembedReport
+    from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.retriever.synchronous import SyncRetriever
 
 TITLES = ("version", "state", "model", "dimensions", "storage", "vectors", "lacking", "created", "size", "calibrated")

@@ -1,19 +1,23 @@
-"""Notebooks: the cells of a Jupyter notebook, each with the headings above it."""
+"""JSON: chunks that were cut elsewhere, and anything else as source code."""
 
 from __future__ import annotations
 
+import io
+import json
 import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from semlex.errors import ValidationError
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
-from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.markdown import Heading, headings
-from semlex.ingest.loaders.records.json_text import parse_json
-from semlex.ingest.loaders.records.rows import BLANK_LINE, RecordText
-from semlex.ingest.loaders.storable import repaired_document
+from semlex.ingest.loaders.decoding import decode, repaired_document, storable
+from semlex.ingest.loaders.markdown import CodeLoader, Heading, headings
+from semlex.ingest.loaders.records import BLANK_LINE, RecordText, Rows, check_metadata, parse_json
+from semlex.types.chunks import ChunkMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
 
 MAX_OUTPUT_CHARACTERS = 2_000
 # Outputs, which are left out for the most part, may be deeper than what is stored.
@@ -157,3 +161,138 @@ def _suffix(notebook: object) -> str:
         return suffix[1]
     names = (str(name).lower() for name in (info.get("name"), kernel.get("language")))
     return next((SUFFIXES[name] for name in names if name in SUFFIXES), PYTHON)
+
+
+class JsonLinesLoader:
+    """Reads JSON Lines: each line is an object, and each object a record."""
+
+    name = "json lines"
+    suffixes = ("jsonl", "ndjson")
+    version = 1
+    reads_fields = True
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        """Makes text of a file.
+
+        Without `LoadOptions.text_fields` every field that is a text is part of the record's text. Blank lines, and
+        objects without text, are left out.
+        """
+        text, encoding, repaired = decode(file.data, options)
+        rows = Rows(options)
+        known: dict[str, None] = {}
+        # Lines end with \n alone: other marks of an end may stand in a JSON text as they are.
+        for number, line in enumerate(io.StringIO(text), 1):
+            if not line.strip():
+                continue
+            value = parse_json(line, line=number)
+            if not isinstance(value, dict):
+                raise LoadError("bad_row", f"line {number} is no JSON object: write one a line")
+            if "\\u" in line:  # only escapes make what the file's own encoding cannot
+                value, count = storable(value, f"line {number}", options)
+                repaired += count
+            known.update(dict.fromkeys(value))
+            rows.add(value, number)
+        if known:
+            rows.check_fields(known)
+        return rows.document(encoding, repaired)
+
+
+LIST_NAME = "chunks"
+SIGNS = ("chunk_text", "chunk_id")
+# Of a file that cannot be read as JSON, so much is looked at to see whether chunks were meant.
+LOOKED_AT = 256 * 1024
+
+_BEGINNING = re.compile(r'\s*+(?:\{[^\[]*?"chunks"\s*+:\s*+)?\[\s*+')
+
+
+class PrechunkedLoader:
+    """Reads JSON that holds chunks, each of which stays whole; any other JSON is read as source code.
+
+    They are a list of objects with the fields of `ChunkMetadata`, or such a list by the name ``chunks`` in an object.
+    """
+
+    name = "chunks"
+    suffixes = ("json",)
+    version = 1
+
+    def __init__(self) -> None:
+        self._code = CodeLoader()
+
+    def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+        """Makes text of a file.
+
+        What an object holds beside its list of chunks is metadata of the document.
+        """
+        text, encoding, repaired = decode(file.data, options)
+        found = _chunks_of(text)
+        if found is None:
+            return replace(self._code.load(file, options), format=self._code.name)
+        beside, count = storable(found.metadata, "beside the chunks", options)
+        repaired += count
+        check_metadata(beside, "beside the chunks")
+        made = RecordText()
+        numbers: dict[str, int] = {}
+        for number, item in enumerate(found.items, 1):
+            stored, count = storable(item, f"chunk {number}", options)
+            repaired += count
+            chunk = _chunk(stored, number)
+            first = numbers.setdefault(chunk.chunk_id, number)
+            if first != number:
+                message = f"chunks {first} and {number} have the same chunk_id: give each its own"
+                raise LoadError("repeated_id", message)
+            metadata = {name: getattr(chunk, name) for name in ("chunk_id", "source_document", "token_count")}
+            check_metadata(metadata, f"chunk {number}")
+            made.add(
+                chunk.chunk_text, titles=chunk.heading_path, summary=chunk.summary, metadata=metadata, is_chunk=True
+            )
+        return LoadedDocument(
+            made.text, "plain", metadata=beside, records=made.records, encoding=encoding, repaired=repaired
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """Objects that should be chunks, and what stands beside them."""
+
+    items: Sequence[Any]
+    metadata: dict[str, Any]
+
+
+def _chunks_of(text: str) -> _Chunks | None:
+    if not all(f'"{sign}"' in text for sign in SIGNS):
+        return None
+    try:
+        value = parse_json(text)
+    except LoadError:
+        if _begins_with_chunk(text[:LOOKED_AT]):
+            raise
+        return None
+    metadata: dict[str, Any] = {}
+    if isinstance(value, dict):
+        metadata = {name: below for name, below in value.items() if name != LIST_NAME}
+        value = value.get(LIST_NAME)
+    return _Chunks(value, metadata) if isinstance(value, list) and value and _is_chunk(value[0]) else None
+
+
+def _begins_with_chunk(head: str) -> bool:
+    found = _BEGINNING.match(head)
+    if found is None:
+        return False
+    try:
+        first, _ = json.JSONDecoder().raw_decode(head, found.end())
+    except (ValueError, RecursionError):
+        return False
+    return _is_chunk(first)
+
+
+def _is_chunk(value: object) -> bool:
+    return isinstance(value, dict) and all(sign in value for sign in SIGNS)
+
+
+def _chunk(item: object, number: int) -> ChunkMetadata:
+    if not isinstance(item, dict):
+        raise LoadError("bad_chunk", f"chunk {number} is no object: give it the fields of the others")
+    try:
+        return ChunkMetadata.from_dict(item)
+    except ValidationError as error:
+        raise LoadError("bad_chunk", f"chunk {number}: {error.errors[0]}") from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.decoding import decode
-from semlex.ingest.loaders.records.rows import Rows
+from semlex.ingest.loaders.records import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

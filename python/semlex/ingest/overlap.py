@@ -1,14 +1,17 @@
-"""Batches that are written side by side: the server stores one while the next one's rows are made and sent."""
+"""Work that overlaps: the next item made while the last one is used, and batches written at the same time."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
     from collections.abc import Set as AbstractSet
     from types import TracebackType
+
+T = TypeVar("T")
 
 # One connection leaves the server idle while rows are made and a transaction ends. More would wait for this process.
 WRITES_AT_ONCE = 2
@@ -81,3 +84,29 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
     for error in ended:
         if error is not None:
             raise error
+
+
+async def ahead(
+    items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
+) -> AsyncGenerator[T, None]:
+    """Gives items on, and has the next one made and worked on while the caller has the last.
+
+    When it is closed, what is being made is cancelled, and `items` is closed.
+    """
+
+    async def make() -> T | None:
+        item = await anext(items, None)
+        if item is not None and work is not None:
+            await work(item)
+        return item
+
+    pending = asyncio.ensure_future(make())
+    try:
+        while (item := await pending) is not None:
+            pending = asyncio.ensure_future(make())
+            yield item
+    finally:
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+        with suppress(RuntimeError):  # a loop that ends closes all generators at once
+            await items.aclose()

@@ -1,0 +1,553 @@
+"""The checks of a collection: access, models, indexes, rows, questions. Each notes what it finds in a `Subject`."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from semlex import _core
+from semlex.embedding.registry import STATIC
+from semlex.embedding.static import WHEEL_MODEL
+from semlex.ingest.embed import GIVEN
+from semlex.store.indexes.catalog import (
+    INDEX_FROM_ROWS,
+    has_rows,
+    missing_others,
+    read_vector_indexes,
+    wanted_vector_index,
+)
+from semlex.store.keyword.bm25.generations import read_state
+from semlex.store.keyword.extensions import read_extension
+from semlex.store.postgres.server_info import is_standby
+from semlex.store.postgres.settings import server_time
+from semlex.store.query import health
+from semlex.store.query.health import (
+    NEIGHBOURS,
+    READING,
+    WRITING,
+    grant,
+    is_large,
+    table_privileges,
+    tables_of,
+    tombstone_share,
+    vector_recall,
+)
+from semlex.store.query_log import count_since
+from semlex.types.checkups import Finding, Looked, NotChecked, of_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from semlex.diagnostics.doctor import ModelExamination
+    from semlex.diagnostics.tuning import Advice
+    from semlex.store.postgres.connection import Connection, Pooling
+    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.types.checkups import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of the models of this machine.
+
+    Attributes:
+        tried: The embedding model that is configured here, after it was tried, or None.
+        dimensions: To which its vectors are cut here, or None.
+        is_said: Whether it is for every collection: a default gives way to a collection's own model.
+        is_same: Whether a name of the user's is a stored one.
+        stored_problem: Why a model that a collection names cannot be used here, as far as that is known without
+            opening it; None for one that can.
+    """
+
+    tried: ModelExamination | None
+    dimensions: int | None
+    is_said: bool
+    is_same: Callable[[str, str], bool]
+    stored_problem: Callable[[EmbeddingVersion], str | None]
+
+
+@dataclass(slots=True)
+class Subject:
+    """A collection under a check.
+
+    Attributes:
+        collection: As it is stored.
+        models: Of this machine.
+        check: Name of the check.
+        given: See `connection`.
+        findings: What it has found.
+        not_checked: What it could not look at.
+        looked_at: What was a sample, and what was measured.
+    """
+
+    collection: CollectionInfo
+    models: ModelFacts
+    check: str
+    given: Connection | None = None
+    findings: list[Finding] = field(default_factory=list)
+    not_checked: list[NotChecked] = field(default_factory=list)
+    looked_at: list[Looked] = field(default_factory=list)
+
+    @property
+    def connection(self) -> Connection:
+        """In a transaction of this check's own."""
+        assert self.given is not None  # noqa: S101 - it has begun
+        return self.given
+
+    def begun(self, connection: Connection) -> Subject:
+        """The same with a connection, of which nothing is known yet."""
+        return Subject(self.collection, self.models, self.check, connection)
+
+    @property
+    def where(self) -> str:
+        """The collection in words."""
+        return of_collection(self.collection.names.schema, self.collection.names.collection)
+
+    def command(self, words: str) -> str:
+        """A command line for this collection."""
+        return f"semlex {words} --collection {self.collection.names.collection}"
+
+    def find(self, code: str, severity: Severity, what: str, remedy: str, command: str | None = None) -> None:
+        """Notes a finding."""
+        self.findings.append(Finding(code, severity, self.where, what, remedy, command))
+
+    def skip(self, reason: str) -> None:
+        """Notes that the check cannot be made."""
+        self.not_checked.append(NotChecked(self.check, self.where, reason))
+
+    def note(self, what: str) -> None:
+        """Notes what was looked at."""
+        self.looked_at.append(Looked(self.check, self.where, what))
+
+
+class Check(NamedTuple):
+    """A check of a collection.
+
+    Attributes:
+        name: What it looks at.
+        work: Notes what it finds.
+    """
+
+    name: str
+    work: Callable[[Subject], Awaitable[None]]
+
+
+async def check_privileges(subject: Subject) -> None:
+    """What this role may not do."""
+    connection, names = subject.connection, subject.collection.names
+    # Who reads a collection has no need to know what others ask, and the log says itself when it cannot be written.
+    tables = [name for name in tables_of(subject.collection) if name != f"{names.collection}_query_log"]
+    found = await table_privileges(connection, names.schema, tables)
+    for privileges, code, severity, what in (
+        (READING, "privilege_read", "error", "cannot be searched by this role"),
+        (WRITING, "privilege_write", "hint", "can be searched by this role, but not written"),
+    ):
+        # The version of a schema's tables is changed by migrations alone.
+        asked = [one for one in found if code == "privilege_read" or one.table != "registry_version"]
+        lacking = [one.table for one in asked if set(one.missing) & set(privileges)]
+        missing = [name for name in privileges if any(name in one.missing for one in asked)]
+        if not lacking or (code == "privilege_write" and subject.collection.server.read_only):
+            continue
+        subject.findings.append(
+            Finding(
+                code,
+                "error" if severity == "error" else "hint",
+                subject.where,
+                f"{what}: it lacks {', '.join(missing)} on {_listed(lacking)}",
+                "where it should, the owner of the tables runs",
+                grant(connection, names.schema, missing, lacking),
+            )
+        )
+        return
+    owners = sorted({one.owner for one in found if not one.is_owner})
+    if owners and not subject.collection.server.read_only:
+        subject.find(
+            "privilege_migrate",
+            "hint",
+            "can be written by this role, but not migrated, and no index of it built or dropped: its tables belong to "
+            + ", ".join(owners),
+            "after an update of semlex, that role runs",
+            "semlex migrate",
+        )
+
+
+def _listed(tables: list[str]) -> str:
+    few = 3
+    more = f" and {len(tables) - few} more tables" if len(tables) > few else ""
+    return ", ".join(tables[:few]) + more
+
+
+def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
+    """Settings of the server that are worth changing."""
+    for advice in settings:
+        if advice.met is False:
+            yield Finding(
+                "setting",
+                "hint",
+                f"setting {advice.setting}",
+                f"is {advice.now}; advised is {advice.advised}",
+                advice.reason,
+                advice.statement,
+            )
+
+
+def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
+    """A pooler between here and the server."""
+    if pooling != "none":
+        how = ", which lends each transaction another session" if pooling == "transaction" else ""
+        yield Finding(
+            "pooler",
+            "hint",
+            f"server {server}",
+            f"is reached through a pooler{how}",
+            "all of semlex works so, but an index that is built concurrently holds up writers: give semlex "
+            "create-index --concurrently the address of the server itself",
+        )
+
+
+def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Finding]:
+    """What is wrong with the models that are configured here."""
+    for examined in examinations:
+        if examined.problem is not None:
+            yield Finding(
+                "model_unusable",
+                "error",
+                f"{examined.role} model {examined.name}",
+                "does not work here",
+                examined.problem,
+            )
+
+
+async def check_model(subject: Subject) -> None:
+    """Whether this machine makes the vectors that the collection has. Nothing that it names is opened."""
+    stored, models = subject.collection.versions.answering, subject.models
+    if stored is None:
+        return
+    tried = models.tried
+    if tried is not None and models.is_same(tried.name, stored.model):
+        if tried.identity is None:
+            return  # it does not work, which is a finding already
+        here = tried.identity
+        if models.dimensions is None:
+            here = replace(here, dimensions=stored.dimensions)
+        if here.key != stored.identity_key:
+            _differs(subject, f"this machine has {here.key}, it has {stored.identity_key}")
+    elif tried is not None and models.is_said:
+        _differs(subject, f"{tried.name} is named here, it has {stored.model}")
+    else:
+        problem = models.stored_problem(stored)
+        if problem is not None:
+            subject.find(
+                "model_missing",
+                "warning",
+                f"has vectors of {stored.model!r}, which cannot be used here: only words answer",
+                problem,
+            )
+
+
+def _differs(subject: Subject, what: str) -> None:
+    named = "" if subject.models.tried is None else f" --model {shlex.quote(subject.models.tried.name)}"
+    subject.find(
+        "model_differs",
+        "error",
+        f"has vectors of another model than the one that is configured here: {what}",
+        "name the collection's model (--model, SEMLEX_EMBEDDING_MODEL), or change the collection's",
+        subject.command("reembed") + named,
+    )
+
+
+RECALL_VECTORS, RECALL_SECONDS = 30, 10.0
+# The figures of docs/figures.md are above .95 with the usual settings.
+MIN_RECALL = 0.9
+# Fewer are no burden, whatever their share.
+MIN_TOMBSTONES, MAX_TOMBSTONE_SHARE = 1_000, 0.3
+
+
+async def check_missing(subject: Subject) -> None:
+    """Indexes that the collection should have."""
+    connection, collection = subject.connection, subject.collection
+    found = await read_vector_indexes(connection, collection)
+    wanted = wanted_vector_index(collection, found)
+    is_large_enough = await has_rows(connection, collection.names.chunk, INDEX_FROM_ROWS)
+    if wanted is not None and wanted.is_missing(found) and (wanted.is_chosen or is_large_enough):
+        without = "searches by vectors compare every vector" if found.used is None else "another one is used"
+        subject.find(
+            "vector_index_missing",
+            "warning",
+            f"lacks the vector index that it should have, so that {without}",
+            "build it",
+            subject.command("create-index"),
+        )
+    missing = await missing_others(connection, collection) if is_large_enough else []
+    if missing:
+        names = ", ".join(f"{collection.names.collection}_{index.suffix}" for index in missing)
+        subject.find(
+            "index_missing",
+            "warning",
+            f"lacks the index {names}",
+            "build what is missing",
+            subject.command("create-index"),
+        )
+
+
+async def check_recall(subject: Subject) -> None:
+    """What the vector index finds of what is nearest."""
+    connection, collection = subject.connection, subject.collection
+    indexes = await read_vector_indexes(connection, collection)
+    used = indexes.used
+    if used is None:
+        return
+    recall = await vector_recall(connection, collection, indexes, vectors=RECALL_VECTORS, seconds=RECALL_SECONDS)
+    if recall.found is None:
+        subject.skip(f"one exact search takes more than {RECALL_SECONDS:g} s here, with which the index is compared")
+        return
+    subject.note(
+        f"{recall.plan}: {recall.found:.2f} of the nearest {NEIGHBOURS} are found, measured on {recall.vectors} of "
+        f"{recall.wanted} stored vectors"
+    )
+    if recall.found >= MIN_RECALL:
+        return
+    remedy = (
+        "ask for more (ef_search= of a search), or build a better graph"
+        if used.kind == "hnsw"
+        else "look into more lists (probes= of a search), or take a graph, which does not age with the rows"
+    )
+    subject.find(
+        "recall_low",
+        "warning",
+        f"has a vector index that finds {recall.found:.0%} of the nearest {NEIGHBOURS} vectors ({recall.plan})",
+        remedy,
+        subject.command("create-index --kind hnsw" + (" --m 32 --ef-construction 200" if used.kind == "hnsw" else "")),
+    )
+
+
+async def check_keyword_index(subject: Subject) -> None:
+    """The keyword index: its analyzer, its segments, what it lacks and what it still holds."""
+    connection, collection = subject.connection, subject.collection
+    extension = await read_extension(connection, collection.settings.keyword_engine)
+    if extension is not None and extension.problem is not None:
+        subject.find(
+            "keyword_extension",
+            "error",
+            f"has the keyword engine {extension.name}, which cannot be used",
+            extension.problem,
+        )
+    index = collection.keyword.index
+    if index is None:
+        return
+    state = await read_state(connection, collection)
+    if state.version != _core.ANALYZER_VERSION:
+        subject.find(
+            "analyzer_version",
+            "error",
+            f"has a keyword index of version {state.version} of the analyzer, this is {_core.ANALYZER_VERSION}: "
+            "words are not searched, and nothing can be written",
+            "rebuild it",
+            subject.command("reindex --keyword"),
+        )
+        return
+    large = await is_large(connection, collection.names.chunk)
+    figures = await index.statistics(connection, collection, counted=not large)
+    if large:
+        subject.skip("whether every chunk is in it: its ids are many; semlex status --exact compares them")
+    if figures["index_problem"] is not None:
+        subject.find("keyword_index_damaged", "error", "has a damaged keyword index", figures["index_problem"])
+    if figures["chunks_not_indexed"]:
+        subject.find(
+            "chunks_not_indexed",
+            "warning",
+            f"has {figures['chunks_not_indexed']:,} chunks that searches by words do not find: they were written "
+            "without semlex",
+            "rebuild the keyword index",
+            subject.command("reindex --keyword"),
+        )
+    await _check_tombstones(subject, state.generation)
+
+
+async def _check_tombstones(subject: Subject, generation: int) -> None:
+    tombstones, chunks = await tombstone_share(subject.connection, subject.collection.names, generation)
+    if tombstones >= MIN_TOMBSTONES and tombstones > MAX_TOMBSTONE_SHARE * chunks:
+        subject.find(
+            "tombstones",
+            "hint",
+            f"has {tombstones:,} tombstones among the {chunks:,} chunks of its keyword index: deleted ones that take "
+            "room and time until a merge",
+            "merge them away",
+            subject.command("optimize"),
+        )
+
+
+# Chunks that are compared with each other, and what is read of each.
+COMPARED_TEXTS, COMPARED_CHARACTERS = 400, 4_000
+# Runs of five words of one text that stand in another.
+NEAR_SHARE, MAX_NEAR_DUPLICATES = 0.9, 0.1
+# The server cleans up by itself above a fifth; what stays far above that is not cleaned up.
+MIN_DEAD_ROWS, MAX_DEAD_SHARE = 1_000, 0.4
+
+
+# Averages of tokens, of which there may be any number; and vectors that came from elsewhere.
+WITHOUT_LIMIT = (STATIC, WHEEL_MODEL, GIVEN)
+
+
+async def check_orphans(subject: Subject) -> None:
+    """Chunks and documents that have lost what they belong to."""
+    connection, names = subject.connection, subject.collection.names
+    chunks = await health.orphaned_chunks(connection, names)
+    if chunks.found:
+        subject.find(
+            "chunks_orphaned",
+            "warning",
+            f"has {chunks.counted('chunk')} whose document is gone; they are found, and no run over files renews them",
+            "index the folders again with the files changed, or delete them by their ids (semlex delete)",
+        )
+    documents = await health.documents_without_source(connection, names)
+    if documents.found:
+        subject.find(
+            "documents_orphaned",
+            "warning",
+            f"has {documents.counted('document')} whose source is gone; no run over files keeps them in step",
+            "delete them by their names (semlex delete --document), and index their folder again",
+        )
+    if not chunks.sample.is_whole or not documents.sample.is_whole:
+        subject.note(
+            f"{chunks.sample.described(chunks.looked, 'chunks')}, "
+            f"{documents.sample.described(documents.looked, 'documents')}"
+        )
+
+
+async def check_missing_vectors(subject: Subject) -> None:
+    """Chunks that searches by vectors do not find."""
+    embedding = subject.collection.versions.answering
+    if embedding is None:
+        return
+    share = await health.chunks_without_vector(subject.connection, subject.collection.names, embedding.version)
+    if not share.sample.is_whole:
+        subject.note(share.sample.described(share.looked, "chunks"))
+    if share.found:
+        subject.find(
+            "vectors_missing",
+            "warning",
+            f"has {share.counted('chunk')} without a vector: searches by vectors do not find them",
+            "embed them",
+            subject.command("embed"),
+        )
+
+
+async def check_empty_documents(subject: Subject) -> None:
+    """Documents of which nothing is searched."""
+    share = await health.documents_without_text(subject.connection, subject.collection.names)
+    if not share.sample.is_whole:
+        subject.note(share.sample.described(share.looked, "documents"))
+    if share.found:
+        subject.find(
+            "documents_empty",
+            "hint",
+            f"has {share.counted('document')} without text: empty files, or nothing could be read",
+            "look at the files that are scans or pictures; names are in",
+            subject.command("documents"),
+        )
+
+
+async def check_cut_chunks(subject: Subject) -> None:
+    """Chunks of which the model reads the beginning only."""
+    embedding, tried = subject.collection.versions.answering, subject.models.tried
+    if embedding is None or embedding.model in WITHOUT_LIMIT:
+        return
+    if tried is None or tried.max_tokens is None or not subject.models.is_same(tried.name, embedding.model):
+        subject.skip(
+            "how many tokens its model reads is known only where that model is named here (--model), and says so"
+        )
+        return
+    share = await health.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
+    if not share.sample.is_whole:
+        subject.note(share.sample.described(share.looked, "chunks"))
+    if share.found:
+        subject.find(
+            "chunks_cut",
+            "warning",
+            f"has {share.counted('chunk')} with more tokens than its model reads ({tried.max_tokens:,}): "
+            "their ends have no part in their vectors",
+            "cut the files into smaller chunks",
+            subject.command("rechunk --chunk-tokens 500"),
+        )
+
+
+async def check_near_duplicates(subject: Subject) -> None:
+    """Chunks that say nearly the same."""
+    texts, sample = await health.some_texts(
+        subject.connection, subject.collection.names, COMPARED_TEXTS, COMPARED_CHARACTERS
+    )
+    if len(texts) < 2:  # noqa: PLR2004 - nothing to compare
+        return
+    if not sample.is_whole:
+        subject.note(f"{sample.described(len(texts), 'chunks')}, compared with each other")
+    shares = await asyncio.to_thread(_core.shared_shingles, texts)
+    copies = int(np.any(np.tril(shares, -1) >= NEAR_SHARE, axis=1).sum())
+    if copies > max(1, MAX_NEAR_DUPLICATES * len(texts)):
+        subject.find(
+            "near_duplicates",
+            "hint",
+            f"has {copies:,} near-duplicates among {len(texts):,} chunks: {NEAR_SHARE:.0%} of their runs of five words "
+            "stand in another one",
+            "leave copies of files out (semlex index --exclude), or text that stands on every page",
+        )
+
+
+async def check_dead_rows(subject: Subject) -> None:
+    """Rows that were deleted and that nobody has cleaned up."""
+    connection, collection = subject.connection, subject.collection
+    if await is_standby(connection):
+        subject.skip("a standby has no statistics of its own: ask the primary server")
+        return
+    names = collection.names
+    tables = [names.document, names.chunk, *(names.embedding(one.version) for one in collection.versions.standing)]
+    if collection.keyword.index is not None:
+        tables += [names.segment, names.posting, names.tombstone, names.manifest]
+    for found in await health.dead_rows(connection, tables):
+        if found.dead >= MIN_DEAD_ROWS and found.dead > MAX_DEAD_SHARE * (found.live + found.dead):
+            subject.find(
+                "dead_rows",
+                "hint",
+                f"has {found.dead:,} dead rows beside {found.live:,} in {found.table}, which take room and time",
+                "clean up, and see why autovacuum does not (a transaction that stays open, or its settings)",
+                f"VACUUM (ANALYZE) {found.table};",
+            )
+
+
+QUESTION_DAYS = 30
+# A few questions that find nothing are no sign of anything.
+MIN_QUESTIONS, MAX_SHARE_WITHOUT_HITS = 10, 0.2
+
+
+async def check_questions(subject: Subject) -> None:
+    """Questions without hits."""
+    since = await server_time(subject.connection) - timedelta(days=QUESTION_DAYS)
+    asked, nothing = await count_since(subject.connection, subject.collection.names, since)
+    if asked >= MIN_QUESTIONS and nothing > MAX_SHARE_WITHOUT_HITS * asked:
+        subject.find(
+            "queries_without_hits",
+            "hint",
+            f"was asked {asked:,} questions in {QUESTION_DAYS} days, of which {nothing:,} found nothing",
+            "see which, and what the documents lack",
+            subject.command("queries"),
+        )
+
+
+CHECKS = (
+    Check("privileges", check_privileges),
+    Check("model", check_model),
+    Check("indexes", check_missing),
+    Check("recall of the vector index", check_recall),
+    Check("keyword index", check_keyword_index),
+    Check("orphaned rows", check_orphans),
+    Check("chunks without a vector", check_missing_vectors),
+    Check("documents without text", check_empty_documents),
+    Check("chunks that the model cuts", check_cut_chunks),
+    Check("near-duplicates", check_near_duplicates),
+    Check("dead rows", check_dead_rows),
+    Check("questions without hits", check_questions),
+)

@@ -1,0 +1,591 @@
+"""Files in: what is read and into which source, what the run reports, and the cutting of documents anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import time
+import uuid
+from contextlib import aclosing, contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from uuid import UUID
+
+from semlex.errors import ConfigurationError
+from semlex.ingest.chunk_rows import PreparedFile, SkippedFile, UnchangedFile, prepare_file
+from semlex.ingest.document_chunks import Chunker, Reading
+from semlex.ingest.files.discovery import FileProblem, FoundFile, find_document, list_files, read_file
+from semlex.ingest.files.roots import check_root, is_below, plan_places, vanished
+from semlex.ingest.files.selection import Selection, kind_of
+from semlex.ingest.loaders.base import FileBytes, LoadOptions
+from semlex.ingest.loaders.registry import loaders
+from semlex.ingest.overlap import ahead
+from semlex.ingest.progress import IndexReport, Progress
+from semlex.store.descriptions import has_line
+from semlex.store.query.chunk_keys import indexed_document_id
+from semlex.store.schema.presence import hold_collection
+from semlex.store.write import documents
+from semlex.store.write.chunk_batch import ChunkBatch
+from semlex.store.write.chunks import write_chunks
+from semlex.store.write.sources import (
+    FileState,
+    KnownDocument,
+    Source,
+    known_documents,
+    read_sources,
+    store_file_states,
+    unknown_source,
+    write_source,
+)
+from semlex.types.chunks import ChunkSettings
+from semlex.types.documents import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from semlex.ingest.files.roots import Place
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.loaders.extraction import MetadataExtraction
+    from semlex.parameters import WantedOptions
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.write.chunks import WriteMode
+    from semlex.store.write.documents import DocumentRow
+
+
+T = TypeVar("T")
+
+# A batch is one transaction. With a model it takes seconds, so that progress is visible and little is lost; without
+# one its own cost is what counts.
+BATCH_CHUNKS = 1_000
+BATCH_CHUNKS_WITHOUT_MODEL = 4_000
+BATCH_BYTES = 8 * 1024 * 1024
+# Of files that are read and not written yet; a batch more may be on its way. Rows take about five times as much.
+MAX_BYTES_AHEAD = 24 * 1024 * 1024
+# As many bytes of a file are a row's share at least: small rows take memory, too.
+ROW_BYTES = 2_048
+
+
+@dataclass(slots=True)
+class FileBatch:
+    """Files that are written in one transaction.
+
+    Attributes:
+        documents: A row a file.
+        rows: Their chunks.
+        size: Bytes of the files, or of their rows where these are more.
+        wanted: Numbers of the rows whose vector is to be made.
+    """
+
+    documents: list[DocumentRow]
+    rows: ChunkBatch
+    size: int
+    wanted: Sequence[int] = ()
+
+
+def without_text(document: DocumentRow) -> FileProblem:
+    """What is said of a file that was read and has no text."""
+    remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
+    return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
+
+
+class FilePipeline:
+    """The stages of one run over files.
+
+    Args:
+        begin: Called in the transaction of every batch, before it is written.
+    """
+
+    def __init__(
+        self,
+        indexer: Indexer,
+        report: IndexReport,
+        progress: Callable[[Progress], None] | None,
+        prepare: Callable[[FoundFile], PreparedFile | None],
+        begin: Callable[[Connection], Awaitable[None]],
+    ) -> None:
+        self._indexer = indexer
+        self._report = report
+        self._progress = progress
+        self._prepare = prepare
+        self._begin = begin
+        self._has_model = indexer.embedder is not None
+        self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
+        self._read_chunks = self._read_wanted = self._embedded = 0
+        self._written = asyncio.Event()
+
+    async def run(self, files: Sequence[FoundFile], *, dry_run: bool = False) -> None:
+        """Writes files; with `dry_run` only counts what would be written."""
+        indexer, report = self._indexer, self._report
+        self._total_bytes = sum(file.size for file in files)
+        cut_before = indexer.documents_cut()
+        empty = await indexer.is_empty()
+        stages = ahead(self._read(files))
+        if self._has_model:
+            stages = ahead(stages, partial(self._compare, empty=empty))
+            if not dry_run:
+                stages = ahead(stages, self._embed)
+        elif not empty:
+            stages = ahead(stages, self._keep_lines)
+        async with aclosing(stages) as batches:
+            async for batch in batches:
+                if dry_run:
+                    report.changed += len(batch.documents)
+                else:
+                    with self._busy("write"):
+                        await self._write(batch, "direct" if empty else "merge")
+                report.without_text += [without_text(row) for row in batch.documents if not row.chunk_count]
+                report.chunks += len(batch.rows)
+                report.embedded += len(batch.wanted)
+                self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")
+                self._bytes_ahead -= batch.size
+                self._written.set()
+        report.cut = indexer.documents_cut() - cut_before
+
+    # --- one stage each ---------------------------------------------------------------------------------------------
+
+    async def _read(self, files: Sequence[FoundFile]) -> AsyncGenerator[FileBatch, None]:
+        """Batches of files, read and cut. When it is closed, the file that is being read is the last one."""
+        limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
+        position = 0
+        ended = False
+
+        def next_batch() -> FileBatch:
+            nonlocal position
+            prepared: list[PreparedFile] = []
+            chunks = size = 0
+            while position < len(files) and chunks < limit and size < BATCH_BYTES and not ended:
+                file = files[position]
+                position += 1
+                self._passed_bytes += file.size
+                if (found := self._prepare(file)) is not None:
+                    prepared.append(found)
+                    chunks += len(found.chunks)
+                    size += max(file.size, len(found.chunks) * ROW_BYTES)
+            rows = ChunkBatch.joined([one.chunks for one in prepared])
+            return FileBatch([one.row for one in prepared], rows, size)
+
+        while position < len(files):
+            while self._bytes_ahead > MAX_BYTES_AHEAD:
+                self._written.clear()
+                await self._written.wait()
+            with self._busy("read"):
+                pending = asyncio.get_running_loop().run_in_executor(None, copy_context().run, next_batch)
+                try:
+                    batch = await asyncio.shield(pending)
+                finally:
+                    ended = not pending.done()
+                    await asyncio.gather(pending, return_exceptions=True)
+            self._bytes_ahead += batch.size
+            self._read_chunks += len(batch.rows)
+            if batch.documents:
+                yield batch
+            self._tell("read", position, len(files), "files")
+
+    async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
+        """Finds the rows that have no vector yet."""
+        every = range(len(batch.rows))
+        with self._busy("compare"):
+            batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
+        self._read_wanted += len(batch.wanted)
+        self._count_lines(batch)
+
+    async def _keep_lines(self, batch: FileBatch) -> None:
+        """Finds the lines of models that chunks keep, where nothing is to be embedded."""
+        with self._busy("compare"):
+            await self._indexer.keep_lines(batch.rows)
+        self._count_lines(batch)
+
+    def _count_lines(self, batch: FileBatch) -> None:
+        self._report.lines_kept += sum(map(has_line, batch.rows.content_hash))
+
+    async def _embed(self, batch: FileBatch) -> None:
+        """Makes their vectors."""
+
+        def tell(count: int) -> None:
+            self._tell("embed", self._embedded + count, self._estimate(self._read_wanted), "chunks")
+
+        with self._busy("embed"):
+            await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
+        self._embedded += len(batch.wanted)
+
+    async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
+        indexer, report = self._indexer, self._report
+        new: set[UUID] = set()
+
+        async def work(connection: Connection, mode: WriteMode) -> None:
+            await self._begin(connection)
+            await write_chunks(
+                connection,
+                indexer.collection,
+                batch.rows,
+                mode=mode,
+                documents=batch.documents,
+                new_documents=new,
+                bulk=indexer.bulk,
+            )
+
+        await indexer.write_batch("index files", mode, work)
+        indexer.sample.note_written(len(batch.rows))
+        report.added += len(new)
+        report.changed += len(batch.documents) - len(new)
+
+    @contextmanager
+    def _busy(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = self._report.stage_seconds
+            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
+
+    # --- progress ---------------------------------------------------------------------------------------------------
+
+    def _tell(self, stage: str, done: int, total: int | None, unit: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(stage, done, total, unit))
+
+    def _estimate(self, counted: int) -> int | None:
+        """How many there will be in all, where so many came of what was read so far."""
+        if not self._passed_bytes:
+            return None
+        return max(counted, counted * self._total_bytes // self._passed_bytes)
+
+
+# Root of a source -> the source, and the documents that were read from it before.
+OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
+
+
+async def open_sources(database: Database, collection: CollectionInfo, places: Sequence[Place]) -> OpenSources:
+    """The sources of places, made where they are new."""
+    roots = {place.source: str(place.root) for place in places}
+
+    async def work(connection: Connection) -> OpenSources:
+        known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
+        if not roots.items() <= known_roots.items():
+            # Another run may make a source above or below since it was planned.
+            await hold_collection(connection, collection, alone=True)
+            known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
+            for name in roots.keys() - known_roots.keys():
+                check_root(Path(roots[name]), name, known_roots)
+        opened: list[Source] = []
+        for name, root in sorted(roots.items()):
+            source = await write_source(connection, collection, name, root, utc_now())
+            if source is None:  # since it was planned
+                raise ConfigurationError(f"the source {name!r} has got another folder in the meantime: try again")
+            opened.append(source)
+        return await _with_documents(connection, collection, opened)
+
+    return await database.write("open the sources", work)
+
+
+async def known_sources(database: Database, collection: CollectionInfo, name: str | None = None) -> OpenSources:
+    """The source of a name, or all of them."""
+
+    async def work(connection: Connection) -> OpenSources:
+        found = await read_sources(connection, collection)
+        wanted = [source for source in found if name in (None, source.name)]
+        if name is not None and not wanted:
+            raise unknown_source(name, found)
+        return await _with_documents(connection, collection, wanted)
+
+    return await database.read("read the sources", work)
+
+
+def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
+    """Refuses files of new sources of which half of a known source, whose folder is gone, has the names and bytes."""
+    files: dict[Path, dict[str, FoundFile]] = {}
+    for file in found:
+        files.setdefault(file.root, {})[file.uri] = file
+    for source, stored in known.values():
+        if not stored or os.path.exists(source.root):  # noqa: PTH110 - says False where Path would raise
+            continue
+        for root, by_uri in files.items():
+            pairs = [(by_uri[one.uri], one) for one in stored.values() if one.uri in by_uri]
+            alike = [(file, one) for file, one in pairs if file.size == one.size_bytes]
+            needed = (len(stored) + 1) // 2
+            if len(alike) >= needed and sum(_is_same(*pair) for pair in alike) >= needed:
+                move = f"semlex sources move {shlex.quote(source.name)} {shlex.quote(str(root))}"
+                raise ConfigurationError(
+                    f"{root} has the files of the source {source.name!r}, whose folder {source.root} is gone. If it "
+                    f"has moved: {move}. If not, give this folder a name of its own with --source NAME (source=)"
+                )
+
+
+def _is_same(file: FoundFile, document: KnownDocument) -> bool:
+    read = read_file(file)
+    return isinstance(read, FileBytes) and read.content_hash == document.content_hash
+
+
+async def _with_documents(connection: Connection, collection: CollectionInfo, sources: Sequence[Source]) -> OpenSources:
+    known = await known_documents(connection, collection, [source.source_id for source in sources])
+    return {source.root: (source, known[source.source_id]) for source in sources}
+
+
+LOGGED_PROBLEMS = 1_000
+STATES_AT_ONCE = 10_000
+
+
+class FileRun:
+    """One run over files."""
+
+    def __init__(
+        self,
+        indexer: Indexer,
+        wanted: WantedOptions,
+        progress: Callable[[Progress], None] | None,
+        extraction: MetadataExtraction | None = None,
+    ) -> None:
+        self._indexer = indexer
+        self._database = indexer.database
+        self._wanted = wanted
+        self._progress = progress
+        self._extraction, self._loop = extraction, asyncio.get_running_loop()
+        self._run_id = uuid.uuid4()
+        self._started, self._begun = time.perf_counter(), utc_now()
+        self.report = IndexReport()
+        self._loaders = loaders()
+        self._deleted = 0
+        self._states: list[FileState] = []
+        self._new_roots: set[Path] = set()
+        # Keys of the documents of all files that were found.
+        self.documents: list[UUID] = []
+        # Settings by which the files are cut, until they are stored.
+        self._unstored: ChunkSettings | None = None
+
+    async def index(
+        self,
+        paths: Sequence[Path],
+        *,
+        source: str | None,
+        include: Sequence[str] | None,
+        exclude: Sequence[str],
+        recursive: bool,
+        options: LoadOptions,
+    ) -> IndexReport:
+        """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
+        self._indexer.refuse_write()
+        self._check(self._indexer.collection)
+        places, missing = await self._plan(paths, source)
+        chunker = await self._chunker()
+        await self._indexer.ensure_version(None)
+        selection = Selection(include, exclude, self._loaders.keys(), recursive, self._indexer.limits)
+        found, problems, skipped = await asyncio.to_thread(list_files, [*places, *missing], selection)
+        await self._refuse_moved(found)
+        self._fail(problems)
+        self.report.skipped = skipped.by_reason()
+        where = ", ".join(str(path) for path in paths)
+        await self._log("index", where)
+        sources = await open_sources(self._database, self._indexer.collection, places)
+        self._note_documents(found, sources)
+        await self._write_all(found, sources, self._reading(chunker, options))
+        await self._count_vanished(places, sources, found)
+        return await self._finish("index", where)
+
+    async def rechunk(self, *, source: str | None, dry_run: bool) -> IndexReport:
+        """Cuts documents anew; see `PostgreSQLRetriever.rechunk`."""
+        if not dry_run:
+            self._indexer.refuse_write()
+        counter = self._indexer.token_counter()
+        # Another process may have changed them since this one opened the collection.
+        stored = await self._database.read(
+            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
+        )
+        settings = self._wanted.rechunk_settings(stored)
+        reading = self._reading(Chunker(counter, settings), LoadOptions())
+        sources = await known_sources(self._database, self._indexer.collection, source)
+        if not dry_run:
+            await self._database.write(
+                "store the chunk settings",
+                lambda c: documents.store_chunk_settings(c, self._indexer.collection, settings),
+            )
+            self._indexer.opened.info = self._cut_as(*settings)
+            await self._indexer.ensure_version(None)
+        found: list[FoundFile] = []
+        for one, known in sources.values():
+            root = Path(one.root)
+            for document in sorted(known.values(), key=lambda document: document.uri):
+                if not reading.is_outdated(document):
+                    self.report.unchanged += 1
+                    continue
+                file = await asyncio.to_thread(find_document, root, document.uri, self._indexer.limits)
+                if isinstance(file, FileProblem):
+                    self._fail([file])
+                else:
+                    found.append(file)
+        if not dry_run:
+            await self._log("rechunk", source or "")
+        await self._write_all(found, sources, reading, again=True, dry_run=dry_run)
+        if dry_run:
+            self.report.seconds = time.perf_counter() - self._started
+            return self.report
+        return await self._finish("rechunk", source or "")
+
+    # --- before and after -------------------------------------------------------------------------------------------
+
+    def _reading(self, chunker: Chunker, options: LoadOptions) -> Reading:
+        with_context = self._indexer.collection.settings.with_context
+        return Reading(chunker, self._loaders, options, with_context, self._extraction, self._loop)
+
+    async def _plan(self, paths: Sequence[Path], source: str | None) -> tuple[list[Place], list[Path]]:
+        known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
+        roots = {one.name: one.root for one in known}
+        places, missing = await asyncio.to_thread(plan_places, paths, roots, source)
+        if source is None:  # a name that is given means another source
+            self._new_roots = {place.root for place in places if place.source not in roots}
+        return places, missing
+
+    async def _refuse_moved(self, found: Sequence[FoundFile]) -> None:
+        """Refuses a folder that would be a new source, and holds the files of one whose folder is gone."""
+        new = [file for file in found if file.root in self._new_roots]
+        if not new:
+            return
+        known = await known_sources(self._database, self._indexer.collection)
+        await asyncio.to_thread(refuse_moved, new, known)
+
+    async def _chunker(self) -> Chunker:
+        """What cuts the files of this collection; its settings are stored with the first files."""
+        counter = self._indexer.token_counter()
+        # Another process may have changed them since this one opened the collection.
+        stored = await self._database.read(
+            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
+        )
+        if stored is None:
+            self._unstored = self._wanted.chunk_settings()
+            return Chunker(counter, self._unstored)
+        self._check(self._cut_as(*stored))
+        self._indexer.opened.info = self._cut_as(*stored)
+        return Chunker(counter, stored)
+
+    def _check(self, collection: CollectionInfo) -> None:
+        self._wanted.check(collection.names.collection, collection.options)
+
+    def _cut_as(self, *settings: int) -> CollectionInfo:
+        collection = self._indexer.collection
+        return replace(collection, settings=replace(collection.settings, chunk_settings=ChunkSettings(*settings)))
+
+    async def _settle(self, connection: Connection) -> None:
+        """Stores the settings by which the files of this run are cut, with the first files; the first run decides."""
+        wanted = self._unstored
+        if wanted is None:
+            return
+        settled = await documents.settle_chunk_settings(connection, self._indexer.collection, wanted)
+        if settled != wanted:
+            numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
+            raise ConfigurationError(
+                f"another run has begun to cut this collection's files with {numbers} in the meantime: leave yours "
+                "out, or give these, and try again"
+            )
+
+    async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:
+        """Counts the documents below the places whose file is gone."""
+        below: dict[Path, list[str]] = {}
+        for place in places:
+            below.setdefault(place.root, []).append(place.path.relative_to(place.root).as_posix())
+        for root, parts in below.items():
+            source, known = sources[str(root)]
+            if not known:
+                continue
+            if gone := await asyncio.to_thread(_vanished_below, root, frozenset(parts), known.values(), found):
+                self.report.vanished[source.name] = len(gone)
+
+    async def _log(self, command: str, where: str, finished: datetime | None = None) -> None:
+        report, model = self.report, self._indexer.model_name
+        entry = documents.LogEntry(
+            run_id=self._run_id,
+            source_uri=where,
+            command=command,
+            client=documents.client_name(),
+            embedding_model=model,
+            started_at=self._begun,
+            finished_at=finished,
+            seconds=report.seconds if finished else None,
+            added=report.added,
+            changed=report.changed,
+            unchanged=report.unchanged,
+            deleted=self._deleted,
+            failed=report.failed,
+            chunks=report.chunks,
+            problems=[{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
+        )
+        await self._database.write("write the log", lambda c: documents.log_run(c, self._indexer.collection, entry))
+
+    async def _finish(self, command: str, where: str) -> IndexReport:
+        self.report.warnings += await self._indexer.end_load(self.report.chunks, self._progress)
+        self.report.seconds = time.perf_counter() - self._started
+        await self._log(command, where, utc_now())
+        return self.report
+
+    def _note_documents(self, found: Sequence[FoundFile], sources: OpenSources) -> None:
+        self.documents = [indexed_document_id(sources[str(file.root)][0].key, file.uri) for file in found]
+
+    def _note_unread(self, file: UnchangedFile | SkippedFile | FileProblem) -> None:
+        if isinstance(file, FileProblem):
+            self._fail([file])
+        elif isinstance(file, SkippedFile):
+            kinds = self.report.skipped.setdefault("bad_text", {})
+            kind = kind_of(file.uri.rpartition("/")[2])
+            kinds[kind] = kinds.get(kind, 0) + 1
+        else:
+            self.report.unchanged += 1
+            self.report.outdated += file.is_outdated
+            if file.state is not None:
+                self._states.append(file.state)
+
+    def _note_repaired(self, file: PreparedFile) -> None:
+        self.report.repaired += file.repaired > 0
+        self.report.repaired_characters += file.repaired
+
+    def _fail(self, problems: Sequence[FileProblem]) -> None:
+        self.report.problems += problems
+        self.report.failed += len(problems)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    async def _write_all(
+        self,
+        found: list[FoundFile],
+        sources: OpenSources,
+        reading: Reading,
+        *,
+        again: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        def prepare(file: FoundFile) -> PreparedFile | None:
+            source, known = sources[str(file.root)]
+            prepared = prepare_file(file, source, known, reading, again=again)
+            if isinstance(prepared, PreparedFile):
+                self._note_repaired(prepared)
+                return prepared
+            self._note_unread(prepared)
+            return None
+
+        pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle)
+        await pipeline.run(found, dry_run=dry_run)
+        if not dry_run:
+            if self._unstored is not None and (self.report.added or self.report.changed):
+                self._indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
+            await self._store_states()
+
+    async def _store_states(self) -> None:
+        """Lets the next run know the files that were read and had not changed."""
+        while self._states:
+            part, self._states = self._states[:STATES_AT_ONCE], self._states[STATES_AT_ONCE:]
+            await self._database.write(
+                "store the states of files",
+                partial(store_file_states, collection=self._indexer.collection, states=part),
+            )
+
+
+def _vanished_below(
+    root: Path, parts: frozenset[str], known: Iterable[KnownDocument], found: Sequence[FoundFile]
+) -> list[str]:
+    there = {file.uri for file in found if file.root == root}
+    uris = [document.uri for document in known if document.uri not in there]
+    return vanished(root, [uri for uri in uris if is_below(uri, parts)])

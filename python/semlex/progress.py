@@ -1,0 +1,211 @@
+"""Progress of long work: a function of the caller's, bars on a terminal, a table in a notebook, lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from semlex.ingest.progress import Progress
+from semlex.types.display import Html, bar, joined, one_line, paragraph, table, text
+from semlex.validation import check_parameters, wrong_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+LINE_SECONDS = 10.0
+
+
+def rate(per_second: float | None) -> str:
+    """Units in a second, for example ``12/s``; "" where that is not known."""
+    if not per_second:
+        return ""
+    return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"  # noqa: PLR2004 - two digits say enough
+
+
+def duration(seconds: float) -> str:
+    """A time for people, for example ``2 min 5 s``."""
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class ProgressLines:
+    """A line now and then, for logs.
+
+    Args:
+        clock: Seconds, for the tests.
+    """
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._last = clock()
+        self._begun: dict[str, tuple[float, int]] = {}
+
+    def __call__(self, step: Progress) -> None:
+        """Notes a step; writes when the last line is old enough."""
+        now = self._clock()
+        since, done_then = self._begun.setdefault(step.stage, (now, step.done))
+        if now - self._last < LINE_SECONDS:
+            return
+        self._last = now
+        if step.total is None:
+            self._write(f"{step.stage}: {step.done:,} {step.unit}")
+            return
+        line = f"{step.stage}: {step.done:,} of {step.total:,} {step.unit}"
+        done = step.done - done_then
+        if done > 0 and step.done < step.total:
+            each = (now - since) / done
+            line += f", {rate(1 / each)}, about {duration(each * (step.total - step.done))} left"
+        self._write(line)
+
+
+@contextmanager
+def terminal_bars(console: Console) -> Iterator[Callable[[Progress], None]]:
+    """A callback that moves bars, which are gone at the end."""
+    from rich.progress import (  # noqa: PLC0415 - most programs show none
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def step(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                title = f"{one_line(progress.stage)} ({progress.unit})"
+                tasks[progress.stage] = bar.add_task(title, total=progress.total, rate="")
+            task = tasks[progress.stage]
+            bar.update(task, completed=progress.done, total=progress.total, rate=rate(bar.tasks[task].speed))
+
+        yield step
+
+
+# More is more than anyone reads, and each update is a message to the browser.
+UPDATE_SECONDS = 0.25
+
+
+def in_notebook() -> bool:
+    """Whether a shell of IPython runs here that is none of a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "TerminalInteractiveShell" not in {kind.__name__ for kind in type(shell).__mro__}
+
+
+class NotebookProgress:
+    """The stages as a table, shown anew now and then.
+
+    Args:
+        clock: Seconds, for the tests.
+    """
+
+    def __init__(self, show: Callable[[Html, str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._clock = clock
+        self._begun = clock()
+        self._last = self._begun - UPDATE_SECONDS
+        self._stages: dict[str, Progress] = {}
+
+    def __call__(self, step: Progress) -> None:
+        """Notes a step; shows it when what is shown is old enough, or a stage is done."""
+        self._stages[step.stage] = step
+        now = self._clock()
+        if now - self._last >= UPDATE_SECONDS or step.done == step.total:
+            self._last = now
+            self._show(self._page(), self._line())
+
+    def end(self, how: str) -> None:
+        """Shows where everything stands, and how it ended."""
+        ended = f"{how} after {self._clock() - self._begun:.1f} s"
+        self._show(joined([self._page(), paragraph(text(ended))]), f"{self._line()}; {ended}")
+
+    def _line(self) -> str:
+        return "; ".join(f"{one_line(one.stage)}: {_figures(one)}" for one in self._stages.values())
+
+    def _page(self) -> Html:
+        rows = [
+            [text(one_line(one.stage)), bar(one.done, one.total), text(_figures(one))] for one in self._stages.values()
+        ]
+        return table(["stage", "", "done"], rows)
+
+
+def _figures(one: Progress) -> str:
+    return f"{one.done:,} {one.unit}" if one.total is None else f"{one.done:,} of {one.total:,} {one.unit}"
+
+
+@contextmanager
+def notebook_progress() -> Iterator[Callable[[Progress], None]]:
+    """A callback that changes an output of the cell that runs; at the end it says how the work ended."""
+    ipython: Any = import_module("IPython.display")
+    handle = ipython.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
+
+    def show(page: Html, line: str) -> None:
+        handle.update({"text/html": page, "text/plain": line}, raw=True)
+
+    progress = NotebookProgress(show)
+    try:
+        yield progress
+    except BaseException:
+        progress.end("ended by an error or by hand")
+        raise
+    progress.end("done")
+
+
+Tell = Callable[[Progress], None]
+ProgressOption = Tell | Literal["bar"] | None
+
+
+def check_progress(progress: ProgressOption) -> None:
+    """Refuses what is neither a function, nor ``bar``, nor None."""
+    fits = progress is None or callable(progress) or (isinstance(progress, str) and progress == "bar")
+    check_parameters([] if fits else wrong_type("progress", "function or 'bar'", progress))
+
+
+def shown(progress: ProgressOption) -> AbstractContextManager[Tell | None]:
+    """The callback of the work inside the block: the caller's own, or one that shows bars.
+
+    ``bar`` is bars on stderr where that is a terminal, an output that changes in a notebook, and nothing elsewhere.
+    """
+    check_progress(progress)
+    return _shown(progress)
+
+
+@contextmanager
+def _shown(progress: ProgressOption) -> Iterator[Tell | None]:
+    if progress is None or not isinstance(progress, str):
+        yield progress
+    elif sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415 - most programs show none
+
+        with terminal_bars(Console(stderr=True, highlight=False)) as tell:
+            yield tell
+    elif in_notebook():
+        with notebook_progress() as tell:
+            yield tell
+    else:
+        yield None
