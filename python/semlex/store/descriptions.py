@@ -35,15 +35,7 @@ FIRST = (UUID(int=0), "")
 
 
 class ChunkWithoutLine(NamedTuple):
-    """A chunk that has no line of a model, or one of another.
-
-    Attributes:
-        document_id: Key of its document.
-        chunk_id: Its id.
-        content_hash: As it is stored.
-        context: As it is stored, with the line of another model.
-        text: Its text.
-    """
+    """A chunk whose context holds no description, or one by another model."""
 
     document_id: UUID
     chunk_id: str
@@ -73,17 +65,12 @@ def with_line(context: str, line: str) -> str:
 
 
 class LineSelection(NamedTuple):
-    """The chunks that lack a line.
+    """Which chunks are checked for a missing description."""
 
-    Attributes:
-        mark: Of what is to write the lines; those of another one count as lacking.
-        documents: Keys of the only documents that are wanted; None for all.
-        source: Key of the only source that is wanted; None for all, and for added documents.
-    """
-
+    # Of the model and prompt that will write; a description with another mark counts as missing.
     mark: bytes
-    documents: Sequence[UUID] | None = None
-    source: UUID | None = None
+    documents: Sequence[UUID] | None = None  # keys; None selects all
+    source: UUID | None = None  # key; None selects all sources and added documents
 
     def condition(self, collection: CollectionInfo) -> sql.Composed:
         """As SQL over the chunk table ``c``, with `values` bound."""

@@ -206,24 +206,16 @@ EMBED_KEY = "vectors that a program with another model left out"
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """What is stored of a set of vectors.
-
-    Attributes:
-        version: Its model.
-        created_at: When it was made, in UTC.
-        building: Whether it is in the making.
-        run_number: Of the last run that has filled it.
-        seconds_left: For so long a run has said that it goes on; 0 or less: none does.
-        served_until: When it ceased to be the serving one; None for one that serves or never did.
-        idle_seconds: Since it was used last by a process that holds its model; None: never, or not since it served.
-    """
+    """A stored set of vectors."""
 
     version: EmbeddingVersion
     created_at: datetime
     building: bool
-    run_number: int
+    run_number: int  # of the last run that filled it
+    # How long the current run has reserved it; 0 or less: no run is active.
     seconds_left: float
-    served_until: datetime | None
+    served_until: datetime | None  # UTC; None if it serves now or never did
+    # Since a process with its model last used it; None: never, or not since it served.
     idle_seconds: float | None
 
 
@@ -257,15 +249,10 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The right to fill a version. Every transaction of a run proves it, so that one that was given up writes nothing.
-
-    Attributes:
-        version: Number of the version.
-        number: Larger than that of every run before.
-    """
+    """The right to fill a version. Every transaction of a run proves it, so that a superseded run writes nothing."""
 
     version: int
-    number: int
+    number: int  # larger than that of every earlier run
 
 
 async def begin_run(connection: Connection, collection: CollectionInfo, version: int) -> VersionRun | float:

@@ -37,31 +37,21 @@ NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns of a table are what.
-
-    Attributes:
-        name: As users write it.
-        made_by: What makes such tables, for people.
-        id: Names a row.
-        text: Its text.
-        vector: Its vector, of a type in `VECTORS`.
-        metadata: A JSON object; the column may be missing where it is not in `needed`.
-        needed: Columns that a table must have besides id, text and vector.
-        others: Whether all other columns are metadata, each under its name.
-        later: Of rows with one id the one that has most in this column counts; None where ids are unique.
-        prefix: What the library puts before the name that users give.
-    """
+    """Which columns of a table are what."""
 
     name: LayoutName
-    made_by: str
+    made_by: str  # the program that makes such tables, for people
     id: str
     text: str
-    vector: str
+    vector: str  # of a type in `VECTORS`
+    # A JSON object; the column may be missing unless it is in `needed`.
     metadata: str
+    # Columns that a table must have besides id, text and vector.
     needed: frozenset[str] = frozenset()
-    others: bool = False
+    others: bool = False  # whether all other columns are metadata, each under its name
+    # Of rows with one id, the one with the highest value in this column counts; None if ids are unique.
     later: str | None = None
-    prefix: str = ""
+    prefix: str = ""  # what the library puts before the name that users give
 
     def fits(self, types: Mapping[str, str]) -> bool:
         """Whether a table with columns of these types is one of these."""
@@ -152,45 +142,30 @@ ORDER BY c.relname, a.attnum
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """What a user names.
+    """The table that a user names."""
 
-    Attributes:
-        name: Of a table, with or without the prefix of its library; or of a collection of LangChain's `PGVector`.
-        schema: Where it is.
-        layout: None: the one that its columns show.
-        columns: ``id``, ``text``, ``vector``, ``metadata``: the name of its column; None is the usual one.
-        metadata: Which of the other columns become metadata; None: as the layout has it.
-    """
-
+    # With or without its library's prefix; or the name of a collection of LangChain's `PGVector`.
     name: str
     schema: str
-    layout: LayoutName | None
+    layout: LayoutName | None  # None: detected from the columns
+    # ``id``, ``text``, ``vector``, ``metadata``: the name of its column; None is the usual one.
     columns: Mapping[str, str | None]
+    # Which other columns become metadata; None: as the layout sets it.
     metadata: Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignTable:
-    """A table of another library.
-
-    Attributes:
-        layout: What is what.
-        schema: Where it is.
-        name: Of the table.
-        types: The types of its columns, by name.
-        dimensions: Those of its column of vectors, or None where it takes vectors of any length.
-        metadata: Other columns that become metadata.
-        left_out: Other columns, which do not.
-        collection: Key and name of a collection of LangChain's `PGVector`: only its rows are meant.
-    """
+    """A table of another library."""
 
     layout: Layout
     schema: str
     name: str
-    types: Mapping[str, str]
-    dimensions: int | None
-    metadata: Sequence[str]
-    left_out: Sequence[str]
+    types: Mapping[str, str]  # by column
+    dimensions: int | None  # None if the column takes vectors of any length
+    metadata: Sequence[str]  # other columns that become metadata
+    left_out: Sequence[str]  # other columns that do not
+    # Key and name of a collection of LangChain's `PGVector`, whose rows alone are read.
     collection: tuple[UUID, str] | None = None
 
     @property
@@ -356,17 +331,11 @@ READING: Mapping[str, str | int] = {"timezone": "UTC", "extra_float_digits": 1, 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """How many rows a table has.
+    """How many rows a table has."""
 
-    Attributes:
-        rows: Those that are read: of rows with one id the latest.
-        repeated: Earlier rows with the same id.
-        left_out: Of each column that is not taken, how many rows have something in it; only where some have.
-    """
-
-    rows: int
-    repeated: int
-    left_out: Mapping[str, int]
+    rows: int  # those that are read: the latest of each id
+    repeated: int  # earlier rows with the same id
+    left_out: Mapping[str, int]  # column that is not taken -> rows with a value in it, if any
 
 
 async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:

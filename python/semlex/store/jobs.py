@@ -148,22 +148,13 @@ def job_key(job_id: object) -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be submitted; the attributes are those of `JobInfo`.
-
-    Attributes:
-        kind: What is to be done.
-        collection: Name of the collection.
-        arguments: As JSON.
-        priority: A higher one goes first.
-        unique_key: While another job of this key is queued for the collection, this one is not submitted.
-        not_before: When it may be begun, or None.
-        max_attempts: After so many it has failed.
-    """
+    """A job to be submitted; the attributes are those of `JobInfo`."""
 
     kind: str
     collection: str
     arguments: dict[str, Any]
     priority: int = 0
+    # While another job with this key is queued for the collection, this one is not submitted.
     unique_key: str | None = None
     not_before: datetime | None = None
     max_attempts: int = DEFAULT_ATTEMPTS
@@ -325,24 +316,15 @@ MAX_MESSAGE_CHARACTERS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that somebody has taken.
-
-    Attributes:
-        job_id: Its key.
-        fence: Number of this taking; a later one has a higher number.
-        kind: What is to be done.
-        collection: Name of the collection.
-        arguments: JSON of which nothing is known: whoever may write to the table may have written it.
-        attempts: How often it was begun, this time included.
-        max_attempts: After so many it has failed.
-    """
+    """A job that a worker has taken."""
 
     job_id: UUID
-    fence: int
+    fence: int  # grows each time the job is taken
     kind: str
     collection: str
+    # Unchecked JSON: a role that can write to the table may have written it.
     arguments: Any
-    attempts: int
+    attempts: int  # this one included
     max_attempts: int
 
     @property
@@ -352,11 +334,7 @@ class Claim:
 
 
 class JobLeases:
-    """Takes jobs of a schema, and keeps them.
-
-    Args:
-        seconds: Length of a lease.
-    """
+    """Takes jobs of a schema, and keeps them."""
 
     def __init__(self, database: Database, schema: str, seconds: float) -> None:
         self._database = database

@@ -31,24 +31,15 @@ STATEMENT_TIMEOUT = "10s"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that was asked.
+    """A logged query."""
 
-    Attributes:
-        asked_at: When, by the clock of the process that was asked.
-        query_hash: Of its text; see `hash_of`.
-        query: Its text, or None.
-        mode: The legs that answered.
-        filtered: Whether there was a filter.
-        hits: How many hits it had.
-        query_id: Its key, so that writing it twice stores it once.
-    """
-
-    asked_at: datetime
-    query_hash: bytes
+    asked_at: datetime  # by this process's clock
+    query_hash: bytes  # of its text; see `hash_of`
     query: str | None
-    mode: str
+    mode: str  # the legs that answered
     filtered: bool
-    hits: int
+    hits: int  # how many
+    # Its key: writing it twice stores it once.
     query_id: uuid.UUID = field(default_factory=uuid.uuid4)
 
 

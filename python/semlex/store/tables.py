@@ -117,31 +117,22 @@ _ENDS = (len(TRAILER), len(HEADER) + len(TRAILER))
 
 
 class ColumnBuffers(NamedTuple):
-    """A column as Arrow lays it out.
+    """A column as Arrow lays it out."""
 
-    Attributes:
-        nulls: bool (n,), or None where no row is null.
-        offsets: int32 (n + 1,): where each row begins in the values, and where the last one ends; None where each row
-            is one value.
-        values: Those of all rows, one behind another: int64, float64 or float32, of text uint8; of arrays a column.
-    """
-
-    nulls: NDArray[np.bool_] | None
+    nulls: NDArray[np.bool_] | None  # bool (n,), or None if no row is null
+    # int32 (n + 1,): where each row begins in the values, and where the last one ends; None if each row is one value.
     offsets: NDArray[np.int32] | None
+    # Of all rows, concatenated: int64, float64 or float32, of text uint8; of arrays a column.
     values: Any
 
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """Rows of a table as the server sent them.
+    """Rows of a table as the server sent them."""
 
-    Attributes:
-        messages: One a row, with the stream's header before the first row and its trailer after the last.
-        types: Of the columns.
-    """
-
+    # One a row, with the stream's header before the first row and its trailer after the last.
     messages: list[bytes | bytearray | memoryview]
-    types: list[str]
+    types: list[str]  # of the columns
 
     def decoded(self) -> list[list[Any]]:
         """A list a column, in any thread.

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from semlex import BulkIngestConfig, SyncClient, SyncRetriever
 from semlex.errors import DuplicateError, ModelMismatchError
-from semlex.store.tables import copy_out
+from semlex.store import tables as store_tables
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES
 from tests.support.foreign_tables import COLLECTION, KINDS, Kind, Row, ids, stored_rows
 from tests.support.properties import OWN_ROWS
@@ -333,7 +333,7 @@ def test_it_is_one_snapshot(
     monkeypatch: pytest.MonkeyPatch, source: psycopg.Connection[Any], moved: SyncRetriever
 ) -> None:
     """What others add, change and delete meanwhile is not seen."""
-    monkeypatch.setattr(copy_out, "PART_BYTES", 100)
+    monkeypatch.setattr(store_tables, "PART_BYTES", 100)
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, plain(50))

@@ -179,22 +179,13 @@ class IndexesBuilt(list[str]):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be done.
+    """What has to be built and dropped."""
 
-    Attributes:
-        given: The vector index that was asked for, or None.
-        others: Missing indexes that are not over vectors.
-        vector: The vector index that the collection should have, or None.
-        estimate: What building it takes; None when it is not missing.
-        settles: Whether vector indexes are to be dropped, or what is wanted is to be noted.
-        is_pooled: Whether a transaction pooler stands between.
-    """
-
-    given: VectorIndex | None
-    others: list[TableIndex]
+    given: VectorIndex | None  # the requested vector index
+    others: list[TableIndex]  # missing indexes that are not over vectors
     vector: WantedVectorIndex | None
-    estimate: IndexEstimate | None
-    settles: bool
+    estimate: IndexEstimate | None  # of `vector`; None if it exists
+    settles: bool  # whether to drop vector indexes or note what is wanted
     is_pooled: bool
 
     def warnings(self, *, concurrently: bool) -> list[str]:
@@ -235,13 +226,7 @@ class IndexBuilder:
     """Builds the indexes of a collection.
 
     Each is built in a transaction of its own (writers wait, readers do not), or concurrently (nobody waits, and it
-    takes longer), under a try-lock: when another process is at it, this one goes on.
-
-    Attributes:
-        database: An open database.
-        collection: As opened.
-        tell: Is told how far a build has come.
-        built: What has been done.
+    takes longer), under a try-lock: if another process is building, this one continues without it.
     """
 
     database: Database

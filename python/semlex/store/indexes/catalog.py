@@ -40,21 +40,13 @@ MAX_INDEXED_DIMENSIONS: dict[Element, int] = {"vector": 2_000, "halfvec": 4_000,
 
 @dataclass(frozen=True, slots=True)
 class IndexedValue:
-    """What an index holds of each vector of a collection.
+    """What an index holds of each vector of a collection."""
 
-    Attributes:
-        element: pgvector's type of it.
-        storage: pgvector's type of the stored vectors.
-        dimensions: Length of each vector.
-        distance: Of the collection.
-        extension: Schema of pgvector.
-    """
-
-    element: Element
-    storage: StorageName
+    element: Element  # pgvector's type of it
+    storage: StorageName  # pgvector's type of the stored vectors
     dimensions: int
     distance: Distance
-    extension: sql.Identifier
+    extension: sql.Identifier  # schema of pgvector
 
     @property
     def is_whole(self) -> bool:
@@ -131,42 +123,26 @@ _DEFAULTS = {"hnsw": {"m": 16, "ef_construction": 64}, "ivfflat": {"lists": 100}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIndex:
-    """A vector index that is there.
+    """A vector index that exists."""
 
-    Attributes:
-        name: Its name, without the schema.
-        kind: ``hnsw`` or ``ivfflat``.
-        element: pgvector's type of what it holds: ``vector``, ``halfvec`` or ``bit``.
-        m: Connections per node; None with ``ivfflat``.
-        ef_construction: Candidates looked at while building; None with ``ivfflat``.
-        lists: Number of lists; None with ``hnsw``.
-        valid: Whether it was built to its end, so that searches use it.
-        bytes: Its size; 0 where that was not asked for.
-        is_ours: Whether semlex has made it, by its name.
-    """
-
-    name: str
+    name: str  # without the schema
     kind: Literal["hnsw", "ivfflat"]
+    # pgvector's type of what it holds: ``vector``, ``halfvec`` or ``bit``.
     element: Element
-    m: int | None = None
+    m: int | None = None  # these two are None with ``ivfflat``
     ef_construction: int | None = None
-    lists: int | None = None
-    valid: bool
-    bytes: int = 0
-    is_ours: bool = True
+    lists: int | None = None  # None with ``hnsw``
+    valid: bool  # whether it was completed, so that searches use it
+    bytes: int = 0  # 0 if not requested
+    is_ours: bool = True  # whether semlex made it, judged by its name
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIndexes:
-    """The vector indexes of a collection.
+    """The vector indexes of a collection."""
 
-    Attributes:
-        wanted: What `create_index` was last asked for, or None.
-        stored: Those that are there, the newest last.
-    """
-
-    wanted: VectorIndex | None = None
-    stored: tuple[StoredIndex, ...] = ()
+    wanted: VectorIndex | None = None  # the last request to `create_index`
+    stored: tuple[StoredIndex, ...] = ()  # the newest last
 
     @property
     def used(self) -> StoredIndex | None:
@@ -298,16 +274,11 @@ LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class WantedVectorIndex:
-    """The vector index that a collection should have.
-
-    Attributes:
-        collection: As opened.
-        index: Its options.
-        is_chosen: Whether somebody has asked for it; the default gives way to any other.
-    """
+    """The vector index that a collection should have."""
 
     collection: CollectionInfo
     index: VectorIndex
+    # Whether a user requested it; the default gives way to any other.
     is_chosen: bool
 
     def fits(self, stored: StoredIndex) -> bool:

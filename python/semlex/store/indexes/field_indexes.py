@@ -42,12 +42,7 @@ _STORED = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class FieldIndex:
-    """An index for the comparisons of a field.
-
-    Attributes:
-        field: What is compared.
-        type: With values of which type.
-    """
+    """An index for comparisons of a field with values of one type."""
 
     field: Field
     type: IndexedType

@@ -56,51 +56,31 @@ def plain_excerpt() -> sql.Composed:
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """A word of a query, and what it adds to the scores of n chunks.
+    """A word of a query, and what it adds to the scores of n chunks."""
 
-    Attributes:
-        term: As the engine knows it.
-        weight: Its inverse document frequency.
-        chunks: How many chunks hold it.
-        scores: float64, shape (n,); 0 where a chunk does not hold it.
-    """
-
-    term: str
-    weight: float
-    chunks: int
-    scores: NDArray[np.float64]
+    term: str  # as the engine stores it
+    weight: float  # inverse document frequency
+    chunks: int  # how many chunks contain it
+    scores: NDArray[np.float64]  # float64, shape (n,); 0 if a chunk does not contain it
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedText:
-    """A chunk as it would be with another text.
-
-    Attributes:
-        key: Its key.
-        language: Its own, or None for the collection's.
-        before: What is analysed of it: its context and its text.
-        after: What would be.
-    """
+    """A chunk as it would be with another text."""
 
     key: Key
-    language: str | None
-    before: str
+    language: str | None  # None: the collection's
+    before: str  # what is analysed of it: context and text
     after: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild did.
+    """The result of a rebuild."""
 
-    Attributes:
-        generation: Number of the new generation.
-        chunks: Chunks that it read.
-        segments: Segments that it wrote.
-    """
-
-    generation: int
-    chunks: int
-    segments: int
+    generation: int  # number of the new one
+    chunks: int  # read
+    segments: int  # written
 
 
 class IndexShare(Protocol):
@@ -130,15 +110,10 @@ class IndexShare(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What a write goes by; it holds as long as the collection's row in the registry stays as it was.
+    """What a write relies on; valid while the collection's row in the registry stays unchanged."""
 
-    Attributes:
-        generations: Those that are to be fed.
-        blocks: First ids of the blocks that are reserved.
-    """
-
-    generations: tuple[int, ...]
-    blocks: tuple[int, ...]
+    generations: tuple[int, ...]  # those to be fed
+    blocks: tuple[int, ...]  # first ids of the reserved blocks
 
 
 class ReservedAnswers(Protocol):
@@ -217,13 +192,7 @@ class KeywordIndex(Protocol):
 
 
 class KeywordEngine:
-    """Finds chunks by their words. This one finds nothing; an engine replaces what it can do.
-
-    Attributes:
-        name: As it is chosen.
-        score_name: What its score is.
-        index: The index that semlex itself maintains for it, or None.
-    """
+    """Finds chunks by their words. This one finds nothing; engines override what they support."""
 
     name: str = "none"
     score_name: str = "none"

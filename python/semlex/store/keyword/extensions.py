@@ -24,20 +24,13 @@ PRELOADED = {"pg_textsearch": "pg_textsearch.library_version"}
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is known of an extension in one database.
-
-    Attributes:
-        name: Its name.
-        available: Version of the package on the server, or None.
-        installed: Version that is installed in the database, or None.
-        schema: Schema that holds its functions and operators, or None.
-        loaded: Whether the server has loaded its library at its start; True where that is not needed.
-    """
+    """State of an extension in one database."""
 
     name: str
-    available: str | None = None
-    installed: str | None = None
-    schema: str | None = None
+    available: str | None = None  # version of the package on the server
+    installed: str | None = None  # version in this database
+    schema: str | None = None  # of its functions and operators
+    # Whether the server loaded its library at its start; True if that is not needed.
     loaded: bool = True
 
     @property
@@ -70,12 +63,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class RefusingLeg(PlainKeywordLeg):
-    """The leg of an extension that cannot be used.
-
-    Attributes:
-        extension: As found in the database.
-        statements: None.
-    """
+    """The leg of an extension that cannot be used."""
 
     extension: Extension
     statements: tuple[()] = ()

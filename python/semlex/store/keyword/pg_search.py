@@ -106,15 +106,9 @@ class PgSearchEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchLeg(PlainKeywordLeg):
-    """The best chunks of one query.
+    """The best chunks of one query."""
 
-    Attributes:
-        statements: One, of rows that `ranked` takes.
-        scorer: Of the query.
-        warnings: What the user should know.
-    """
-
-    statements: tuple[Statement]
+    statements: tuple[Statement]  # one, of rows that `ranked` takes
     scorer: PgSearchScorer
     warnings: tuple[str, ...]
 
@@ -126,15 +120,10 @@ class PgSearchLeg(PlainKeywordLeg):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchScorer(Scorer):
-    """Scores of other chunks, 0 without any of the words; NaN for one that is gone.
-
-    Attributes:
-        names: The collection's tables.
-        words: The query as far as it is searched.
-    """
+    """Scores of other chunks: 0 without any of the words, NaN for a deleted one."""
 
     names: Names
-    words: str
+    words: str  # the query as far as it is searched
 
     def missing_scores(self, keys: Sequence[Key]) -> PgSearchScores:
         """Reads which chunks exist, and the scores of those that hold a word."""
@@ -157,15 +146,11 @@ class PgSearchScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class PgSearchScores:
-    """Rows of document_id, chunk_id, score; those of the last statement count.
+    """Rows of document_id, chunk_id, score; those of the last statement count."""
 
-    Attributes:
-        statements: Of the chunks that exist, and of those that hold a word.
-        keys: Of the chunks that were asked for.
-    """
-
+    # Of the chunks that exist, and of those that contain a word.
     statements: tuple[Statement, Statement]
-    keys: Sequence[Key]
+    keys: Sequence[Key]  # of the requested chunks
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
         """The scores."""

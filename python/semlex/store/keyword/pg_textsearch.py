@@ -170,15 +170,10 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
 
 @dataclass(frozen=True, slots=True)
 class NumberedScores:
-    """Rows of a chunk's number, from 1, and its score.
-
-    Attributes:
-        statements: One.
-        count: Of the chunks that were asked for.
-    """
+    """Rows of a chunk's number, from 1, and its score."""
 
     statements: tuple[Statement]
-    count: int
+    count: int  # of the requested chunks
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
         """The scores; NaN for a number that is missing."""

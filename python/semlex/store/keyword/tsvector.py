@@ -126,17 +126,11 @@ class TsvectorEngine(KeywordEngine):
 
 @dataclass(frozen=True, slots=True)
 class TsvectorLeg(PlainKeywordLeg):
-    """The best chunks of one query.
+    """The best chunks of one query."""
 
-    Attributes:
-        statements: The number of words, and the best chunks.
-        limit: Rows wanted.
-        of_others: Ranks by key.
-    """
-
-    statements: tuple[Statement, Statement]
+    statements: tuple[Statement, Statement]  # the number of words, and the best chunks
     limit: int
-    of_others: Statement
+    of_others: Statement  # ranks by key
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
         """The result."""
@@ -148,15 +142,10 @@ class TsvectorLeg(PlainKeywordLeg):
 
 @dataclass(frozen=True, slots=True)
 class TsvectorScorer(Scorer):
-    """Ranks of other chunks, 0 without any of the words; NaN for one that is gone.
+    """Ranks of other chunks: 0 without any of the words, NaN for a deleted one."""
 
-    Attributes:
-        of_others: Ranks by key.
-        found_all: Whether the leg found all chunks that hold a word.
-    """
-
-    of_others: Statement
-    found_all: bool
+    of_others: Statement  # ranks by key
+    found_all: bool  # whether the leg found all chunks that contain a word
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
         """Reads the ranks by key, unless all that match were found."""

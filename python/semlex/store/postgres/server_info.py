@@ -28,19 +28,12 @@ SAFE_PGVECTOR = (0, 8, 4)  # below: parallel HNSW builds overflow (0.8.2), vacuu
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server is.
+    """What the server is."""
 
-    Attributes:
-        postgres: Major version.
-        pgvector: Version of the extension, or None when it is not installed in this database.
-        extension_schema: Schema that holds pgvector's types and operators, or None.
-        read_only: True on a standby or where transactions are read-only by default.
-    """
-
-    postgres: int
-    pgvector: tuple[int, ...] | None
-    extension_schema: str | None
-    read_only: bool
+    postgres: int  # major version
+    pgvector: tuple[int, ...] | None  # None if it is not installed in this database
+    extension_schema: str | None  # of pgvector's types and operators
+    read_only: bool  # a standby, or transactions are read-only by default
 
     @property
     def extension(self) -> sql.Identifier:
@@ -88,19 +81,12 @@ async def is_standby(connection: Connection) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServerSetting:
-    """A setting of the server.
-
-    Attributes:
-        name: Its name.
-        text: Its value as the server writes it, for example ``128MB``.
-        number: The same as a number, in bytes where it is a size; 0 for what is none.
-        needs_restart: Whether a change takes effect only when the server starts.
-    """
+    """A setting of the server."""
 
     name: str
-    text: str
-    number: float
-    needs_restart: bool
+    text: str  # as the server writes it, for example ``128MB``
+    number: float  # in bytes for a size; 0 if it is not a number
+    needs_restart: bool  # whether a change takes effect only when the server starts
 
 
 async def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, ServerSetting]:

@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A REPEATABLE READ, READ ONLY transaction.
-
-    Attributes:
-        connection: In the transaction.
-        pipeline: That of the whole transaction; None where its beginning was not pipelined.
-    """
+    """A REPEATABLE READ, READ ONLY transaction."""
 
     connection: Connection
+    # Of the whole transaction; None if its beginning was not pipelined.
     pipeline: psycopg.AsyncPipeline | None = None
 
     @asynccontextmanager

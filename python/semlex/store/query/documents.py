@@ -35,64 +35,39 @@ _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """A source, removed ones among them.
-
-    Attributes:
-        name: Its name.
-        root: Its folder, absolute.
-        is_present: Whether it was not removed.
-    """
+    """A source, possibly a removed one."""
 
     name: str
-    root: str
-    is_present: bool
+    root: str  # absolute
+    is_present: bool  # False if it was removed
 
 
 @dataclass(frozen=True, slots=True)
 class NamedDocument:
-    """What stands under a name.
+    """The document that a name means."""
 
-    Attributes:
-        name: Source and path as lists of documents show them, or an id.
-        keys: Of its chunks, or of those that the name means.
-        notes: What should be known of the choice.
-    """
-
-    name: str
-    keys: tuple[Key, ...]
-    notes: tuple[str, ...] = ()
+    name: str  # source and path as lists of documents show them, or an id
+    keys: tuple[Key, ...]  # of its chunks, or of those that the name means
+    notes: tuple[str, ...] = ()  # about the choice, for users
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """A run of the ingestion log, as far as it tells of what is missing.
-
-    Attributes:
-        command: What was done.
-        where: What was read or deleted.
-        started_at: When.
-        deleted: Documents of which nothing was left.
-        problems: Path -> code of the files that could not be read.
-    """
+    """A run of the ingestion log, as far as it explains a missing document."""
 
     command: str
-    where: str
+    where: str  # what was read or deleted
     started_at: datetime
-    deleted: int
-    problems: dict[str, str]
+    deleted: int  # documents of which nothing was left
+    problems: dict[str, str]  # path -> code of the files that could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is recorded of files.
+    """What is recorded of files."""
 
-    Attributes:
-        runs: The newest first.
-        paths: Of documents, for a name that is like an unknown one.
-    """
-
-    runs: tuple[LoggedRun, ...]
-    paths: tuple[str, ...]
+    runs: tuple[LoggedRun, ...]  # the newest first
+    paths: tuple[str, ...]  # of documents, to suggest one similar to an unknown name
 
 
 async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
@@ -231,30 +206,17 @@ NAME = sql.SQL("(s.name || ': ' || d.uri) COLLATE \"C\"")
 
 @dataclass(frozen=True, slots=True)
 class ListedDocument:
-    """A document that was read from a file.
-
-    Attributes:
-        source: Name of its source.
-        root: The folder of the source.
-        uri: Path below it.
-        chunks: Number of its chunks.
-        written_at: When it was written or moved, in UTC.
-        encoding: The encoding that was guessed; None where nothing was.
-        size_bytes: Size of the file.
-        modified_at: When the file had been changed, in UTC.
-        content_hash: Of its bytes.
-        file_state: State of the file, or None.
-    """
+    """A document that was read from a file."""
 
     source: str
-    root: str
-    uri: str
-    chunks: int
-    written_at: datetime
-    encoding: str | None
+    root: str  # the source's folder
+    uri: str  # path below it
+    chunks: int  # how many
+    written_at: datetime  # when it was written or moved, in UTC
+    encoding: str | None  # the guessed encoding
     size_bytes: int
-    modified_at: datetime
-    content_hash: bytes
+    modified_at: datetime  # of the file, in UTC
+    content_hash: bytes  # of its bytes
     file_state: str | None
 
 

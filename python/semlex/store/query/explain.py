@@ -33,30 +33,19 @@ _CHUNKS = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """Of one chunk.
-
-    Attributes:
-        key: Its key.
-        passes: Whether it passes the filter.
-    """
+    """What is known of one chunk."""
 
     key: Key
-    passes: bool
+    passes: bool  # whether it passes the filter
 
 
 @dataclass(frozen=True, slots=True)
 class VectorRank:
-    """The nearest of some chunks.
-
-    Attributes:
-        key: Its key.
-        score: Its similarity.
-        rank: Its place among all vectors whose chunk passes the filter, from 1.
-    """
+    """One of the nearest chunks."""
 
     key: Key
-    score: float
-    rank: int
+    score: float  # cosine similarity, or that of the distance in use
+    rank: int  # among all vectors whose chunk passes the filter, from 1
 
 
 async def read_facts(

@@ -138,17 +138,11 @@ _VALUES = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class FieldSample:
-    """Some chunks, the same ones every time.
-
-    Attributes:
-        names: Of the collection.
-        chunks: How many.
-        are_all: Whether these are all that there are.
-    """
+    """Some chunks, the same ones every time."""
 
     names: Names
     chunks: int
-    are_all: bool
+    are_all: bool  # whether the collection has no others
 
     @property
     def source(self) -> sql.Composable:

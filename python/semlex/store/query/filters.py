@@ -140,20 +140,14 @@ _ELEMENTS = sql.SQL("jsonb_array_elements(CASE WHEN jsonb_typeof({value}) = 'arr
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition over a chunk row with the alias ``c``.
+    """A condition over a chunk row with the alias ``c``."""
 
-    Attributes:
-        conditions: All of them must hold; none means that nothing is filtered.
-        parameters: Their bound values.
-        tree: What they mean; None where nothing is filtered.
-        ids: Ids in the keyword index of the chunks that pass, ascending, int64; None where they were not read.
-        share: About which share of the chunks passes, 0 to 1; None where nothing is known of it.
-    """
-
-    conditions: tuple[sql.Composable, ...] = ()
+    conditions: tuple[sql.Composable, ...] = ()  # all must hold; none: nothing is filtered
     parameters: dict[str, Any] = field(default_factory=dict)
-    tree: FilterTree | None = None
+    tree: FilterTree | None = None  # None: nothing is filtered
+    # Keyword ids of the chunks that pass, ascending, int64; None if they were not read.
     ids: NDArray[np.int64] | None = None
+    # Estimated share of the chunks that pass, 0 to 1; None if unknown.
     share: float | None = None
 
     @property

@@ -45,17 +45,11 @@ SPARE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """Rows of a table.
+    """Rows of a table."""
 
-    Attributes:
-        rows: SQL of a subquery that has them, without its name.
-        is_whole: Whether it is all of the table.
-        estimated: About how many rows the table has; None where it is not known.
-    """
-
-    rows: sql.Composed
-    is_whole: bool
-    estimated: int | None
+    rows: sql.Composed  # SQL of a subquery, without its name
+    is_whole: bool  # whether it is the whole table
+    estimated: int | None  # about how many rows the table has, if known
 
     def described(self, looked: int, noun: str) -> str:
         """How much was looked at, in words."""
@@ -105,17 +99,11 @@ MAX_ROWS = 20_000
 
 
 class Share(NamedTuple):
-    """How many rows of a sample are of a kind.
-
-    Attributes:
-        found: Those.
-        looked: The rows that were looked at.
-        sample: What they were drawn from.
-    """
+    """How many rows of a sample are of a kind."""
 
     found: int
-    looked: int
-    sample: RowSample
+    looked: int  # rows that were examined
+    sample: RowSample  # where they were drawn from
 
     def counted(self, noun: str) -> str:
         """The number in words: of all rows, or of those that were looked at."""
@@ -234,16 +222,10 @@ async def tombstone_share(connection: Connection, names: Names, generation: int)
 
 
 class DeadRows(NamedTuple):
-    """Rows of a table that were deleted or replaced and still take room.
+    """Rows of a table that were deleted or replaced and still take space."""
 
-    Attributes:
-        table: Its name, quoted and qualified.
-        live: About how many rows it has.
-        dead: About how many are dead.
-    """
-
-    table: str
-    live: int
+    table: str  # quoted and qualified
+    live: int  # both are estimates
     dead: int
 
 
@@ -262,19 +244,12 @@ WRITING = ("INSERT", "UPDATE", "DELETE")
 
 
 class TablePrivileges(NamedTuple):
-    """What this role may do with a table.
-
-    Attributes:
-        table: Its name.
-        missing: Those of `READING` and `WRITING` that it lacks.
-        owner: Role that owns it.
-        is_owner: Whether this role is that one, or belongs to it.
-    """
+    """What this role may do with a table."""
 
     table: str
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # those of `READING` and `WRITING` that it lacks
     owner: str
-    is_owner: bool
+    is_owner: bool  # whether this role is the owner, or a member of it
 
 
 async def table_privileges(connection: Connection, schema: str, tables: Sequence[str]) -> list[TablePrivileges]:
@@ -309,19 +284,13 @@ EQUAL = 1e-6
 
 
 class Recall(NamedTuple):
-    """What was measured.
+    """How much of the nearest an index finds."""
 
-    Attributes:
-        found: Share of the nearest ten that the index finds, 0 to 1; None where there was no time for one vector.
-        vectors: For how many stored vectors.
-        wanted: How many were to be measured.
-        plan: How the index was asked, in words.
-    """
-
+    # Share of the nearest ten, 0 to 1; None if there was no time for one vector.
     found: float | None
-    vectors: int
-    wanted: int
-    plan: str
+    vectors: int  # how many stored vectors were measured
+    wanted: int  # how many were to be measured
+    plan: str  # in words
 
 
 async def vector_recall(

@@ -23,28 +23,18 @@ Key = tuple[UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL with its values.
+    """SQL with its values."""
 
-    Attributes:
-        text: The statement; bytes when it was rendered before.
-        parameters: Values bound by name.
-    """
-
-    text: sql.Composed | bytes
-    parameters: dict[str, Any]
+    text: sql.Composed | bytes  # bytes if it was rendered before
+    parameters: dict[str, Any]  # bound by name
 
 
 @dataclass(frozen=True, slots=True)
 class SideColumn:
-    """An SQL column that one leg adds to the other leg's SELECT, to score those chunks without another round trip.
+    """An SQL column that one leg adds to the other leg's SELECT, to score those chunks without another round trip."""
 
-    Attributes:
-        expression: SQL over the chunk's row (alias ``c``).
-        parameters: Values bound by name in it.
-    """
-
-    expression: sql.Composable
-    parameters: dict[str, Any] = field(default_factory=dict)
+    expression: sql.Composable  # over the chunk's row (alias ``c``)
+    parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
 
 
 class LegPlan(Protocol):
@@ -132,46 +122,30 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LegResult:
-    """What a leg found, or why it found nothing.
+    """The result of a leg, or why it has none."""
 
-    Attributes:
-        keys: (document_id, chunk_id), best first.
-        scores: float64, shape (n,), the leg's own scores.
-        milliseconds: From sending to the last row; the legs of one pipeline overlap.
-        error: What went wrong, or None.
-        side_values: The other leg's side column for each chunk; None when there was none.
-        scorer: Scores chunks that the other leg found.
-        has_exclusions: Whether a score of NaN means that the query's own words leave the chunk out.
-        has_phrases: Whether chunks without the query's phrases were left out.
-        postings: The keyword index as the leg read it; knows which share of the query's weight a chunk holds.
-        warnings: What the user should know of this result.
-        plan: How the chunks were found, in words.
-        selection: The filter that they pass, with what is known of it; None without one.
-    """
-
-    keys: list[Key]
-    scores: NDArray[np.float64]
+    keys: list[Key]  # (document_id, chunk_id), best first
+    scores: NDArray[np.float64]  # float64, shape (n,), the leg's own scores
+    # From sending to the last row; the legs of one pipeline overlap.
     milliseconds: float = 0.0
     error: BaseException | None = None
-    side_values: list[Any] | None = None
-    scorer: Scorer | None = None
+    side_values: list[Any] | None = None  # the other leg's side column for each chunk
+    scorer: Scorer | None = None  # scores chunks that the other leg found
+    # Whether a score of NaN means that the query's own words exclude the chunk.
     has_exclusions: bool = False
-    has_phrases: bool = False
+    has_phrases: bool = False  # whether chunks without the query's phrases were left out
+    # The keyword index as the leg read it; knows which share of the query's weight a chunk has.
     postings: _core.PostingSnapshot | None = None
-    warnings: tuple[str, ...] = ()
-    plan: str = ""
-    selection: Filter | None = None
+    warnings: tuple[str, ...] = ()  # for the user
+    plan: str = ""  # how the chunks were found, in words
+    selection: Filter | None = None  # the filter, with what is known of it
 
 
 @dataclass(frozen=True, slots=True)
 class ScoresInOrder:
-    """A statement that returns one score a chunk, in the order that was asked for.
+    """A statement that returns one score a chunk, in the given order."""
 
-    Attributes:
-        statements: The statement; NULL is NaN.
-    """
-
-    statements: tuple[Statement]
+    statements: tuple[Statement]  # one; NULL is NaN
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
         """The scores."""
@@ -180,13 +154,9 @@ class ScoresInOrder:
 
 @dataclass(frozen=True, slots=True)
 class KnownScores:
-    """Scores that are known without a statement.
+    """Scores that are known without a statement."""
 
-    Attributes:
-        known: float64, shape (n,).
-    """
-
-    known: NDArray[np.float64]
+    known: NDArray[np.float64]  # float64, shape (n,)
 
     @property
     def statements(self) -> tuple[()]:

@@ -31,30 +31,21 @@ Cursor = psycopg.AsyncCursor[Any]
 
 @dataclass(frozen=True, slots=True)
 class LegRun:
-    """What the legs answered.
+    """Results of the legs."""
 
-    Attributes:
-        results: By the leg's name. After the first failure the server ignores the rest of the pipeline: legs behind it
-            are missing.
-        spread: Of the query's similarities, where it was asked for and the sample is in memory.
-    """
-
+    # By the leg's name. After the first failure the server ignores the rest of the pipeline: later legs are missing.
     results: dict[str, LegResult]
+    # Of the query's similarities, if requested and the sample is in memory.
     spread: Spread | None = None
 
 
 @dataclass(slots=True)
 class _Sent:
-    """Legs that were sent.
+    """Legs that were sent."""
 
-    Attributes:
-        legs: Name, what was sent, and the cursors of its statements.
-        failure: The first one.
-        spread: As `LegRun`.
-    """
-
+    # Name, what was sent, and the cursors of its statements.
     legs: dict[str, tuple[PreparedLeg, list[Cursor]]] = field(default_factory=dict)
-    failure: psycopg.Error | None = None
+    failure: psycopg.Error | None = None  # the first one
     spread: Spread | None = None
 
 

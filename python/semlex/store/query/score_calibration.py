@@ -44,15 +44,10 @@ WIRE_TYPES = {"vector": ">f4", "halfvec": ">f2"}
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How the vector leg's scores of a sample are spread around one query.
+    """How the vector leg's scores of a sample are spread around one query."""
 
-    Attributes:
-        mean: Their mean; 0 for an empty sample.
-        deviation: Their standard deviation; 0 where they do not differ beyond rounding.
-    """
-
-    mean: float
-    deviation: float
+    mean: float  # 0 for an empty sample
+    deviation: float  # standard deviation; 0 if they do not differ beyond rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +116,11 @@ class VectorSample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What one query's vector scores are measured against.
-
-    Attributes:
-        sample: Stored vectors.
-        collection: With vectors.
-        query: float32, shape (d,).
-    """
+    """What one query's vector scores are measured against."""
 
     sample: VectorSample
     collection: CollectionInfo
-    query: NDArray[np.float32]
+    query: NDArray[np.float32]  # float32, shape (d,)
 
     def spread_in_memory(self) -> Spread | None:
         """The spread, where the sample is in memory."""

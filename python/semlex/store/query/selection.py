@@ -108,15 +108,10 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """What is multiplied, and by what.
-
-    Attributes:
-        condition: Of the chunks that are meant.
-        factor: Above 0, at most 1,000; below 1 it moves chunks down.
-    """
+    """A factor on the scores of chunks that meet a condition."""
 
     condition: Filter
-    factor: float
+    factor: float  # above 0, at most 1,000; below 1 it moves chunks down
 
 
 def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:

@@ -51,45 +51,30 @@ VECTORS = sql.SQL(
 
 
 class Reach(NamedTuple):
-    """How much is read around a chunk.
+    """How much is read around a chunk."""
 
-    Attributes:
-        beside: So many chunks before and after it.
-        section: At most so many, as far as enough of them are wanted themselves to be most of a section.
-    """
-
-    beside: int = 0
+    beside: int = 0  # this many chunks before and after it
+    # Up to this many, if enough of a section is wanted already to be most of it.
     section: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedChunk:
-    """A chunk with its place in its document.
+    """A chunk with its place in its document."""
 
-    Attributes:
-        key: Its document's key, and its id.
-        number: Place among the chunks of its document, from 0.
-        text: Its text.
-        name: Path of its document below the source's folder, or the name that an added one was given; may be "".
-        titles: Title of its document, and those above the chunk, outermost first.
-        char_start: Where it begins in its document, in characters; None for what was added.
-        char_end: Where it ends (exclusive).
-        line: Line on which it begins, from 1.
-        page: Page on which it begins, from 1.
-        is_whole: Whether `text` is all of it.
-        introduction: What announces the list, the table or the code of which it is a later piece; else "".
-    """
-
-    key: Key
-    number: int
+    key: Key  # its document's key, and its id
+    number: int  # among the chunks of its document, from 0
     text: str
+    # Path of its document below the source's folder, or the name that an added one was given; may be "".
     name: str = ""
+    # Title of its document, and those above the chunk, outermost first.
     titles: tuple[str, ...] = ()
-    char_start: int | None = None
-    char_end: int | None = None
-    line: int | None = None
+    char_start: int | None = None  # in characters of its document; None for added documents
+    char_end: int | None = None  # exclusive
+    line: int | None = None  # both are from 1
     page: int | None = None
-    is_whole: bool = True
+    is_whole: bool = True  # whether `text` is all of it
+    # What announces the list, table or code of which it is a later piece; else "".
     introduction: str = ""
 
     @property
@@ -181,42 +166,26 @@ _CHUNKS = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class SectionRow:
-    """Chunks of one document that have the same headings above them.
+    """Chunks of one document under the same headings."""
 
-    Attributes:
-        source: Name of the source; "" for what was added.
-        document: Name of the document; "" where added chunks name none.
-        path: The headings, outermost first; empty for chunks without one.
-        documents: Keys of their documents: one for a file, one a chunk for what was added; empty without a heading.
-        chunks: How many they are.
-    """
-
-    source: str
-    document: str
-    path: tuple[str, ...]
+    source: str  # "" for added documents
+    document: str  # "" if added chunks name none
+    path: tuple[str, ...]  # the headings, outermost first; empty for chunks without one
+    # Keys: one for a file, one a chunk for added documents; empty without a heading.
     documents: tuple[UUID, ...]
-    chunks: int
+    chunks: int  # how many
 
 
 @dataclass(frozen=True, slots=True)
 class SectionChunk:
-    """A chunk with what is analysed and embedded of it.
-
-    Attributes:
-        key: Its key.
-        document: Name of its document.
-        language: Its own, or None for the collection's.
-        context: What stands above it.
-        text: Its text.
-        path: Its headings.
-    """
+    """A chunk with what is analysed and embedded of it."""
 
     key: Key
-    document: str
-    language: str | None
+    document: str  # its name
+    language: str | None  # None: the collection's
     context: str
     text: str
-    path: tuple[str, ...]
+    path: tuple[str, ...]  # its headings
 
 
 async def read_sections(snapshot: Snapshot, collection: CollectionInfo) -> list[SectionRow]:

@@ -213,15 +213,10 @@ def _hnsw_settings(limit: int, share: float | None, ef_search: int | None, scann
 
 @dataclass(frozen=True, slots=True)
 class VectorScorer(Scorer):
-    """Similarities of other chunks.
+    """Similarities of other chunks."""
 
-    Attributes:
-        parts: Names and expressions of the statements.
-        vector: The query as a bound value.
-    """
-
-    parts: dict[str, sql.Composable]
-    vector: dict[str, Any]
+    parts: dict[str, sql.Composable]  # names and expressions of the statements
+    vector: dict[str, Any]  # the query as a bound value
 
     @property
     def column(self) -> SideColumn:
@@ -248,24 +243,15 @@ class VectorScorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class VectorLeg:
-    """The nearest chunks of one query.
-
-    Attributes:
-        scorer: Of the query.
-        found: SQL of the nearest vectors.
-        parameters: Values bound by name in it.
-        settings: Of the leg's transaction.
-        plan: How they are found, in words.
-        selection: The filter, or None.
-    """
+    """The nearest chunks of one query."""
 
     name: ClassVar[str] = "vector"
 
     scorer: VectorScorer
-    found: sql.Composed
-    parameters: dict[str, Any]
-    settings: dict[str, str | int]
-    plan: str
+    found: sql.Composed  # SQL of the nearest vectors
+    parameters: dict[str, Any]  # bound by name in it
+    settings: dict[str, str | int]  # of the leg's transaction
+    plan: str  # in words
     selection: Filter | None
 
     @property
@@ -285,15 +271,9 @@ class VectorLeg:
 
 @dataclass(frozen=True, slots=True)
 class PreparedVectorLeg:
-    """The nearest chunks, to be sent.
+    """The nearest chunks, to be sent."""
 
-    Attributes:
-        statements: One, of rows that `ranked` takes.
-        leg: The leg.
-        has_side_column: Whether the rows have the other leg's side column.
-    """
-
-    statements: tuple[Statement]
+    statements: tuple[Statement]  # one, of rows that `ranked` takes
     leg: VectorLeg
     has_side_column: bool
 

@@ -27,17 +27,12 @@ MAX_DIMENSIONS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """One of pgvector's distances.
-
-    Attributes:
-        name: Name in our interface.
-        operator: pgvector's operator.
-        offset: similarity = offset - distance, so that larger is better: the cosine for cosine distance, minus the
-            distance for L2, the product for inner product (whose operator returns its negative).
-    """
+    """One of pgvector's distances."""
 
     name: DistanceName
-    operator: str
+    operator: str  # pgvector's
+    # similarity = offset - distance, so that larger is better: the cosine for cosine distance, minus the distance for
+    # L2, the product for inner product (whose operator returns its negative).
     offset: float
 
     def between(self, extension: sql.Identifier, column: sql.Composable, value: sql.Composable) -> sql.Composed:
@@ -68,28 +63,18 @@ def distance_named(name: str) -> Distance:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingVersion:
-    """One set of vectors of a collection.
+    """One set of vectors of a collection."""
 
-    Attributes:
-        version: Number, from 1.
-        identity_key: Everything that makes two models' vectors comparable or not, as one string.
-        model: Name of the model.
-        revision: Its revision, or None.
-        dimensions: Length of each vector.
-        storage: pgvector's type.
-        calibration: What a cosine of these vectors means, as `ConfidenceCurve.to_dict` gives it, or None. Two sets are
-            the same whatever was learned of them.
-        probe: The model's vector of a fixed text when the set was begun, float32 in base64; None: vectors
-            from elsewhere.
-    """
-
-    version: int
+    version: int  # from 1
+    # Everything that makes two models' vectors comparable or not, as one string.
     identity_key: str
     model: str
     revision: str | None
     dimensions: int
-    storage: StorageName = "vector"
+    storage: StorageName = "vector"  # pgvector's type
+    # As `ConfidenceCurve.to_dict` returns it. Two sets are equal whatever their calibrations.
     calibration: dict[str, Any] | None = field(default=None, compare=False)
+    # The model's vector of a fixed text when the set was begun, float32 in base64; None: vectors from elsewhere.
     probe: str | None = field(default=None, compare=False)
 
 
@@ -98,17 +83,12 @@ _COLUMNS = tuple(one.name for one in fields(EmbeddingVersion))
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The sets of vectors of a collection.
+    """The sets of vectors of a collection."""
 
-    Attributes:
-        serving: Number of the one that whoever opens the collection uses; 0 while there is none.
-        standing: Those that can answer, by their numbers.
-        building: The one in the making, or None.
-    """
-
+    # Used by everyone who opens the collection; 0 if there is none.
     serving: int = 0
-    standing: tuple[EmbeddingVersion, ...] = ()
-    building: EmbeddingVersion | None = None
+    standing: tuple[EmbeddingVersion, ...] = ()  # those that can answer, by number
+    building: EmbeddingVersion | None = None  # the one being made
 
     @classmethod
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
@@ -137,48 +117,30 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class ListedCollection:
-    """A collection of any version, as the registry has it.
-
-    Attributes:
-        name: Its name.
-        keyword: Keyword engine.
-        language: Of documents that name none.
-        embedding_model: Its model, or None when it holds no vectors.
-        dimensions: Length of the vectors, or None.
-        created_at: When it was made, in UTC.
-    """
+    """A collection of any version, as the registry has it."""
 
     name: str
-    keyword: str
-    language: str
-    embedding_model: str | None
+    keyword: str  # engine
+    language: str  # of documents that name none
+    embedding_model: str | None  # None if it holds no vectors
     dimensions: int | None
-    created_at: datetime
+    created_at: datetime  # UTC
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
-    """An open collection: its names and settings as stored.
-
-    Attributes:
-        names: Its tables.
-        server: The server it lives on.
-        collection_id: Unique over time: a collection dropped and made again has another.
-        cursor_key: Signs the cursors of its pages.
-        settings: As decided when it was made.
-        embedding: The vectors in use here, or None while there are none: the serving ones, or those of the open model.
-        keyword: The engine of its keyword leg.
-        versions: All of its sets of vectors.
-    """
+    """An open collection: its names and settings as stored."""
 
     names: Names
     server: ServerInfo
+    # Unique over time: a collection dropped and made again has another.
     collection_id: uuid.UUID
-    cursor_key: bytes = field(repr=False)
+    cursor_key: bytes = field(repr=False)  # signs the cursors of its pages
     settings: CollectionSettings
+    # The vectors in use here: the serving ones, or those of the open model.
     embedding: EmbeddingVersion | None
     keyword: KeywordEngine
-    versions: Versions = Versions()
+    versions: Versions = Versions()  # all of its sets of vectors
 
     @property
     def distance(self) -> Distance:

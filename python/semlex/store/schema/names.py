@@ -140,17 +140,11 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """An index that a collection should have.
+    """An index that a collection should have."""
 
-    Attributes:
-        suffix: End of its name, after the collection's.
-        table: Its table.
-        definition: SQL that follows the table: method, columns, options.
-    """
-
-    suffix: str
+    suffix: str  # end of its name, after the collection's
     table: sql.Identifier
-    definition: sql.Composable
+    definition: sql.Composable  # SQL that follows the table: method, columns, options
 
     def create(self, names: Names, *, concurrently: bool = False) -> sql.Composed:
         """The statement that builds it."""

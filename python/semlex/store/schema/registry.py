@@ -363,18 +363,11 @@ REGISTRY = "the registry"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One collection, or the registry.
-
-    Attributes:
-        name: Name of the collection.
-        version: Version of its tables.
-        wanted: Version that this semlex uses.
-        statements: SQL that brings it there.
-    """
+    """The migration of one collection, or of the registry."""
 
     name: str
     version: int
-    wanted: int
+    wanted: int  # version that this semlex uses
     statements: tuple[str, ...]
 
     def script(self) -> str:

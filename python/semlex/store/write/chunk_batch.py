@@ -23,19 +23,12 @@ AS_JSON = ("text[]", "jsonb")
 
 
 class Column(NamedTuple):
-    """A column of the chunk table.
-
-    Attributes:
-        name: Its name.
-        wire: Its type in a COPY.
-        is_updated: Whether a chunk that exists takes the new value.
-        is_place: Whether it says where a chunk stands in the document that it was cut out of: a text that is written
-            over it does not know.
-    """
+    """A column of the chunk table."""
 
     name: str
-    wire: str
-    is_updated: bool = True
+    wire: str  # its type in a COPY
+    is_updated: bool = True  # whether an existing chunk takes the new value
+    # Whether it locates a chunk in the document that it was cut from: a text written over it does not know.
     is_place: bool = False
 
     @property
@@ -50,15 +43,9 @@ def _as(wire: str, **options: bool) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class ChunkBatch:
-    """Rows for the chunk table; every column has as many entries, and no key occurs twice.
+    """Rows for the chunk table; every column has as many entries, and no key occurs twice."""
 
-    Attributes:
-        document_id: The document's key as its 16 bytes.
-        embeddings: float32, shape (n, d); or a list with None for rows whose vector is not given; or None.
-        keyword_id: Ids in the keyword index, where it has to know them in advance; otherwise the identity default.
-    """
-
-    document_id: list[bytes] = field(metadata=_as("uuid", is_updated=False))
+    document_id: list[bytes] = field(metadata=_as("uuid", is_updated=False))  # 16 bytes each
     chunk_id: list[str] = field(metadata=_as("text", is_updated=False))
     chunk_no: list[int] = field(metadata=_as("int4", is_place=True))
     parent_chunk_id: list[str | None] = field(metadata=_as("text"))
@@ -84,7 +71,9 @@ class ChunkBatch:
     # A changed text keeps the time it was first made.
     created_at: list[datetime] = field(metadata=_as("timestamptz", is_updated=False))
     updated_at: list[datetime] = field(metadata=_as("timestamptz"))
+    # float32, shape (n, d); or a list with None for rows without a vector; or None.
     embeddings: NDArray[np.float32] | list[NDArray[np.float32] | None] | None = None
+    # Ids in the keyword index, if it has to know them in advance; otherwise the identity default.
     keyword_id: list[int] | None = None
 
     @classmethod

@@ -68,20 +68,13 @@ WriteMode = Literal["direct", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """What is written, and where to.
-
-    Attributes:
-        connection: In a transaction.
-        collection: As opened.
-        index: The keyword index's share, or None.
-        target: The tables that are written.
-        others: Tables of the vectors of other models: of a text that changes or goes, they hold none afterwards.
-    """
+    """What is written, and where to."""
 
     connection: Connection
     collection: CollectionInfo
-    index: IndexShare | None
-    target: Target
+    index: IndexShare | None  # the keyword index's share
+    target: Target  # the tables that are written
+    # Vectors of other models: they hold none of a text that changed or was deleted.
     others: tuple[sql.Identifier, ...] = ()
 
     def numbered(self, part: ChunkBatch) -> ChunkBatch:
@@ -320,17 +313,11 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a write goes by.
+    """What a write relies on."""
 
-    Attributes:
-        state: See `collection_state`.
-        serving: Number of the serving set of vectors; 0: none.
-        reserved: Of the keyword index, if there is one.
-    """
-
-    state: str
-    serving: int
-    reserved: Reserved | None
+    state: str  # see `collection_state`
+    serving: int  # number of the serving set of vectors; 0: none
+    reserved: Reserved | None  # of the keyword index, if there is one
 
 
 @dataclass(slots=True)
@@ -346,11 +333,7 @@ class _Answers:
 
 @dataclass(slots=True)
 class NewRows:
-    """Writes few new rows of one collection.
-
-    Attributes:
-        database: An open database.
-    """
+    """Writes few new rows of one collection."""
 
     database: Database
     _known: _Known | None = field(default=None, init=False)

@@ -28,19 +28,12 @@ BATCH_DOCUMENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Some of the chunks of some documents.
+    """Some of the chunks of some documents."""
 
-    Attributes:
-        documents: Keys of the documents.
-        condition: What the chunks have to pass, as SQL on `c`.
-        keys: Which chunks, or None for all of these documents.
-        whole: Whether documents without any chunk are meant as well.
-    """
-
-    documents: Sequence[UUID]
-    condition: Filter
-    keys: Sequence[Key] | None = None
-    whole: bool = False
+    documents: Sequence[UUID]  # keys
+    condition: Filter  # SQL on `c` that the chunks have to pass
+    keys: Sequence[Key] | None = None  # None: all chunks of these documents
+    whole: bool = False  # whether documents without any chunk are included
 
     def expression(self) -> sql.Composed:
         """The chunks as SQL."""

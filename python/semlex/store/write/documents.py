@@ -55,41 +55,23 @@ class DocumentRow:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One run, as the ingestion log has it; the attributes are the columns.
-
-    Attributes:
-        run_id: Its key.
-        source_uri: What was read or deleted.
-        command: What was done, for example ``index``.
-        client: Who did it.
-        embedding_model: With which model, or None.
-        started_at: When it began.
-        finished_at: When it ended, or None.
-        seconds: How long it took, or None.
-        added: Documents that were new.
-        changed: Documents whose chunks were replaced.
-        unchanged: Documents that stayed.
-        deleted: Documents of which nothing is left.
-        failed: Documents that could not be read.
-        chunks: Chunks that were written.
-        problems: Document and code of those that could not be read.
-    """
+    """One run, as the ingestion log has it; the attributes are the columns."""
 
     run_id: UUID
-    source_uri: str
-    command: str
+    source_uri: str  # what was read or deleted
+    command: str  # for example ``index``
     client: str
     embedding_model: str | None
     started_at: datetime
     finished_at: datetime | None = None
     seconds: float | None = None
-    added: int = 0
+    added: int = 0  # numbers of documents
     changed: int = 0
     unchanged: int = 0
-    deleted: int = 0
-    failed: int = 0
-    chunks: int = 0
-    problems: Sequence[dict[str, str]] = ()
+    deleted: int = 0  # documents of which nothing is left
+    failed: int = 0  # documents that could not be read
+    chunks: int = 0  # written
+    problems: Sequence[dict[str, str]] = ()  # document and code of those that could not be read
 
 
 def client_name() -> str:

@@ -33,19 +33,12 @@ FROM_ARRAY = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, as far as texts of statements depend on it.
-
-    Attributes:
-        names: The collection's tables.
-        columns: Those of the chunk table that are written.
-        version: Number of the vectors that are written, or None.
-        vector_type: Type of the column of vectors, as SQL.
-    """
+    """Where rows go, as far as texts of statements depend on it."""
 
     names: Names
-    columns: tuple[Column, ...]
-    version: int | None
-    vector_type: str
+    columns: tuple[Column, ...]  # of the chunk table
+    version: int | None  # number of the vectors that are written
+    vector_type: str  # SQL
 
     @classmethod
     def of(cls, collection: CollectionInfo, *, numbered: bool) -> Target:
@@ -69,17 +62,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows that a statement selects from.
+    """Rows that a statement selects from."""
 
-    Attributes:
-        table: A table, or arrays in the place of one.
-        parameters: Values bound in it.
-        staged: Whether it is a table.
-    """
-
-    table: sql.Composed
-    parameters: dict[str, Any]
-    staged: bool
+    table: sql.Composed  # a table, or arrays in its place
+    parameters: dict[str, Any]  # bound in it
+    staged: bool  # whether it is a table
 
 
 @lru_cache(maxsize=256)

@@ -29,18 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named folder.
-
-    Attributes:
-        source_id: Its key.
-        name: Its name, unique within the collection.
-        root: The folder, absolute: where it is on the machine that read it last.
-        key: What the keys of its documents are made of, so that they stay when the folder moves.
-    """
+    """A named folder."""
 
     source_id: UUID
-    name: str
-    root: str
+    name: str  # unique within the collection
+    root: str  # absolute, on the machine that read it last
+    # What the keys of its documents are made of, so that they stay when the folder moves.
     key: str
 
 
@@ -65,31 +59,20 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class KnownDocument:
-    """What is known of a document that was read before.
+    """What is stored of a document that was read before."""
 
-    Attributes:
-        uri: Path below the source's root.
-        chunk_settings: How it was cut.
-        content_hash: SHA-256 of the file's bytes.
-        loader_version: What made text of its bytes.
-        chunker_version: What cut the text.
-        format: Name of the loader.
-        size_bytes: Size of the file.
-        file_state: State of the file when it was read, where that says that it has not changed since; or None.
-        fields: The fields that its rows were read by; see `Reading.fields_for`.
-        encoding: The encoding that was guessed, or None.
-    """
-
-    uri: str
+    uri: str  # path below the source's root
     chunk_settings: ChunkSettings
-    content_hash: bytes
-    loader_version: int
-    chunker_version: int
-    format: str
+    content_hash: bytes  # SHA-256 of the file's bytes
+    loader_version: int  # what made text of its bytes
+    chunker_version: int  # what cut the text
+    format: str  # name of the loader
     size_bytes: int
+    # When it was read, if that shows that the file has not changed since.
     file_state: str | None
+    # The fields that its rows were read by; see `Reading.fields_for`.
     fields: dict[str, Any]
-    encoding: str | None
+    encoding: str | None  # the guessed encoding
 
 
 def is_present(names: Names) -> sql.Composed:
@@ -202,37 +185,23 @@ def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """By what the file of a document is known from now on.
-
-    Attributes:
-        document_id: Key of the document.
-        content_hash: What it must have, so that nothing is said of a text that another run has stored meanwhile.
-        state: Of the file.
-    """
+    """The state by which the file of a document is known from now on."""
 
     document_id: UUID
+    # What it must have, so that the state is not stored for a text that another run has stored meanwhile.
     content_hash: bytes
     state: str
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentMove:
-    """A document whose file has another name now.
+    """A document whose file has another name now."""
 
-    Attributes:
-        old: Its key.
-        new: The key that follows from the new name.
-        old_uri: The path below the root of its source, as it was.
-        uri: The new path below the root of its source.
-        content_hash: What it must have.
-        state: Of the file, or None.
-    """
-
-    old: UUID
-    new: UUID
+    old: UUID  # its key
+    new: UUID  # the key that follows from the new name
     old_uri: str
-    uri: str
-    content_hash: bytes
+    uri: str  # the new path below the root of its source
+    content_hash: bytes  # what it must have
     state: str | None
 
 

@@ -51,17 +51,11 @@ ROOT_STATE = Path("/var/lib/semlex")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The system account that runs the server.
-
-    Attributes:
-        name: As in the password database.
-        uid: Its number.
-        gid: Number of its main group.
-    """
+    """The system account that runs the server."""
 
     name: str
     uid: int
-    gid: int
+    gid: int  # of its main group
 
 
 def is_root() -> bool:

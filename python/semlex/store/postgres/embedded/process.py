@@ -33,12 +33,7 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What a running or dead server left in ``postmaster.pid``.
-
-    Attributes:
-        pid: The server's process.
-        socket_folder: Where its socket is.
-    """
+    """What a running or dead server left in ``postmaster.pid``."""
 
     pid: int
     socket_folder: Path
