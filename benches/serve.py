@@ -94,8 +94,7 @@ def _serve(url: str, concurrency: int, ready: Connection) -> None:
     from semlex.server.app import create_app
     from semlex.server.options import ServeOptions
     from semlex.server.run import Server, config_of
-    from semlex.settings.load import Settings
-    from semlex.settings.reload import WatchedSettings
+    from semlex.settings.load import Settings, WatchedSettings
     from semlex.testing import HashEmbedder
 
     async def run_it() -> None:

@@ -18,8 +18,7 @@ from semlex.server.addresses import bound_socket
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.run import Server, config_of
-from semlex.settings.load import Settings
-from semlex.settings.reload import Reload
+from semlex.settings.load import Reload, Settings
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT, until
 

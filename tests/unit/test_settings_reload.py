@@ -9,7 +9,7 @@ import pytest
 
 from semlex.errors import ConfigurationError
 from semlex.settings import files, trust
-from semlex.settings.reload import WatchedSettings
+from semlex.settings.load import WatchedSettings
 from tests.support.settings_forms import world
 
 if TYPE_CHECKING:

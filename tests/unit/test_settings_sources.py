@@ -11,11 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
-from semlex.settings import files, foreign, trust
+from semlex.settings import files, sources, trust
 from semlex.settings.load import load_settings, read_settings
-from semlex.settings.table import NAMED, SETTINGS
-from semlex.settings.template import as_toml
-from semlex.settings.values import Settings
+from semlex.settings.table import NAMED, SETTINGS, Settings, as_toml
 from tests.support.settings_forms import (
     NAMES,
     SETTINGS_DRAWN,
@@ -356,7 +354,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | st.text(), inner, max_size=3),
     max_leaves=8,
 )
-RAG_NAMES = st.sampled_from([*foreign.RAG_KEYS, "model", "temperature"]) | st.text(max_size=5)
+RAG_NAMES = st.sampled_from([*sources.RAG_KEYS, "model", "temperature"]) | st.text(max_size=5)
 
 
 @BOUNDED

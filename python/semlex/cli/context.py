@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
     from semlex.retriever.synchronous import SyncClient, SyncRetriever
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 # Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
@@ -95,7 +95,7 @@ class Context:
         searches: bool = False,
     ) -> Iterator[SyncRetriever]:
         """The collection of the settings; where none was named and there is but one, that one."""
-        from semlex.settings.values import ARGUMENT
+        from semlex.settings.table import ARGUMENT
 
         settings = settings or self.settings()
         with self._retriever(settings, create=create, searches=searches) as retriever:

@@ -30,7 +30,7 @@ from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefau
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import check_deadline
-from semlex.settings.readers import model_names
+from semlex.settings.table import model_names
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection

@@ -25,7 +25,7 @@ from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefau
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import check_deadline
-from semlex.settings.readers import model_names
+from semlex.settings.table import model_names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.validation import check_parameters, kind_errors

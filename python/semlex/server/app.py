@@ -54,7 +54,7 @@ def create_app(
 ) -> FastAPI:
     """The server as an ASGI application."""
     if source is None:
-        from semlex.settings.reload import WatchedSettings  # noqa: PLC0415 - reads files
+        from semlex.settings.load import WatchedSettings  # noqa: PLC0415 - reads files
 
         source = WatchedSettings()
     state = ServerState(options or ServeOptions(), source, client, clock)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
     from semlex.server.options import ServeOptions
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 logger = logging.getLogger("semlex.server")
 
@@ -66,7 +66,7 @@ class Reloaded(Protocol):
 
 
 class SettingsSource(Protocol):
-    """Settings that can be read again, as `semlex.settings.reload.WatchedSettings`."""
+    """Settings that can be read again, as `semlex.settings.load.WatchedSettings`."""
 
     @property
     def settings(self) -> Settings:

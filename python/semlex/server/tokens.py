@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.operations import OPERATIONS, Rights
-from semlex.settings.reload import file_stamp
+from semlex.settings.load import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
 

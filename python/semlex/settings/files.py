@@ -17,7 +17,6 @@ FOLDER_FILE = "semlex.toml"
 PROJECT_FILE = "pyproject.toml"
 OWN_FILE = "config.toml"
 OWN_FILE_VARIABLE = "SEMLEX_CONFIG"
-JSON_SUFFIX = ".json"
 
 
 def own_file() -> Path:

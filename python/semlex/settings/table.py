@@ -1,22 +1,34 @@
-"""The table of all settings: names, sections, variables, and what each is."""
+"""All settings: each declared once, as a field of `Settings`, with its default, its reader, its section and a text.
+
+Names and variables, the sections of files, and the template of a file are derived from these fields.
+"""
+
+# ruff: noqa: RUF009 - `setting` makes a field
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
-from semlex.settings import readers
+from semlex.parameters import MIB, FileLimits
 from semlex.types.queries import MAX_OVERSAMPLING, MAX_TOP_K
-from semlex.types.query_log import keeps_questions, query_log_mode
+from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from semlex.types.results import SearchMode
 
 PREFIX, FOREIGN_PREFIX = "SEMLEX_", "RAG_"
-# Variables that are no settings: keys, and where the own settings file is.
+JSON_SUFFIX = ".json"
+ARGUMENT, BUILT_IN = "argument", "built in"
+# Variables that are not settings: keys, and where the user's own settings file is.
 OTHER_VARIABLES = {
     "SEMLEX_EMBEDDING_API_KEY": "key of an embedding model behind an address",
     "SEMLEX_RERANKER_API_KEY": "key of a reranker behind an address",
@@ -26,257 +38,377 @@ OTHER_VARIABLES = {
 }
 # Of programs that develop semlex.
 OTHER_PREFIXES = ("SEMLEX_BENCH_", "SEMLEX_REQUIRE_", "SEMLEX_TEST_")
+# Parameters of a retriever with the names of settings.
+_SAME = ("models", "reranker_model", "use_reranking", "chat_model", "device", "calibration", "query_log")
+
+# --- readers: a text, or a value of a file, as the setting's own; `ValueError` says what it must be -------------------
+
+SHOWN_CHARACTERS = 40
+SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def _never(_value: object) -> bool:
-    return False
+def model_names(value: object) -> list[str]:
+    """A list of models: names with commas between them, or a list of names."""
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, str) for entry in entries):
+        raise ConfigurationError('models must be a list of names, for example models = ["ollama:qwen3-embedding"]')
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
-def _always(_value: object) -> bool:
-    return True
+def text(value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise ValueError("must be a text, between quotes")  # noqa: TRY004 - one kind of error for all readers
+    return value
 
 
-def _by_chat(by: object) -> bool:
-    return by == "chat"  # which is sent every question
+def folder(value: Any) -> Path:
+    """A path, with ``~`` for a home."""
+    try:
+        return (value if isinstance(value, Path) else Path(text(value))).expanduser()
+    except RuntimeError:
+        raise ValueError(f"begins with the home of a user that does not exist; got {shown(str(value))}") from None
 
 
-def _elsewhere(name: str) -> bool:
-    return leads_to(name) is not None
+def whole(value: Any) -> int:
+    """A whole number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
+        return int(value)
+    raise ValueError(f"must be a whole number; got {shown(value)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def whole_between(least: int, most: int) -> Callable[[Any], int]:
+    """Reads a whole number within bounds."""
+
+    def read(value: Any) -> int:
+        number = whole(value)
+        if not least <= number <= most:
+            raise ValueError(f"must be between {least:,} and {most:,}; got {shown(value)}")
+        return number
+
+    return read
+
+
+def number_between(least: float, most: float, what: str = "a number") -> Callable[[Any], float]:
+    """Reads a finite number within bounds."""
+    bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+
+    def read(value: Any) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if isinstance(value, bool) or not (least <= number <= most and math.isfinite(number)):
+            raise ValueError(f"must be {what}, {bounds}; got {shown(value)}")
+        return number
+
+    return read
+
+
+def switch(value: Any) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in SWITCH:
+        raise ValueError(f"must be true or false; got {shown(value)}")
+    return SWITCH[value.lower()]
+
+
+def reranking(value: Any) -> bool | Literal["auto"]:
+    """True, false or ``auto``."""
+    if value == "auto":
+        return "auto"
+    try:
+        return switch(value)
+    except ValueError:
+        raise ValueError(f"must be true, false or auto; got {shown(value)}") from None
+
+
+def one_of(*known: str) -> Callable[[Any], str]:
+    """Reads one of some words."""
+    listed = f"{', '.join(known[:-1])} or {known[-1]}"
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(f"must be {listed}; got {shown(value)}")
+        return value
+
+    return read
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """A list of models."""
+    try:
+        return tuple(model_names(value))
+    except ConfigurationError as error:
+        raise ValueError(str(error).removeprefix("models ")) from None
+
+
+def shown(value: object) -> str:
+    """A refused value, for a message; what may hold anything, by its kind."""
+    if isinstance(value, (dict, list, tuple)):
+        return "a table" if isinstance(value, dict) else "a list"
+    found = repr(value)
+    return found if len(found) <= SHOWN_CHARACTERS else f"{found[:SHOWN_CHARACTERS]}…"
+
+
+# --- the settings -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One setting.
 
     Attributes:
         name: As in a file; its variable is ``SEMLEX_`` and the same in capitals.
-        read: Turns a text, or a value of a file, into the setting's own; `ValueError` says what it must be.
         what: What it is, in a few words.
-        section: Of a file; there it stands under its name or under one of `keys`.
-        keys: Other names in its section; in the ``rag`` section of a JSON file, too, where they are in `json_keys`.
+        section: Of a file; there it has its name or one of `keys`.
         json_keys: Names in the ``rag`` section of a JSON file, beside its own in camel case.
-        others: Environment variables that count where its own is not set, the first before the next.
+        others: Environment variables that count if its own is not set, the first before the next.
         example: A value for a file that explains a setting without a default.
         of_collection: Whether it is decided when a collection is made.
-        leads_away: Whether a value says where texts or data go, or what is loaded from a path.
-        attribute: Its name in `semlex.settings.values.Settings`.
+        leads_away: Whether a value decides where texts or data go, or what is loaded from a path.
+        attribute: Its name in `Settings`.
     """
 
     name: str
     read: Callable[[Any], Any]
     what: str
     section: str
-    keys: tuple[str, ...] = ()
-    json_keys: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    example: Any = None
-    of_collection: bool = False
-    leads_away: Callable[[Any], bool] = _never
-    attribute: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "attribute", self.attribute or self.name)
+    keys: tuple[str, ...]
+    json_keys: tuple[str, ...]
+    others: tuple[str, ...]
+    example: Any
+    of_collection: bool
+    leads_away: Callable[[Any], bool]
+    attribute: str
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its environment variables, the first that is set counts."""
+        """Return its environment variables; the first that is set counts."""
         return (f"{PREFIX}{self.name.upper()}", *self.others)
 
     @property
     def key(self) -> str:
-        """Its shortest name in its section."""
+        """Return its shortest name in its section."""
         return min((self.name, *self.keys), key=len)
 
 
-def _database() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="database_url", read=readers.text, what="server to use; none: the embedded Postgres",
-            section="database", keys=("url",), others=("RAG_DB_URL", "DATABASE_URL"), leads_away=_always,
-            example="postgresql://semlex@localhost:5432/semlex",
-        ),
-        Setting(
-            name="data_dir", read=readers.folder, what="folder of the embedded Postgres's data", section="database",
-            leads_away=_always, example="~/semlex",
-        ),
-        Setting(
-            name="keep_alive", read=readers.number_between(0, math.inf, "a number of seconds"), section="database",
-            what="seconds for which the embedded Postgres stays after its last user",
-        ),
-        Setting(
-            name="schema", read=readers.text, what="schema of semlex's tables", section="database",
-            attribute="schema_name",
-        ),
-        Setting(
-            name="collection", read=readers.text, what="collection to work on", section="database",
-            json_keys=("collectionName",),
-        ),
-    )  # fmt: skip
+def setting(default: Any, read: Callable[[Any], Any], what: str, section: str, **more: Any) -> Any:
+    """Declare a setting as a field; `more` are attributes of `Setting`."""
+    # Addresses may hold secrets.
+    is_shown = "leads_away" not in more
+    return field(default=default, repr=is_shown, metadata={"read": read, "what": what, "section": section, **more})
 
 
-def _embeddings() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="embedding_model", read=readers.text, what="model for vectors, of new collections",
-            section="embeddings", keys=("model",), others=("RAG_EMBEDDING_MODEL",), of_collection=True,
-            leads_away=_elsewhere, example="static",
-        ),
-        Setting(
-            name="models", read=readers.names, what="models elsewhere that a collection may name",
-            section="embeddings", leads_away=_always, example=("ollama:qwen3-embedding:0.6b",),
-        ),
-        Setting(
-            name="dimensions", read=readers.whole, what="length of the vectors, of new collections",
-            section="embeddings", others=("RAG_EMBEDDING_DIMS",), of_collection=True, example=256,
-        ),
-        Setting(
-            name="device", read=readers.one_of("mps", "cuda", "cpu"), section="embeddings", example="cpu",
-            what="where local models run: mps, cuda or cpu",
-        ),
-        Setting(
-            name="tokenizer", read=readers.text, what="tokenizer.json of a model behind a server, of new collections",
-            section="embeddings", of_collection=True, leads_away=_always, example="/models/tokenizer.json",
-        ),
-        Setting(
-            name="vector_storage", read=readers.one_of("vector", "halfvec"), section="embeddings", of_collection=True,
-            what="vector or halfvec, of new collections",
-        ),
-        Setting(
-            name="vector_index", read=readers.one_of("hnsw", "ivfflat", "none"), section="embeddings",
-            keys=("index_type",), what="what create-index builds: hnsw, ivfflat or none", example="hnsw",
-        ),
-        Setting(
-            name="hnsw_m", read=readers.whole_between(2, 100), section="embeddings",
-            what="connections per node of an index that create-index builds", example=16,
-        ),
-        Setting(
-            name="hnsw_ef_construction", read=readers.whole_between(4, 1000), section="embeddings",
-            what="candidates that create-index looks at while it builds", example=64,
-        ),
-    )  # fmt: skip
+def _elsewhere(name: str) -> bool:
+    return leads_to(name) is not None
 
 
-def _files() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="max_file_mib", read=readers.whole_between(1, 1024), section="files",
-            what="size of the largest text or table that is read, in MiB",
-        ),
-        Setting(
-            name="max_document_mib", read=readers.whole_between(1, 1024), section="files",
-            what="size of the largest PDF, office file, book or mail that is read, in MiB",
-        ),
-    )  # fmt: skip
+def _always(_value: object) -> bool:
+    return True
 
 
-def _chunking() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="chunk_tokens", read=readers.whole, what="most tokens of a chunk, in new collections",
-            section="chunking", keys=("size",), json_keys=("chunkSize",), others=("RAG_CHUNK_SIZE",),
-            of_collection=True,
-        ),
-        Setting(
-            name="overlap_tokens", read=readers.whole, what="most tokens that neighbours share, in new collections",
-            section="chunking", keys=("overlap",), json_keys=("chunkOverlap",), others=("RAG_CHUNK_OVERLAP",),
-            of_collection=True,
-        ),
-        Setting(
-            name="min_tokens", read=readers.whole, section="chunking", of_collection=True,
-            what="smaller sections are joined with the next, in new collections",
-        ),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A value that does not count, because another source takes precedence."""
+
+    origin: str
+    value: Any = field(repr=False)  # as it is there, unread
 
 
-def _search() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="language", read=readers.text, what="language of new collections", section="search",
-            keys=("text_search_language",), of_collection=True,
-        ),
-        Setting(
-            name="keyword", read=readers.text, what="keyword engine of new collections", section="search",
-            of_collection=True,
-        ),
-        Setting(
-            name="stop_words", read=readers.switch, what="whether new collections leave out stop words",
-            section="search", of_collection=True,
-        ),
-        Setting(
-            name="top_k", read=readers.whole_between(1, MAX_TOP_K), what="number of hits", section="search",
-            others=("RAG_TOP_K",),
-        ),
-        Setting(
-            name="mode", read=readers.one_of("vector", "keyword", "hybrid"), section="search", keys=("search_type",),
-            what="what answers: vector, keyword or hybrid", example="hybrid",
-        ),
-        Setting(
-            name="fusion", read=readers.one_of("completed", "rrf", "linear"), section="search",
-            what="how the legs are put together: completed, rrf or linear",
-        ),
-        Setting(
-            name="hybrid_weight", read=readers.number_between(0, 1), section="search",
-            json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5,
-            what="share of the vectors, 0 (words) to 1 (vectors)",
-        ),
-        Setting(name="rrf_k", read=readers.number_between(0, 1e308), section="search", what="constant of fusion rrf"),
-        Setting(
-            name="oversampling", read=readers.number_between(1, MAX_OVERSAMPLING), section="search",
-            keys=("hybrid_oversampling",), what="candidates of each leg, as a multiple of top_k", example=3.0,
-        ),
-        Setting(
-            name="min_similarity", read=readers.number_between(-1, 1), section="search",
-            keys=("similarity_threshold",), json_keys=("similarityThreshold",),
-            others=("RAG_SIMILARITY_THRESHOLD",), example=0.3, what="least cosine of a hit",
-        ),
-        Setting(
-            name="route", read=readers.one_of("rules", "chat"), section="search", example="rules",
-            leads_away=_by_chat,
-            what="what decides the kind of a question: rules or chat",
-        ),
-        Setting(
-            name="calibration", read=readers.folder, what="file of a calibration, instead of the stored one",
-            section="search", leads_away=_always, example="~/calibration.json",
-        ),
-        Setting(
-            name="fallback_folder", read=readers.folder, section="search", leads_away=_always, example="~/knowledge",
-            what="folder of JSON files: asked when nothing is found",
-        ),
-        Setting(
-            name="use_database", read=readers.switch, section="search", others=("RAG_ENABLED",),
-            what="false: from_settings() asks fallback_folder alone",
-        ),
-        Setting(
-            name="query_log", read=query_log_mode, what="what is kept of questions: off, hash or text",
-            section="search", leads_away=keeps_questions,
-        ),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, and where each comes from.
+
+    Attributes:
+        origins: Where each setting comes from, by its name.
+        overridden: What did not count, by the setting's name, in the order of the sources.
+        notes: What was read and has no effect, and names that look like settings.
+        files: Files that were read or looked for, in the order of the sources.
+    """
+
+    # fmt: off
+    database_url: str | None = setting(
+        None, text, "server to use; none: the embedded Postgres", "database", keys=("url",),
+        others=("RAG_DB_URL", "DATABASE_URL"), leads_away=_always,
+        example="postgresql://semlex@localhost:5432/semlex")
+    data_dir: Path | None = setting(
+        None, folder, "folder of the embedded Postgres's data", "database", leads_away=_always, example="~/semlex")
+    keep_alive: float = setting(
+        300.0, number_between(0, math.inf, "a number of seconds"),
+        "seconds for which the embedded Postgres stays after its last user", "database")
+    schema_name: str = setting("semlex", text, "schema of semlex's tables", "database", name="schema")
+    collection: str = setting(
+        "default_collection", text, "collection to work on", "database", json_keys=("collectionName",))
+
+    embedding_model: str | None = setting(
+        None, text, "model for vectors, of new collections", "embeddings", keys=("model",),
+        others=("RAG_EMBEDDING_MODEL",), of_collection=True, leads_away=_elsewhere, example="static")
+    models: tuple[str, ...] = setting(
+        (), names, "models elsewhere that a collection may name", "embeddings", leads_away=_always,
+        example=("ollama:qwen3-embedding:0.6b",))
+    dimensions: int | None = setting(
+        None, whole, "length of the vectors, of new collections", "embeddings", others=("RAG_EMBEDDING_DIMS",),
+        of_collection=True, example=256)
+    device: str | None = setting(
+        None, one_of("mps", "cuda", "cpu"), "where local models run: mps, cuda or cpu", "embeddings", example="cpu")
+    tokenizer: str | None = setting(
+        None, text, "tokenizer.json of a model behind a server, of new collections", "embeddings", of_collection=True,
+        leads_away=_always, example="/models/tokenizer.json")
+    vector_storage: Literal["vector", "halfvec"] = setting(
+        "vector", one_of("vector", "halfvec"), "vector or halfvec, of new collections", "embeddings",
+        of_collection=True)
+    vector_index: Literal["hnsw", "ivfflat", "none"] | None = setting(
+        None, one_of("hnsw", "ivfflat", "none"), "what create-index builds: hnsw, ivfflat or none", "embeddings",
+        keys=("index_type",), example="hnsw")
+    hnsw_m: int | None = setting(
+        None, whole_between(2, 100), "connections per node of an index that create-index builds", "embeddings",
+        example=16)
+    hnsw_ef_construction: int | None = setting(
+        None, whole_between(4, 1000), "candidates that create-index looks at while it builds", "embeddings",
+        example=64)
+
+    max_file_mib: int = setting(
+        16, whole_between(1, 1024), "size of the largest text or table that is read, in MiB", "files")
+    max_document_mib: int = setting(
+        128, whole_between(1, 1024), "size of the largest PDF, office file, book or mail that is read, in MiB",
+        "files")
+
+    chunk_tokens: int = setting(
+        500, whole, "maximum tokens of a chunk, in new collections", "chunking", keys=("size",),
+        json_keys=("chunkSize",), others=("RAG_CHUNK_SIZE",), of_collection=True)
+    overlap_tokens: int = setting(
+        50, whole, "maximum tokens that neighbours share, in new collections", "chunking", keys=("overlap",),
+        json_keys=("chunkOverlap",), others=("RAG_CHUNK_OVERLAP",), of_collection=True)
+    min_tokens: int = setting(
+        32, whole, "smaller sections are joined with the next, in new collections", "chunking", of_collection=True)
+
+    language: str = setting(
+        "english", text, "language of new collections", "search", keys=("text_search_language",), of_collection=True)
+    keyword: str = setting("bm25", text, "keyword engine of new collections", "search", of_collection=True)
+    stop_words: bool = setting(
+        True, switch, "whether new collections leave out stop words", "search", of_collection=True)
+    top_k: int = setting(5, whole_between(1, MAX_TOP_K), "number of hits", "search", others=("RAG_TOP_K",))
+    mode: SearchMode | None = setting(
+        None, one_of("vector", "keyword", "hybrid"), "what answers: vector, keyword or hybrid", "search",
+        keys=("search_type",), example="hybrid")
+    fusion: Literal["completed", "rrf", "linear"] = setting(
+        "completed", one_of("completed", "rrf", "linear"),
+        "how vector and keyword search are combined: completed, rrf or linear", "search")
+    hybrid_weight: float | None = setting(
+        None, number_between(0, 1), "share of the vectors, 0 (words) to 1 (vectors)", "search",
+        json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5)
+    rrf_k: float = setting(60.0, number_between(0, 1e308), "constant of fusion rrf", "search")
+    oversampling: float | None = setting(
+        None, number_between(1, MAX_OVERSAMPLING), "candidates of each search, as a multiple of top_k", "search",
+        keys=("hybrid_oversampling",), example=3.0)
+    min_similarity: float | None = setting(
+        None, number_between(-1, 1), "minimum cosine similarity of a hit", "search", keys=("similarity_threshold",),
+        json_keys=("similarityThreshold",), others=("RAG_SIMILARITY_THRESHOLD",), example=0.3)
+    route: Literal["rules", "chat"] | None = setting(
+        None, one_of("rules", "chat"), "what decides the kind of a question: rules or chat", "search", example="rules",
+        leads_away=lambda by: by == "chat")  # it gets every question
+    calibration: Path | None = setting(
+        None, folder, "file of a calibration, instead of the stored one", "search", leads_away=_always,
+        example="~/calibration.json")
+    fallback_folder: Path | None = setting(
+        None, folder, "folder of JSON files that are searched when nothing is found", "search", leads_away=_always,
+        example="~/knowledge")
+    use_database: bool = setting(
+        True, switch, "false: from_settings() searches fallback_folder alone", "search", others=("RAG_ENABLED",))
+    query_log: QueryLogMode = setting(
+        "off", query_log_mode, "what is kept of questions: off, hash or text", "search", leads_away=keeps_questions)
+
+    reranker_model: str | None = setting(
+        None, text, "reranker", "reranking", keys=("model",), leads_away=_elsewhere, example="term-overlap")
+    use_reranking: bool | Literal["auto"] = setting(
+        "auto", reranking, "whether to rerank", "reranking", keys=("enabled",), json_keys=("rerankingEnabled",))
+    chat_model: str | None = setting(
+        None, text, "language model that writes answers", "answers", keys=("model",), leads_away=_elsewhere,
+        example="ollama:qwen3:4b")
+    enrichment_model: str | None = setting(
+        None, text, "language model that writes chunk descriptions", "answers",
+        json_keys=("contextualEnrichmentModel",), leads_away=_elsewhere, example="ollama:qwen3:4b")
+    # fmt: on
+    origins: dict[str, str] = field(default_factory=dict)
+    overridden: dict[str, tuple[Overridden, ...]] = field(default_factory=dict, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    files: tuple[Path, ...] = field(default=(), compare=False)
+
+    @property
+    def server_options(self) -> dict[str, Any]:
+        """Which server and schema a client or a retriever is made for, by its parameters' names."""
+        return {
+            "db_url": self.database_url,
+            "data_folder": self.server_folder if self.database_url is None else None,
+            "keep_alive": self.keep_alive,
+            "schema": self.schema_name,
+        }
+
+    @property
+    def server_folder(self) -> Path | None:
+        """Folder of the embedded Postgres: the same that the library takes for the same SEMLEX_DATA_DIR."""
+        return None if self.data_dir is None else self.data_dir / "postgres"
+
+    @property
+    def file_limits(self) -> FileLimits:
+        """The largest files that are read."""
+        return FileLimits(self.max_file_mib * MIB, self.max_document_mib * MIB)
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody has set it: an argument, the environment, or a file."""
+        return name in self.origins
+
+    def calibration_of(self, collection: str) -> Path | None:
+        """The file of a collection's calibration: it is that of the collection which the settings name."""
+        return self.calibration if collection == self.collection else None
+
+    @property
+    def retriever_options(self) -> dict[str, Any]:
+        """What a retriever is made with, by its parameters' names.
+
+        What the command line says about the collection is an argument and refused where the collection is another;
+        what the environment and files say is the default of new collections.
+        """
+        said: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
+        for setting in SETTINGS:
+            if setting.of_collection and setting.name in self.origins:
+                (said if self.origins[setting.name] == ARGUMENT else defaults)[setting.name] = self.value(setting)
+        return (
+            {name: getattr(self, name) for name in _SAME}
+            | said
+            | self.server_options
+            | {"defaults": defaults, "collection": self.collection, "file_limits": self.file_limits}
+        )
+
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """What searches begin with, by the names of `semlex.retriever.configured.search_defaults.SearchDefaults`."""
+        names = ("top_k", "fusion", "hybrid_weight", "rrf_k", "oversampling", "min_similarity", "route")
+        # Hybrid where both legs are possible is what a search does without a mode.
+        mode = None if self.mode == "hybrid" else self.mode
+        return {name: getattr(self, name) for name in names} | {"mode": mode}
+
+    def value(self, setting: Setting) -> Any:
+        """The value of a setting of the table."""
+        return getattr(self, setting.attribute)
+
+    def values(self) -> dict[str, Any]:
+        """Every setting's value by its name."""
+        return {setting.name: self.value(setting) for setting in SETTINGS}
 
 
-def _models() -> tuple[Setting, ...]:
-    return (
-        Setting(
-            name="reranker_model", read=readers.text, what="reranker", section="reranking", keys=("model",),
-            leads_away=_elsewhere, example="term-overlap",
-        ),
-        Setting(
-            name="use_reranking", read=readers.reranking, what="whether to rerank", section="reranking",
-            keys=("enabled",), json_keys=("rerankingEnabled",),
-        ),
-        Setting(
-            name="chat_model", read=readers.text, what="language model that writes answers", section="answers",
-            keys=("model",), leads_away=_elsewhere, example="ollama:qwen3:4b",
-        ),
-        Setting(
-            name="enrichment_model", read=readers.text, what="language model that writes lines about chunks",
-            section="answers", json_keys=("contextualEnrichmentModel",), leads_away=_elsewhere,
-            example="ollama:qwen3:4b",
-        ),
-    )  # fmt: skip
-
-
-SETTINGS = (*_database(), *_embeddings(), *_files(), *_chunking(), *_search(), *_models())
-NAMED = {setting.name: setting for setting in SETTINGS}
+_LEFT_OUT = {"keys": (), "json_keys": (), "others": (), "example": None, "of_collection": False}
+SETTINGS = tuple(
+    Setting(**{"name": one.name, **_LEFT_OUT, "leads_away": lambda _: False, **one.metadata, "attribute": one.name})
+    for one in fields(Settings)
+    if one.metadata
+)
+NAMED = {one.name: one for one in SETTINGS}
 SECTIONS: dict[str, dict[str, Setting]] = {}
 for _setting in SETTINGS:
     for _key in (_setting.name, *_setting.keys):
@@ -284,8 +416,60 @@ for _setting in SETTINGS:
 
 
 def camel(name: str) -> str:
-    """A name as JSON files have it: ``top_k`` is ``topK``."""
+    """Return a name as JSON files have it: ``top_k`` is ``topK``."""
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
-JSON_KEYS = {key: setting for setting in SETTINGS for key in (camel(setting.name), *setting.json_keys)}
+JSON_KEYS = {key: one for one in SETTINGS for key in (camel(one.name), *one.json_keys)}
+
+# --- a file that explains all settings --------------------------------------------------------------------------------
+
+NONE = (None, ())
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """A file that says these values, and explains all others."""
+    built_in = Settings().values()
+    lines = [
+        "# Settings of semlex. What stands behind a # is the default, or an example where it says so.",
+        "# Options of a command and the environment go before this file: `semlex config show` tells.",
+    ]
+    for section in SECTIONS:
+        lines += ["", f"[{section}]"]
+        for setting in (one for one in SETTINGS if one.section == section):
+            value = values.get(setting.name)
+            default = built_in[setting.name]
+            is_example = default in NONE
+            lines.append(f"# {setting.what}{'; an example:' if is_example and value in NONE else ''}")
+            if value not in NONE:
+                lines.append(f"{setting.key} = {_literal(value)}")
+            else:
+                lines.append(f"# {setting.key} = {_literal(setting.example if is_example else default)}")
+    return "\n".join(lines) + "\n"
+
+
+def write_template(path: Path, *, replace: bool = False) -> None:
+    """Writes a file with all settings, each behind a ``#``; it is readable by its owner alone."""
+    if path.suffix.lower() == JSON_SUFFIX:
+        raise ConfigurationError(f"{path} would be JSON, which holds no comments; let SEMLEX_CONFIG name a .toml file")
+    if path.exists() and not replace:
+        raise ConfigurationError(f"{path} exists; --force replaces it by a new one, and what it says is lost")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(as_toml({}), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}; choose another place") from None
+
+
+def _literal(value: Any) -> str:
+    """A value of a setting in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_literal(one) for one in value)}]"
+    if isinstance(value, (str, Path)):
+        # TOML's basic strings are JSON's, but for one control character more that must be escaped.
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

@@ -10,8 +10,7 @@ import pytest
 
 from semlex.settings import files
 from semlex.settings.load import load_settings
-from semlex.settings.table import SETTINGS
-from semlex.settings.values import Settings
+from semlex.settings.table import SETTINGS, Settings
 from tests.support.settings_forms import world
 from tests.support.shell import run_here
 

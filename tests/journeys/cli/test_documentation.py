@@ -20,10 +20,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from semlex.cli.exit_codes import MEANINGS
-from semlex.settings.foreign import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
 from semlex.settings.load import read_settings
-from semlex.settings.table import SETTINGS, camel
-from semlex.settings.values import Settings
+from semlex.settings.sources import QA_KEYS, RAG_KEYS, SERVER_VARIABLES
+from semlex.settings.table import SETTINGS, Settings, camel
 from semlex.store.postgres.embedded.server import DATABASE, EmbeddedServer
 from tests.support.command_tree import RUNNABLE, TREE, parted
 from tests.support.documented_programs import FRAMEWORKS, PAGES, documented_programs, run_documented

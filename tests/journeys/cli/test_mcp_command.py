@@ -19,7 +19,7 @@ from tests.support.assistants import STATELESS
 
 if TYPE_CHECKING:
     from semlex import Client
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
     from tests.support.shell import Shell
 
 

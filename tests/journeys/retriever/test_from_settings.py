@@ -22,8 +22,7 @@ from semlex import (
 )
 from semlex.errors import ConfigurationError, ReadOnlyError, SemlexError
 from semlex.search.fusion import FusionMethod
-from semlex.settings.table import NAMED
-from semlex.settings.values import Settings
+from semlex.settings.table import NAMED, Settings
 from semlex.testing import HashEmbedder
 from semlex.types.queries import RouteBy
 from semlex.types.results import SearchMode

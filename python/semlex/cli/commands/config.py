@@ -15,13 +15,12 @@ from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.settings import files
-from semlex.settings.readers import shown
+from semlex.settings.table import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from semlex.settings.table import Setting
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Setting, Settings
 
 config_app = typer.Typer(help="All settings and where they come from; settings files, and the folders that you trust.")
 
@@ -75,7 +74,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
 ) -> None:
     """Write a settings file in which every setting stands with its default, behind a #."""
-    from semlex.settings.template import write_template
+    from semlex.settings.table import write_template
 
     path = Path.cwd() / files.FOLDER_FILE if folder else files.own_file()
     write_template(path, replace=force)
@@ -106,8 +105,7 @@ def untrust(folder: TrustedFolder = Path()) -> None:
 
 def _rows(settings: Settings) -> Iterator[dict[str, Any]]:
     """Every setting, and the other variables that are set; without secrets."""
-    from semlex.settings.table import OTHER_VARIABLES, SETTINGS
-    from semlex.settings.values import BUILT_IN
+    from semlex.settings.table import BUILT_IN, OTHER_VARIABLES, SETTINGS
 
     for setting in SETTINGS:
         value = settings.value(setting)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from semlex.ingest.preview import PreviewedFile
     from semlex.ingest.progress import IndexReport
     from semlex.models.tokenizer import TokenCounter
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")

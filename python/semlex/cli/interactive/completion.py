@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.retriever.synchronous import SyncClient, SyncCollection
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 # A key press waits no longer for a server; one that has not answered by then completes nothing.
 LIMIT_SECONDS = 1.5

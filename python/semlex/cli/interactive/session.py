@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from semlex.cli.context import Context
     from semlex.retriever.synchronous import SyncRetriever
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
     from semlex.types.results import SearchResults
 
 MODES: tuple[str, ...] = get_args(SearchMode)

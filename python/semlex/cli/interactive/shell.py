@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from semlex.cli.interactive.session import Session
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 HISTORY_FILE = "shell_history"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.ingest.files.discovery import FileProblem
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
     from semlex.types.documents import Document
     from semlex.types.results import SearchResults
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from semlex.retriever.client import Client
     from semlex.server.mcp.access import Access
     from semlex.server.tokens import Caller
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 LAST_PORT = 65_535
 # Options whose texts are paths, and those that may name a folder.
@@ -252,7 +252,7 @@ def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
 def _print_config(name: str, settings: Settings, given: list[str], *, over_http: bool) -> None:
     from semlex.server.mcp.client_settings import CLIENTS
     from semlex.settings.files import own_file
-    from semlex.settings.values import ARGUMENT
+    from semlex.settings.table import ARGUMENT
 
     if over_http:
         raise ConfigurationError("--print-config is for assistants that start semlex; over HTTP give them the address")

@@ -16,7 +16,7 @@ from semlex.cli.terminal import inform, one_line
 from semlex.types.reports import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
 
 # Connections of a job: it writes while it reads ahead.
 CONNECTIONS_PER_JOB = 4

@@ -56,7 +56,7 @@ def show_page(
     """Serves the page on loopback until it is stopped."""
     run, options_of = server_parts("semlex ui")
     from semlex.server.observability import log_to_stderr
-    from semlex.settings.reload import WatchedSettings
+    from semlex.settings.load import WatchedSettings
 
     folder = None if judgements is None else judgements.expanduser().absolute()
     options = options_of(port=port, rights="read" if folder is None else "write", judgements=folder, jobs=0)

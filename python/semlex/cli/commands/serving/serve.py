@@ -125,7 +125,7 @@ def serve(
         return
     run, options_of = server_parts("semlex serve")
     from semlex.server.observability import log_to_stderr
-    from semlex.settings.reload import WatchedSettings
+    from semlex.settings.load import WatchedSettings
 
     file = _tokens(token_file).path
     options = options_of(

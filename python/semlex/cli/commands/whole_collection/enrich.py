@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.progress import IndexReport
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
     from semlex.types.reports import EnrichmentReport
 
 Report = TypeVar("Report")

@@ -21,7 +21,7 @@ from semlex.errors import ConfigurationError
 if TYPE_CHECKING:
     from semlex.ingest.bulk.load import LoadReport
     from semlex.retriever.synchronous import SyncCollection
-    from semlex.settings.values import Settings
+    from semlex.settings.table import Settings
     from semlex.types.reports import TableImport
 
 FILES = (".parquet", ".jsonl", ".ndjson")
