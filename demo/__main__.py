@@ -66,7 +66,7 @@ def main() -> int:
     )
     failures = []
     with SyncRetriever(data_folder=state / "postgres", collection="demo") as retriever:
-        messages.print(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+        messages.print(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
         with progress_bar(shown=True) as progress:
             report = retriever.index(state / "python-docs", ROOT / "docs", progress=progress)
         print_report(report, as_json=False)

@@ -198,7 +198,7 @@ _MODULES = {
     "SyncClient": "semlex.retriever.synchronous",
     "SyncCollection": "semlex.retriever.synchronous",
     "SyncCounts": "semlex.ingest.progress",
-    "SyncJSONKBRetriever": "semlex.retriever.configured.retrievers",
+    "SyncJSONKBRetriever": "semlex.retriever.synchronous",
     "SyncJob": "semlex.retriever.synchronous",
     "SyncKnowledgeBase": "semlex.retriever.synchronous",
     "SyncPlan": "semlex.ingest.progress",

@@ -53,7 +53,6 @@ from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
-from semlex.retriever.configured.retrievers import SyncJSONKBRetriever as SyncJSONKBRetriever
 from semlex.retriever.configured.retrievers import from_settings as from_settings
 from semlex.retriever.configured.retrievers import from_settings_sync as from_settings_sync
 from semlex.retriever.configured.search_defaults import SearchDefaults as SearchDefaults
@@ -63,6 +62,7 @@ from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
 from semlex.retriever.synchronous import SyncJob as SyncJob
+from semlex.retriever.synchronous import SyncJSONKBRetriever as SyncJSONKBRetriever
 from semlex.retriever.synchronous import SyncKnowledgeBase as SyncKnowledgeBase
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync

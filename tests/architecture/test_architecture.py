@@ -201,7 +201,7 @@ def test_type_checkers_read_the_same_names() -> None:
 
 def test_every_public_name_loads() -> None:
     for name in semlex.__all__:
-        assert getattr(semlex, name).__name__ == {"connect": "Client"}.get(name, name)
+        assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)
     assert set(dir(semlex)) == set(semlex.__all__)
 
 

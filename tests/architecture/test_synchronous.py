@@ -1,53 +1,161 @@
-"""The classes without ``await`` are those with it."""
+"""The synchronous classes have what the asynchronous ones have, and a stub that says so."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import pickle
 import runpy
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import semlex
+from semlex.errors import ConfigurationError
+from semlex.retriever import synchronous
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
 ROOT = Path(semlex.__file__).parent.parent
-TWINS = [
-    (semlex.Collection, semlex.SyncCollection),
-    (semlex.Client, semlex.SyncClient),
-    (semlex.PostgreSQLRetriever, semlex.SyncRetriever),
-    (semlex.KnowledgeBase, semlex.SyncKnowledgeBase),
-]
-# They belong to an event loop, or happen by themselves.
-ASYNCHRONOUS_ONLY = {"using", "open"}
-LOOP_BOUND = {"pool", "connection"}
-# Theirs is asked for a statement, which needs no event loop of its own.
-ANY_CONNECTION = {"hits_into"}
+PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is not None]  # before those of this file
 
 
 @pytest.mark.slow
-def test_the_generated_module_is_fresh() -> None:
+def test_the_stub_is_fresh() -> None:
     generated = runpy.run_path(str(ROOT / "generate_synchronous.py"))["generated"]()
-    path = ROOT / "semlex" / "retriever" / "synchronous.py"
-    assert path.read_text(encoding="utf-8") == generated, "./x synchronous writes it anew"
+    path = ROOT / "semlex" / "retriever" / "synchronous.pyi"
+    assert path.read_text(encoding="utf-8") == generated, "./x synchronous writes it again"
+
+
+@pytest.mark.parametrize(("asynchronous", "made"), PAIRS, ids=[made.__name__ for _, made in PAIRS])
+def test_each_has_the_members_of_the_other(asynchronous: type, made: type) -> None:
+    members = synchronous.public_members(asynchronous)
+    assert members.keys() <= set(dir(made))
+    for name, member in members.items():
+        if inspect.isfunction(member) and not hasattr(synchronous.Opened, name) and name != "drop_collection":
+            function = getattr(made, name)
+            assert not inspect.iscoroutinefunction(function)
+            bound = {"pool", "connection"} if inspect.signature(member).parameters.keys() & {"pool"} else set()
+            assert inspect.signature(function).parameters.keys() == inspect.signature(member).parameters.keys() - bound
+            if not bound:
+                assert inspect.getdoc(function) == inspect.getdoc(member)
+
+
+def test_what_a_signature_says_is_synchronous() -> None:
+    returned = {
+        semlex.SyncClient.collection: "SyncCollection",
+        semlex.SyncClient.jobs: "list[SyncJob]",
+        semlex.SyncCollection.watch: "Generator[SyncReport, None, None]",
+        semlex.SyncKnowledgeBase.add: "SyncKnowledgeBase",
+    }
+    assert {one: inspect.signature(one).return_annotation for one in returned} == returned
+    assert "pool" not in inspect.signature(semlex.SyncClient).parameters
+    assert "    pool:" not in (semlex.SyncClient.__doc__ or "")
+    assert "    pool:" in (semlex.Client.__doc__ or "")
 
 
 @pytest.mark.parametrize(
-    ("asynchronous", "synchronous"), TWINS, ids=["collection", "client", "retriever", "knowledge base"]
+    ("call", "message"),
+    [
+        (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
+        (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
+        (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
+        (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
+    ],
 )
-def test_each_has_the_methods_of_the_other(asynchronous: type, synchronous: type) -> None:
-    public = {name for name in dir(asynchronous) if not name.startswith("_")} - ASYNCHRONOUS_ONLY
-    assert (
-        public - {name for name in dir(synchronous) if not name.startswith("_")} - {"names", "embedder", "reranker"}
-        == set()
-    )
-    for name in public & set(dir(synchronous)):
-        one, other = getattr(asynchronous, name), getattr(synchronous, name)
-        if not inspect.isfunction(one) or name in ("initialize", "close", "collection"):
-            continue
-        given = inspect.signature(other).parameters.keys()
-        wanted = inspect.signature(one).parameters.keys()
-        assert given == (wanted if name in ANY_CONNECTION else wanted - LOOP_BOUND), name
-        assert inspect.getdoc(one) == inspect.getdoc(other), name
-    given = inspect.signature(asynchronous).parameters.keys() - LOOP_BOUND
-    if synchronous is not semlex.SyncCollection:
-        assert given == inspect.signature(synchronous).parameters.keys()
+def test_wrong_arguments_are_refused_before_anything_is_opened(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+    assert not [thread for thread in threading.enumerate() if thread.name == "semlex-loop"]
+
+
+class Tool:
+    """A small object of a server."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def use(self, times: int = 1) -> str:
+        """Use it."""
+        return self.name * times
+
+
+class Server:
+    """What is opened, with everything that an asynchronous class may have."""
+
+    address: str
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.events: list[str] = []
+
+    async def initialize(self) -> None:
+        self.events.append("open")
+
+    async def close(self) -> None:
+        self.events.append("close")
+
+    @property
+    def tool(self) -> Tool:
+        """Its tool."""
+        return Tool("t")
+
+    async def tools(self) -> list[Tool]:
+        """Return all tools."""
+        return [Tool("a"), Tool("b")]
+
+    async def counts(self) -> AsyncGenerator[int, None]:
+        """Count for ever."""
+        try:
+            number = 0
+            while True:
+                yield (number := number + 1)
+        finally:
+            self.events.append("ended")
+
+    async def itself(self) -> Server:
+        """Return this."""
+        return self
+
+    @classmethod
+    def of(cls) -> Server:
+        """Make one."""
+        return cls("")
+
+
+for kind in (Tool, Server):
+    kind.__module__ = "semlex.retriever.of_a_test"
+
+
+class SyncServer(synchronous.Opened, of=Server):
+    """The same without an event loop."""
+
+
+def test_whatever_a_class_has_works_without_await() -> None:
+    with SyncServer("here") as server:
+        assert (server.address, server.itself()) == ("here", server)
+        assert type(server.tool).__name__ == "SyncTool"
+        assert server.tool.use(times=2) == "tt"
+        assert [tool.use() for tool in server.tools()] == ["a", "b"]
+        counts = server.counts()
+        assert [next(counts), next(counts)] == [1, 2]
+        counts.close()
+        assert asyncio.run(server.awaited(server.asynchronous.tool.use)) == "t"
+        assert server.run(server.asynchronous.tool.use, 3) == "ttt"
+    assert server.asynchronous.events == ["open", "ended", "close"]
+    assert not hasattr(server, "of")
+    for one in (server, server.tool):
+        with pytest.raises(ConfigurationError, match="cannot be sent to another process"):
+            pickle.dumps(one)
+
+
+def test_subclasses_are_made_as_their_own_class_says() -> None:
+    class Mine(SyncServer):
+        def __init__(self, number: int) -> None:
+            super().__init__(f"server {number}")
+
+    assert Mine(5).address == "server 5"
+    assert list(inspect.signature(Mine).parameters) == ["number"]

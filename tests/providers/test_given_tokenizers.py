@@ -215,7 +215,7 @@ def test_without_it_the_collection_is_searched_and_not_written(made: dict[str, A
     for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):  # the remedy, in both ways
         with SyncRetriever(**made, **options) as retriever:
             assert retriever.index(docs).unchanged == 1
-            assert retriever.retriever.unused_defaults == {}
+            assert retriever.unused_defaults == {}
 
 
 @pytest.mark.parametrize("counter", ["unicode-words/1", "2*unicode-words/1"])
@@ -233,7 +233,7 @@ def test_a_collection_that_counts_words_goes_on(made: dict[str, Any], docs: Path
     # A default is for new collections; what is said is refused, and leaving it out is the remedy above.
     with SyncRetriever(**made, defaults={"tokenizer": str(file)}) as retriever:
         assert retriever.index(docs).unchanged == 1
-        assert retriever.retriever.unused_defaults == {"tokenizer": (str(file), counter)}
+        assert retriever.unused_defaults == {"tokenizer": (str(file), counter)}
     with (
         SyncRetriever(**made, tokenizer=file) as retriever,
         pytest.raises(ModelMismatchError, match="leave the tokenizer out; or index into another collection"),

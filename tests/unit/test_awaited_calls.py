@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semlex.errors import ConfigurationError, WorkAbandonedError
-from semlex.retriever.loop_thread import LoopRunner
+from semlex.retriever.synchronous import LoopRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -102,9 +102,9 @@ class Context:
             if settings.origins.get("collection") == ARGUMENT:  # which the command line need not have named itself
                 set_server(self.database_url, self.data_dir, settings.collection)
             if with_choice and not self.as_json:
-                inform(f"[dim]{escape(retriever.retriever.embedding_choice)}[/dim]")
+                inform(f"[dim]{escape(retriever.embedding_choice)}[/dim]")
             if is_verbose() and not self.as_json:
-                for name, (default, stored) in retriever.retriever.unused_defaults.items():
+                for name, (default, stored) in retriever.unused_defaults.items():
                     line = f"{name} = {default} ({settings.origins[name]}) is not used: the collection has {stored}"
                     messages.print(f"[dim]{escape(line)}[/dim]")
             yield retriever

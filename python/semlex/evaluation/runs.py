@@ -37,7 +37,7 @@ def on_its_loop(
     @wraps(measure)
     async def run(retriever: PostgreSQLRetriever | SyncRetriever, *given: P.args, **options: P.kwargs) -> T:
         if isinstance(retriever, SyncRetriever):
-            return await retriever.awaited(measure, retriever.retriever, *given, **options)
+            return await retriever.awaited(measure, retriever.asynchronous, *given, **options)
         return await measure(retriever, *given, **options)
 
     return cast("Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]", run)

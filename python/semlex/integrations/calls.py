@@ -48,7 +48,7 @@ class TwoWays:
 
     def __init__(self, collection: object) -> None:
         self.given = checked_collection(collection)
-        self.collection = self.given if isinstance(self.given, Collection) else self.given.collection
+        self.collection = self.given if isinstance(self.given, Collection) else self.given.asynchronous
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
         """Calls an asynchronous function and waits for it.
@@ -62,7 +62,7 @@ class TwoWays:
                 "await would wait for itself; use the asynchronous methods, or a collection of connect_sync, which "
                 "serves both"
             )
-        return self.given._runner.run(function, *arguments, **options)  # noqa: SLF001 - beside `awaited`
+        return self.given.run(function, *arguments, **options)
 
     async def run_async(
         self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs

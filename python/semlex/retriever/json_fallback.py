@@ -76,6 +76,8 @@ class JSONKBRetriever(DocumentRetriever):
         ValidationError: `top_k` is out of range.
     """
 
+    problems: list[FileProblem]
+
     def __init__(self, folder: str | Path, *, language: str = "english", top_k: int = DEFAULT_TOP_K) -> None:
         SearchQuery("any", None, top_k)  # has the rule of top_k
         self._top_k = top_k
@@ -84,7 +86,7 @@ class JSONKBRetriever(DocumentRetriever):
             self._analyzer = _core.Analyzer(language)
         except (ValueError, TypeError) as error:
             raise ConfigurationError(str(error)) from None
-        self.problems: list[FileProblem] = []
+        self.problems = []
         self._entries: list[_Entry] | None = None
         self._reading = asyncio.Lock()
 

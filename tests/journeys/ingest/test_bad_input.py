@@ -88,7 +88,7 @@ def unchanged(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     retriever: SyncRetriever = request.getfixturevalue("store")
-    embedder = retriever.retriever.embedder
+    embedder = retriever.embedder
     assert isinstance(embedder, CountingEmbedder)
     embedder.embedded = 0
     yield

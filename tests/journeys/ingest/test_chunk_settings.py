@@ -79,7 +79,7 @@ def test_of_two_first_runs_one_decides(database_url: str, docs: Path, monkeypatc
 
 
 def cut_with(store: SyncRetriever) -> set[tuple[Any, ...]]:
-    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
+    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         return set(
             connection.execute(
                 "SELECT loader_version, chunker_version, chunk_tokens, overlap_tokens "
@@ -197,7 +197,7 @@ def sections(tmp_path: Path) -> Path:
 
 def tokens(store: SyncRetriever) -> list[int]:
     """Tokens of the chunks of the page, in its order."""
-    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
+    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         rows = connection.execute("SELECT token_count FROM semlex.default_collection_chunk ORDER BY chunk_no")
         return [count for (count,) in rows.fetchall()]
 

@@ -53,7 +53,7 @@ def store(database_url: str, handbook: Path, request: pytest.FixtureRequest) -> 
 
 def tables(store: SyncRetriever) -> tuple[int, int, int]:
     """Chunks, vectors, and documents with a row; every count and key fits."""
-    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
+    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         row = connection.execute(
             "SELECT (SELECT count(*) FROM semlex.default_collection_chunk), "
             "(SELECT count(*) FROM semlex.default_collection_embedding_1 JOIN semlex.default_collection_chunk "
@@ -132,7 +132,7 @@ def test_deleted_files_are_logged_beside_the_last_run(store: SyncRetriever) -> N
     store.delete(document="sub/p1.md", dry_run=True)
     store.delete(document="sub/p1.md", source="handbook")
     store.delete(source="handbook")
-    with psycopg.connect(store.retriever._resources.server.db_url or "") as connection:
+    with psycopg.connect(store.asynchronous._resources.server.db_url or "") as connection:
         logged = connection.execute(
             "SELECT source_uri, deleted, added, finished_at >= started_at, seconds >= 0 "
             "FROM semlex.default_collection_ingestion_log WHERE command = 'delete' ORDER BY started_at"

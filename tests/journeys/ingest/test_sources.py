@@ -156,7 +156,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
 
     def late(*arguments: Any) -> Any:
         monkeypatch.setattr(file_run, "list_files", found)
-        with sync_opened(store.retriever._resources.server.db_url or "") as other:
+        with sync_opened(store.asynchronous._resources.server.db_url or "") as other:
             other.index(others)
         return found(*arguments)
 

@@ -80,23 +80,23 @@ def test_what_is_said_and_differs_is_refused(made_url: str, name: str) -> None:
 
 def test_what_is_said_and_is_the_same_opens(made_url: str) -> None:
     with sync_opened(made_url, **MADE) as retriever:
-        assert retriever.retriever.unused_defaults == {}
+        assert retriever.unused_defaults == {}
     with sync_opened(made_url, language="de") as retriever:  # another name of the same language
         assert retriever.count() == 1
 
 
 def test_defaults_are_for_new_collections(made_url: str) -> None:
     with sync_opened(made_url, defaults=OTHERS) as retriever:
-        assert retriever.retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
+        assert retriever.unused_defaults == {name: (OTHERS[name], MADE[name]) for name in KINDS}
     with sync_opened(made_url, defaults=MADE) as retriever:
-        assert retriever.retriever.unused_defaults == {}
+        assert retriever.unused_defaults == {}
 
 
 def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_url: str, page: Path) -> None:
     with sync_opened(database_url, defaults=MADE, language="french") as retriever:
         retriever.index(page)
-        settings = retriever.retriever.info.settings
-        embedding = retriever.retriever.info.embedding
+        settings = retriever.info.settings
+        embedding = retriever.info.embedding
     assert (settings.language, settings.stop_words, settings.distance) == ("french", False, "l2")
     assert (settings.with_context, settings.chunk_settings) == (False, ChunkSettings(100, 10, 20))
     assert embedding is not None
@@ -106,13 +106,13 @@ def test_defaults_make_a_new_collection_and_what_is_said_comes_first(database_ur
 def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Path) -> None:
     with sync_opened(database_url) as retriever:
         retriever.add_documents([Document("not cut", id="a")])
-        assert retriever.retriever.info.settings.chunk_settings is None
+        assert retriever.info.settings.chunk_settings is None
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
         with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
     with sync_opened(database_url) as retriever:
-        assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
+        assert retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)
         assert retriever.index(page).unchanged == 1
 
 
@@ -120,7 +120,7 @@ def test_two_that_cut_a_first_file_agree(database_url: str, page: Path) -> None:
     with sync_opened(database_url) as one, sync_opened(database_url, defaults={"chunk_tokens": 99}) as other:
         one.index(page, chunk_tokens=60)
         assert other.index(page).unchanged == 1
-        assert other.retriever.unused_defaults == {"chunk_tokens": (99, 60)}
+        assert other.unused_defaults == {"chunk_tokens": (99, 60)}
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_defaults_of_cutting_never_refuse_what_is_said(database_url: str, page: 
     defaults = {"chunk_tokens": 500, "overlap_tokens": 100, "min_tokens": 200}
     with sync_opened(database_url, chunk_tokens=20, defaults=defaults) as retriever:
         retriever.index(page)
-        assert retriever.retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)
+        assert retriever.info.settings.chunk_settings == ChunkSettings(20, 9, 10)

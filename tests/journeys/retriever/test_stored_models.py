@@ -69,7 +69,7 @@ def collection(database_url: str) -> str:
 def answers_by_words(url: str, name: str, **options: Any) -> str:
     """Opens a collection, sees that words answer and that nothing is written without vectors; returns the warning."""
     with SyncRetriever(url, **options) as retriever:
-        assert retriever.retriever.embedder is None
+        assert retriever.embedder is None
         results = retriever.search(QUERY)
         assert {hit.id for hit in results} == {"a", "c"}
         assert results.mode == "keyword"
@@ -213,7 +213,7 @@ def test_without_the_package_of_its_model_a_collection_answers_by_words(
     with SyncRetriever(database_url, "static") as retriever:
         retriever.add_texts(TEXTS, ids=["a", "b", "c"])
     with SyncRetriever(database_url) as retriever:
-        assert retriever.retriever.embedding_choice == f"hybrid search with static embeddings, {STORED}"
+        assert retriever.embedding_choice == f"hybrid search with static embeddings, {STORED}"
     without(monkeypatch, "wordllama")
     warning = answers_by_words(database_url, "wordllama")
     for remedy in ("pip install 'semlex[local]'", "--mode keyword", "--model none"):
@@ -248,7 +248,7 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: s
         with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
             retriever.search("lions")
     with SyncRetriever(database_url, HashEmbedder(8), "term-overlap") as retriever:
-        assert retriever.retriever.reranker is None
+        assert retriever.reranker is None
         assert retriever.search("lions").reranker_model == "term-overlap/1"
         assert "term-overlap" in retriever.health_check().reranker_model
         retriever.drop_collection()
@@ -286,27 +286,27 @@ def test_a_default_model_is_for_new_collections(database_url: str, double: Model
     with SyncRetriever(database_url, defaults=defaults, collection="new") as retriever:
         retriever.add_texts(TEXTS)
         assert retriever.status().embedding_model == name
-        assert retriever.retriever.unused_defaults == {}
+        assert retriever.unused_defaults == {}
     with SyncRetriever(database_url, defaults=defaults | {"dimensions": 4}, collection="new") as retriever:
         assert retriever.search(QUERY).mode == "hybrid"  # the user names the address: no list is needed
-        assert retriever.retriever.unused_defaults == {"dimensions": (4, 8)}
+        assert retriever.unused_defaults == {"dimensions": (4, 8)}
     with SyncRetriever(database_url, "static", collection="static") as retriever:
         retriever.add_texts(TEXTS)
     sent = len(double.requests)
     with SyncRetriever(database_url, defaults=defaults, collection="static") as retriever:
         retriever.add_texts(["more"])
         assert retriever.search(QUERY).mode == "hybrid"
-        stored = retriever.retriever.info.embedding
+        stored = retriever.info.embedding
         assert stored is not None
-        assert retriever.retriever.unused_defaults == {
+        assert retriever.unused_defaults == {
             "embedding_model": (name, stored.model),
             "dimensions": (8, stored.dimensions),
         }
     with SyncRetriever(database_url, defaults={"embedding_model": "static"}, collection="static") as retriever:
-        assert retriever.retriever.unused_defaults == {}
+        assert retriever.unused_defaults == {}
     with SyncRetriever(database_url, defaults={"embedding_model": "none"}, collection="static") as retriever:
         assert retriever.search(QUERY).mode == "keyword"
-        assert retriever.retriever.unused_defaults == {}
+        assert retriever.unused_defaults == {}
     assert len(double.requests) == sent
     with pytest.raises(ModelMismatchError):
         SyncRetriever(database_url, name, collection="static").initialize()

@@ -79,7 +79,7 @@ class Session:
     @property
     def collection(self) -> str:
         """Name of the open collection."""
-        return self.retriever.retriever.names.collection
+        return self.retriever.asynchronous.names.collection
 
     def open(self, settings: Settings) -> None:
         """Opens a collection, and closes the one before when that has worked."""

@@ -5,71 +5,18 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
 from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.retriever.json_fallback import JSONKBRetriever
-from semlex.retriever.loop_thread import LoopRunner
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.retriever.synchronous import SyncRetriever
+from semlex.retriever.synchronous import SyncJSONKBRetriever, SyncRetriever, without_await
 from semlex.settings.load import load_settings
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from semlex.filters.forms import Filters
-    from semlex.ingest.files.discovery import FileProblem
     from semlex.settings.table import Settings
-    from semlex.types.documents import Document
-    from semlex.types.results import SearchResults
-
-
-class SyncJSONKBRetriever:
-    """`JSONKBRetriever` behind plain functions, callable from any thread.
-
-    Args:
-        retriever: The asynchronous one.
-    """
-
-    def __init__(self, retriever: JSONKBRetriever) -> None:
-        check_parameters(kind_errors("retriever", retriever, JSONKBRetriever))
-        self._retriever = retriever
-        self._runner = LoopRunner(retriever)
-
-    @property
-    def retriever(self) -> JSONKBRetriever:
-        """The asynchronous retriever behind this one."""
-        return self._retriever
-
-    @property
-    def problems(self) -> list[FileProblem]:
-        """Files that could not be read, and why."""
-        return self._retriever.problems
-
-    def search(self, query: str, top_k: int | None = None, filters: Filters | None = None) -> SearchResults:
-        """The entries that fit a query best; as `JSONKBRetriever.search`."""
-        return self._runner.run(self._retriever.search, query, top_k, filters)
-
-    def add_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Stores nothing; as `JSONKBRetriever.add_documents`."""
-        return self._runner.run(self._retriever.add_documents, documents)
-
-    def initialize(self) -> None:
-        """Opens it; does nothing when it is open."""
-        self._runner.initialize()
-
-    def close(self) -> None:
-        """Closes what was opened."""
-        self._runner.close()
-
-    def __enter__(self) -> Self:
-        self.initialize()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def from_settings(path: str | PathLike[str] | None = None, **settings: object) -> PostgreSQLRetriever | JSONKBRetriever:
@@ -106,7 +53,8 @@ def from_settings_sync(
     """
     read = _read(path, settings)
     if not read.use_database:
-        return SyncJSONKBRetriever(json_retriever(read))
+        found: SyncJSONKBRetriever = without_await(json_retriever(read))
+        return found
     return SyncRetriever(**read.retriever_options, **search_parameters(read))
 
 

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from os import PathLike
 
-    from psycopg import AsyncConnection
-
     from semlex.ingest.indexer import Indexer
     from semlex.store.foreign_tables import LayoutName
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.postgres.database import Database
     from semlex.store.query.hits import Included
     from semlex.store.write.chunks import OnDuplicate
@@ -197,7 +195,7 @@ class CollectionTables(ABC):
 
     async def hits_into(
         self,
-        connection: AsyncConnection[Any],
+        connection: CallersConnection,
         results: Sequence[SearchResult],
         table: str,
         *,
@@ -212,7 +210,7 @@ class CollectionTables(ABC):
         changes no setting of the session.
 
         Args:
-            connection: Open, of psycopg, in a transaction or without autocommit (it begins one then); it stays yours.
+            connection: As for `using`, in a transaction or without autocommit (it begins one then); it stays yours.
             results: What a search found, or some of it.
             table: Its name, any that is free; it is quoted.
             include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).

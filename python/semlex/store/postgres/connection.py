@@ -135,11 +135,9 @@ def plain_cursors(connection: Connection) -> Iterator[None]:
 def check_usable(connection: Connection) -> None:
     """Refuses a connection of the user's on which no statement can run."""
     if connection.closed:
-        raise ConnectionFailedError("the connection that was given as connection= is closed; open another")
+        raise ConnectionFailedError("the connection that was given is closed; open another")
     if connection.info.transaction_status == TransactionStatus.INERROR:
-        raise ConfigurationError(
-            "the transaction of the connection that was given as connection= has failed; roll it back first"
-        )
+        raise ConfigurationError("the transaction of the connection that was given has failed; roll it back first")
     if isinstance(connection, SharedConnection) and connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ConfigurationError("the connection is inside a 'with connection.pipeline()': leave that first")
 

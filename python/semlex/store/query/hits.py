@@ -12,7 +12,8 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from semlex.errors import ConfigurationError, ConnectionFailedError, ReadOnlyError, ValidationError
+from semlex.errors import ConfigurationError, ReadOnlyError, ValidationError
+from semlex.store.postgres.connection import SharedConnection, callers_connection, check_usable, join
 from semlex.store.postgres.errors import translate
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.types.display import UNSAFE
@@ -30,7 +31,7 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.connection import CallersConnection, Connection
 
 Included = Literal["excerpt", "content", "metadata"]
 
@@ -151,34 +152,22 @@ INSERT = sql.SQL(
 DOING = "put hits into a table"
 
 
-async def fill_table(connection: Connection, relation: Relation, table: str) -> int:
-    """Makes a temporary table of hits that ends with the transaction of a connection of the user's.
+async def fill_table(given: CallersConnection, relation: Relation, table: str) -> int:
+    """Put hits into a temporary table that ends with the caller's transaction.
 
     No setting of the session is read or changed: values travel as one JSON text of ASCII.
     """
-    _check_connection(connection, table, psycopg.AsyncConnection, "async with")
+    check_parameters(text_errors("table", table, blank=False, max_bytes=MAX_NAME_BYTES))
+    connection = callers_connection(given)
+    _check_connection(connection)
     try:
+        await join(connection)
         async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(LOOK, [table], prepare=False)
             _check_place(await cursor.fetchone(), table)
             async with connection.transaction():  # a savepoint: a failure leaves the user's own statements as they are
                 for query, values in _statements(relation, table):
                     await cursor.execute(query, values, prepare=False)
-    except psycopg.Error as error:
-        raise translate(error, DOING, writing=True) from None
-    return len(relation.rows)
-
-
-def fill_table_sync(connection: psycopg.Connection[Any], relation: Relation, table: str) -> int:
-    """As `fill_table`, through a connection without ``await``."""
-    _check_connection(connection, table, psycopg.Connection, "with")
-    try:
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-            cursor.execute(LOOK, [table], prepare=False)
-            _check_place(cursor.fetchone(), table)
-            with connection.transaction():
-                for query, values in _statements(relation, table):
-                    cursor.execute(query, values, prepare=False)
     except psycopg.Error as error:
         raise translate(error, DOING, writing=True) from None
     return len(relation.rows)
@@ -194,24 +183,17 @@ def _statements(relation: Relation, table: str) -> Iterator[tuple[sql.Composed, 
         yield insert, [json.dumps(relation.rows[begin : begin + BATCH_ROWS])]
 
 
-def _check_connection(connection: object, table: object, kind: type, block: str) -> None:
-    """Refuses what no table of a transaction can be made through, before anything is sent."""
-    named = text_errors("table", table, blank=False, max_bytes=MAX_NAME_BYTES)
-    if not isinstance(connection, (psycopg.Connection, psycopg.AsyncConnection)) or not isinstance(connection, kind):
-        named += wrong_type("connection", f"psycopg.{kind.__name__}", connection)
-        raise ConfigurationError("; ".join(map(str, named)))
-    check_parameters(named)
-    if connection.closed:
-        raise ConnectionFailedError(f"{DOING}: the connection is closed; open another")
+def _check_connection(connection: Connection) -> None:
+    """Refuse a connection that cannot make a table of a transaction, before anything is sent."""
+    check_usable(connection)
     status = connection.info.transaction_status
-    if status == TransactionStatus.INERROR:
-        raise ConfigurationError(f"{DOING}: the connection's transaction has failed; roll it back first")
     if status == TransactionStatus.ACTIVE:
         raise ConfigurationError(f"{DOING}: the connection is busy with another statement; end that first")
-    if status == TransactionStatus.IDLE and connection.autocommit:
+    owner = connection.owner if isinstance(connection, SharedConnection) else connection
+    if status == TransactionStatus.IDLE and owner.autocommit:
         raise ConfigurationError(
-            f"{DOING}: the table ends with its transaction, and the connection is in none (autocommit); do this, and "
-            f"all that reads the table, inside '{block} connection.transaction():'"
+            f"{DOING}: the table ends with its transaction, and the connection is in autocommit, outside a "
+            "transaction; begin one (connection.transaction()), and read the table inside it"
         )
 
 

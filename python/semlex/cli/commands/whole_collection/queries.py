@@ -35,7 +35,7 @@ def queries(
     They are logged where query_log is hash or text (SEMLEX_QUERY_LOG, or query_log= in Python); by default nothing is.
     """
     with context.opened() as retriever:
-        name = retriever.retriever.names.collection
+        name = retriever.asynchronous.names.collection
         if clear:
             agree(f"Delete all logged questions of {name}?", yes=yes)
             cleared = retriever.clear_queries()
