@@ -14,7 +14,7 @@ from semlex.operations import OPERATIONS, Required
 from semlex.server.app import create_app
 from semlex.server.mcp.access import OFFERS, Access, Offer
 from semlex.server.mcp.server import mcp_server
-from semlex.server.mcp.tools.arguments import MAX_TOP_K
+from semlex.server.mcp.tools import MAX_TOP_K
 from semlex.types.queries import DEFAULT_TOP_K
 from tests.support.http_server import FixedSettings, settings_for
 

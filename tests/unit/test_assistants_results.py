@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic_core import from_json
 
-from semlex.server.mcp.presentation import NOTICE, cleaned
-from semlex.server.mcp.tools.calls import told
-from semlex.server.mcp.tools.results import ChunkText, Passage
+from semlex.server.mcp.presentation import cleaned, tool_result
 
 texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_size=30)
 
@@ -20,8 +17,5 @@ texts = st.text(max_size=30) | st.text(st.characters(max_codepoint=127), max_siz
 @example(text="é\u200bü", metadata={})
 def test_the_structure_is_cleaned(text: str, metadata: dict[str, object]) -> None:
     """The slow twin cleans every result."""
-    passage = Passage(
-        chunk_id="1", uri="chunk://a/1", path=None, document="d", headings=[], text=text, cut=False, metadata=metadata
-    )
-    value = ChunkText(notice=NOTICE, collection="a", chunk=passage, start=0, next_start=None)
-    assert told(value, text).structured_content == cleaned(from_json(value.model_dump_json()))
+    value = {"collection": "a", "chunk": {"content": text, "metadata": metadata, "page": None}, "start": 0}
+    assert tool_result(value, text).structured_content == cleaned(value)

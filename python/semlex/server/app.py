@@ -14,11 +14,13 @@ from starlette.middleware.cors import CORSMiddleware
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import SemlexError
+from semlex.server.answers import Schemas
 from semlex.server.guard import EXPOSED_HEADERS, Guard
 from semlex.server.limits import Admission, Bodies
 from semlex.server.observability import OWN_TELEMETRY, Traces
 from semlex.server.options import ServeOptions
 from semlex.server.problems import Problem, answer_error, answer_http, answer_problem, answer_refusal
+from semlex.server.request_context import RETURNS
 from semlex.server.routes import ROUTERS
 from semlex.server.state import ServerState
 
@@ -111,7 +113,7 @@ def create_app(
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
-    """The description of all routes; made once."""
+    """Describe all routes, once."""
     if app.openapi_schema is None:
         from semlex import __version__  # noqa: PLC0415 - the package as a whole
 
@@ -123,5 +125,11 @@ def _schema(app: FastAPI) -> dict[str, Any]:
         if app.state.server.options.token_file is not None:
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             made["security"] = [{"token": []}]
+        schemas = Schemas("#/components/schemas/")
+        for operation in (one for path in made["paths"].values() for one in path.values()):
+            if (returned := RETURNS.get(operation["operationId"])) is not None:
+                status = min(operation["responses"])
+                operation["responses"][status]["content"]["application/json"]["schema"] = schemas.of(returned)
+        parts["schemas"] |= schemas.definitions
         app.openapi_schema = made
     return app.openapi_schema

@@ -33,9 +33,7 @@ class Assistants:
             state.lent,
             Access(None, "admin", folders),
             caller_of=lambda request: request.scope["state"]["caller"],
-            default=lambda: state.lease.settings.collection,
             stateless=state.options.stateless,
-            calibration=state.calibration_of,
         )
         (inner,) = self._app.routes
         assert isinstance(inner, Route)  # noqa: S101 - it has one path

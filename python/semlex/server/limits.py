@@ -148,14 +148,14 @@ class Admission:
             if scope["path"] == ASSISTANTS_PATH:  # each message takes its client
                 await self._app(scope, receive, send)
                 return
-            lease = scope["state"]["lease"] = self._state.take()
+            open_client = scope["state"]["open_client"] = self._state.take()
             found = scope["state"]["found"] = Found()
             token = size_seen.set(found.add)
             try:
                 await self._app(scope, receive, send)
             finally:
                 size_seen.reset(token)
-                lease.release()
+                open_client.release()
         finally:
             if has_place:
                 self._state.admitted -= 1

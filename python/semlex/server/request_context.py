@@ -1,4 +1,4 @@
-"""What a route gets: who asks, with the rights that its operation needs, and the way to collections."""
+"""What a route receives: its caller, with the rights that its operation needs, and collections; and what it returns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from uuid import UUID
 
@@ -21,15 +22,17 @@ from semlex.types.documents import json_value
 from semlex.types.results import DocumentHits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fastapi import APIRouter
 
     from semlex.operations import Rights
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
+    from semlex.server.answers import Shape
     from semlex.server.limits import Found
-    from semlex.server.state import Lease, ServerState
+    from semlex.server.open_client import OpenClient
+    from semlex.server.state import ServerState
     from semlex.server.tokens import Caller
     from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
@@ -40,7 +43,8 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 OPERATION = "x-semlex-operation"
 RIGHTS = "x-semlex-rights"
 
-NO_CONTENT = 204
+# Operation -> what its answer holds.
+RETURNS: dict[str, Shape] = {}
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 REFUSALS = {
     400: "The body is no JSON.",
@@ -63,7 +67,7 @@ REFUSALS = {
 
 
 class Reported(Protocol):
-    """What has a form in JSON's types."""
+    """A value of the library with its form in JSON's types."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return every attribute by its name."""
@@ -71,85 +75,110 @@ class Reported(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request whose caller has the rights that it needs.
-
-    Attributes:
-        state: Of the server.
-        lease: The client that serves it.
-        caller: Who asks.
-        operation: Name of what is asked for; "" where it is none of the table.
-        found: What was found for it, in bytes.
-    """
+class RequestContext:
+    """A request whose caller has the rights that it needs."""
 
     state: ServerState
-    lease: Lease
+    open_client: OpenClient
     caller: Caller
-    operation: str
-    found: Found
+    operation: str  # name in the table of operations, or ""
+    found: Found  # bytes that were found so far
 
     @property
     def client(self) -> Client:
         """The open client."""
-        return self.lease.client
+        return self.open_client.client
 
     def need(self, rights: Rights) -> None:
-        """Refuses a caller whose rights do not suffice."""
+        """Refuse a caller whose rights do not suffice."""
         if not self.caller.may(rights):
             raise Problem(403, f"this needs the right {rights!r}; the caller has {self.caller.rights!r}")
 
     def check(self, collection: str) -> None:
-        """Refuses a collection that the caller does not see, whether it is there or not."""
+        """Refuse a collection that the caller does not see, whether it exists or not."""
         if not self.caller.sees(collection):
             raise Problem(403, "the caller's token is not for this collection")
 
-    async def collection(self, name: str | None, *, create: bool = False) -> Collection:
-        """A collection of the caller's."""
-        chosen = self.lease.settings.collection if name is None else name
+    @property
+    def default(self) -> str:
+        """The collection of requests that name none."""
+        name = self.open_client.default
+        assert name is not None  # noqa: S101 - a server has settings
+        return name
+
+    def chosen(self, name: str | None) -> str:
+        """The collection that a request names, or the default, if the caller sees it."""
+        chosen = self.default if name is None else name
         self.check(chosen)
-        return await self.lease.collection(chosen, create=create)
+        return chosen
 
-    def count_search(self) -> None:
-        """Counts a search."""
+    async def collection(self, name: str | None, *, create: bool = False) -> Collection:
+        """Open the collection that a request names."""
+        return await self.open_client.collection(self.chosen(name), create=create)
+
+    async def searched(self, name: str | None) -> Collection:
+        """Open the collection that a request searches, and count the search."""
+        opened = await self.collection(name)
         self.state.metrics.searches[self.operation] += 1
+        return opened
 
 
-async def asked(request: Request) -> Asked:
-    """The request, checked; every route depends on it."""
+async def request_context(request: Request) -> RequestContext:
+    """Check a request; every route depends on it."""
     found = request.scope["state"]
     extra = request.scope["route"].openapi_extra or {}
-    made = Asked(request.app.state.server, found["lease"], found["caller"], extra.get(OPERATION, ""), found["found"])
-    made.need(extra[RIGHTS])
+    context = RequestContext(
+        request.app.state.server, found["open_client"], found["caller"], extra.get(OPERATION, ""), found["found"]
+    )
+    context.need(extra[RIGHTS])
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     given = [name for name, _ in request.query_params.multi_items()]
     if set(given) - known or len(set(given)) < len(given):
         takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
         raise Problem(422, f"a parameter in the address is unknown to this route, or given twice; {takes}")
-    return made
+    return context
 
 
-Ask = Annotated[Asked, Depends(asked)]
+Current = Annotated[RequestContext, Depends(request_context)]
 
 
-def does(
+def route(
     router: APIRouter,
     method: str,
     path: str,
     operation: str,
     *,
+    returns: Shape = None,
     also: tuple[str, ...] = (),
     rights: Rights | None = None,
     status: int = 200,
-    answer: dict[str, Any] | None = None,
+    media: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a function the route of an operation, which gives the rights that it needs."""
+    """Make a function the route of an operation, which gives the rights that it needs.
+
+    Args:
+        router: Gets the route.
+        method: Of HTTP.
+        path: Where it is.
+        operation: Its name.
+        returns: What its answer holds, for the description.
+        also: Further paths.
+        rights: Those that it needs, if it is not in the table of operations.
+        status: Of a good answer.
+        media: Other media types of its answers, with their schemas.
+    """
     known = BY_NAME.get(operation)
     needed = known.rights if rights is None and known is not None else rights
-    assert needed is not None, operation  # noqa: S101 - a route of the table, or one that says its rights
+    assert needed is not None, operation  # noqa: S101 - a route of the table, or one that names its rights
     extra = {OPERATION: operation if known is not None else "", RIGHTS: needed}
-    content = answer or {"application/json": {"schema": {"type": "object"}}}
+    name = operation.replace(" ", "_")
+    done: dict[str, Any] = {"description": "Done."}
+    if returns is not None:
+        RETURNS[name] = returns
+        done["content"] = {"application/json": {"schema": {"type": "object"}}}
+    if media:
+        done["content"] = done.get("content", {}) | {kind: {"schema": schema} for kind, schema in media.items()}
     problem = {"application/problem+json": {"schema": PROBLEM}}
-    done: dict[str, Any] = {"description": "Done."} | ({} if status == NO_CONTENT else {"content": content})
     responses: dict[int | str, dict[str, Any]] = {status: done}
     responses |= {code: {"description": text, "content": problem} for code, text in REFUSALS.items()}
 
@@ -159,7 +188,7 @@ def does(
                 place,
                 function,
                 methods=[method],
-                operation_id=operation.replace(" ", "_"),
+                operation_id=name,
                 summary=(function.__doc__ or "").partition("\n")[0],
                 description="",
                 responses=responses,
@@ -173,30 +202,34 @@ def does(
     return decorate
 
 
-def answered(value: Any, status: int = 200) -> Response:
-    """An answer as JSON."""
+def json_response(value: Any, status: int = 200) -> Response:
+    """Write a short answer."""
     written = as_json(value)
     check_answer(len(written))
     return Response(written, status, media_type="application/json")
 
 
-async def answered_dict(asked: Asked, report: Reported) -> Response:
-    """What an object's `to_dict` gives, as JSON."""
-    return await _written(asked, lambda: as_json(report.to_dict()))
+async def dict_response(context: RequestContext, report: Reported) -> Response:
+    """Write what an object's `to_dict` gives."""
+    return await _written(context, lambda: as_json(report.to_dict()))
 
 
-async def answered_chunks(asked: Asked, chunks: Sequence[StoredChunk], fields: Sequence[str] | None) -> Response:
-    """Chunks as JSON, with these fields alone."""
-    return await _written(asked, rows_as_json, "chunks", chunks, {}, fields)
+async def chunks_response(
+    context: RequestContext, chunks: Sequence[StoredChunk], fields: Sequence[str] | None
+) -> Response:
+    """Write chunks, with these fields alone."""
+    return await _written(context, rows_as_json, "chunks", chunks, {}, fields)
 
 
-async def answered_hits(asked: Asked, found: SearchResults, fields: Sequence[str] | None) -> Response:
-    """`SearchResults.to_dict` as JSON: the hits are read as they are, which takes an eighth of the time."""
-    return await _written(asked, rows_as_json, "hits", found, vars(found), fields)
+async def hits_response(context: RequestContext, found: SearchResults, fields: Sequence[str] | None) -> Response:
+    """Write `SearchResults.to_dict` from the hits themselves, in an eighth of the time."""
+    return await _written(context, rows_as_json, "hits", found, vars(found), fields)
 
 
-async def answered_many(asked: Asked, found: Sequence[SearchResults], fields: Sequence[str] | None) -> Response:
-    """The hits of several searches, as JSON."""
+async def many_response(
+    context: RequestContext, found: Sequence[SearchResults], fields: Sequence[str] | None
+) -> Response:
+    """Write the hits of several searches."""
 
     def write() -> bytes:
         parts, size = [], 0
@@ -206,12 +239,12 @@ async def answered_many(asked: Asked, found: Sequence[SearchResults], fields: Se
             check_answer(size)
         return b'{"results":[' + b",".join(parts) + b"]}"
 
-    return await _written(asked, write)
+    return await _written(context, write)
 
 
-async def _written(asked: Asked, write: Callable[..., bytes], *given: Any) -> Response:
-    """What a function writes; a long answer in a thread, so that other requests go on."""
-    is_long = asked.found.size >= LONG_BYTES
+async def _written(context: RequestContext, write: Callable[..., bytes], *given: Any) -> Response:
+    """Write an answer; a long one in a thread, so that other requests go on."""
+    is_long = context.found.size >= LONG_BYTES
     written = await asyncio.to_thread(write, *given) if is_long else write(*given)
     check_answer(len(written))
     return Response(written, media_type="application/json")

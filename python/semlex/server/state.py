@@ -13,29 +13,24 @@ from starlette.routing import Match
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import (
-    CollectionNotFoundError,
-    EmbeddingsMissingError,
     ModelServerError,
     SemlexError,
     StoreError,
 )
 from semlex.retriever.client import Client
 from semlex.retriever.configured.search_defaults import SearchDefaults
-from semlex.retriever.curve_file import read_curve
-from semlex.retriever.models.served import open_with_models
 from semlex.server.observability import Metrics
+from semlex.server.open_client import OpenClient
 from semlex.server.options import client_options
 from semlex.server.tokens import Token, TokenFile, WatchedTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-    from pathlib import Path
     from typing import Any
 
     from starlette.routing import BaseRoute
     from starlette.types import Scope
 
-    from semlex.retriever.collection import Collection
     from semlex.server.options import ServeOptions
     from semlex.settings.table import Settings
 
@@ -48,7 +43,6 @@ REOPEN_SECONDS = 10.0
 JOBS_PAUSE_SECONDS = 5.0
 # Paths whose work goes on for as long as a language model writes.
 ANSWER_PATHS = frozenset({"/v1/answer", "/query"})
-WARM_QUESTION = "warm"
 
 
 class Reloaded(Protocol):
@@ -82,74 +76,6 @@ class SettingsSource(Protocol):
         ...
 
 
-class Lease:
-    """An open client with its settings, for as long as requests use it."""
-
-    def __init__(self, client: Client, settings: Settings) -> None:
-        self.client, self.settings = client, settings
-        self.users = 0
-        self.readiness = "not asked yet"
-        self.problem: SemlexError | None = None
-        self._known: set[str] = set()
-        self._retired: asyncio.Event | None = None
-
-    async def collection(self, name: str, *, create: bool = False) -> Collection:
-        """A collection by its name. Names that nobody has given to a collection leave no trace in memory."""
-        if name not in self._known:
-            self._known = {listed.name for listed in await self.client.collections()}
-            if name not in self._known and not create:
-                raise CollectionNotFoundError(f"there is no collection {name!r}")
-        return self._opened(name, create=create)
-
-    def _opened(self, name: str, *, create: bool = False) -> Collection:
-        return self.client.collection(name, create=create, calibration=self.settings.calibration_of(name))
-
-    def forget(self, name: str) -> None:
-        """Notes that a collection is gone."""
-        self._known.discard(name)
-
-    async def warm(self) -> None:
-        """Opens what the settings name: the collection, where it is there, the models, the calibration.
-
-        `problem` says then what cannot be opened.
-        """
-        try:
-            if self.settings.calibration is not None:
-                await asyncio.to_thread(read_curve, self.settings.calibration)
-            collection = self._opened(self.settings.collection)
-            await open_with_models(collection)
-            # It embeds and asks as a search does, and stands in no query log.
-            await collection.facets(["@source"], query=WARM_QUESTION, candidates=1, limit=1)
-            self.readiness = "ok"
-        except CollectionNotFoundError:
-            self.readiness = "no collection to open yet"
-        except SemlexError as error:
-            self.readiness = "something that searches or answers use cannot be opened; see the log"
-            # That there are no vectors yet is the collection's state, and no fault of settings.
-            self.problem = None if isinstance(error, EmbeddingsMissingError) else error
-            logger.warning("collection %r is not ready: %s", self.settings.collection, error)
-
-    def check_beside(self, serving: Lease) -> None:
-        """Refuses to take over where something cannot be opened, unless that is so with what serves now."""
-        if self.problem is not None and str(self.problem) != str(serving.problem):
-            raise self.problem
-
-    def release(self) -> None:
-        """Ends one use."""
-        self.users -= 1
-        if not self.users and self._retired is not None:
-            self._retired.set()
-
-    async def retire(self) -> None:
-        """Closes the client when nobody uses it any more."""
-        self._retired = asyncio.Event()
-        try:
-            if self.users:
-                await self._retired.wait()
-        finally:
-            await self.client.close()
-
-
 class ServerState:
     """What all routes share."""
 
@@ -170,7 +96,7 @@ class ServerState:
         self.admitted = 0  # requests that have a place
         self.routes: list[BaseRoute] = []
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []  # work from start to stop
-        self._lease: Lease | None = None
+        self._open_client: OpenClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._jobs: asyncio.Task[None] | None = None
 
@@ -180,34 +106,30 @@ class ServerState:
         return () if self._tokens is None else self._tokens.current()
 
     @property
-    def lease(self) -> Lease:
+    def open_client(self) -> OpenClient:
         """The client that serves now."""
-        if self._lease is None:
+        if self._open_client is None:
             raise RuntimeError("the server is not started: run the application with its lifespan")
-        return self._lease
+        return self._open_client
 
-    def take(self) -> Lease:
-        """The client that serves now, in use from now on; `Lease.release` ends that."""
-        lease = self.lease
-        lease.users += 1
-        return lease
+    def take(self) -> OpenClient:
+        """The client that serves now, in use from now on; `OpenClient.release` ends that."""
+        open_client = self.open_client
+        open_client.users += 1
+        return open_client
 
     @contextmanager
-    def lent(self) -> Iterator[Client]:
+    def lent(self) -> Iterator[OpenClient]:
         """The client that serves now, for as long as somebody uses it."""
-        lease = self.take()
+        open_client = self.take()
         try:
-            yield lease.client
+            yield open_client
         finally:
-            lease.release()
-
-    def calibration_of(self, name: str) -> Path | None:
-        """The file of a collection's calibration, as the settings that hold now say."""
-        return self.lease.settings.calibration_of(name)
+            open_client.release()
 
     async def gauges(self) -> dict[str, float]:
         """What is measured now, by name."""
-        pool = await self.lease.client.pool_figures()
+        pool = await self.open_client.client.pool_figures()
         return {f"pool_{name}": float(value) for name, value in pool.items()}
 
     def route_of(self, scope: Scope) -> BaseRoute | None:
@@ -224,10 +146,10 @@ class ServerState:
             file = TokenFile(self.options.token_file)
             self._tokens = WatchedTokens(file, lambda: self.metrics.reloads.update({"refused": 1}))
         if self._given is None:
-            self._lease = await self._opened(self._source.settings)
+            self._open_client = await self._opened(self._source.settings)
         else:
-            self._lease = Lease(self._given, self._source.settings)
-            await self._lease.warm()
+            self._open_client = OpenClient(self._given, self._source.settings)
+            await self._open_client.warm()
         for work in self.beside:
             self._begin(work())
         self._begin(self._keep_looking())
@@ -239,9 +161,9 @@ class ServerState:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        lease, self._lease = self._lease, None
-        if lease is not None and self._given is None:
-            await lease.client.close()
+        open_client, self._open_client = self._open_client, None
+        if open_client is not None and self._given is None:
+            await open_client.client.close()
 
     async def reload(self, *, is_again: bool = False) -> bool:
         """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
@@ -249,7 +171,7 @@ class ServerState:
         problems, self._opens_again = read.problems, math.inf
         if not problems and self._given is None:
             try:
-                lease = await self._opened(read.settings)
+                open_client = await self._opened(read.settings)
             except SemlexError as error:
                 problems = (str(error),)
                 if isinstance(error, (StoreError, ModelServerError)):
@@ -258,7 +180,7 @@ class ServerState:
                 logger.exception("the changed settings cannot be used")
                 problems = ("an error that is none of semlex's own; see above",)
             else:
-                old, self._lease = self._lease, lease
+                old, self._open_client = self._open_client, open_client
                 if old is not None:
                     self._begin(old.retire())
                 self._begin_jobs()
@@ -273,20 +195,20 @@ class ServerState:
             logger.info("the settings were read again")
         return not problems
 
-    async def _opened(self, settings: Settings) -> Lease:
+    async def _opened(self, settings: Settings) -> OpenClient:
         """A client of the settings, which can do no less than the one that serves."""
         given = client_options(settings.retriever_options, self.options)
         client = Client(**given, search_defaults=SearchDefaults(**settings.search_options))
         try:
             await client.initialize()
-            lease = Lease(client, settings)
-            await lease.warm()
-            if self._lease is not None:
-                lease.check_beside(self._lease)
+            open_client = OpenClient(client, settings)
+            await open_client.warm()
+            if self._open_client is not None:
+                open_client.check_beside(self._open_client)
         except BaseException:
             await client.close()
             raise
-        return lease
+        return open_client
 
     async def look_at_settings(self) -> None:
         """Reads the settings again where a file of theirs has changed, or a server was away when they were opened."""
@@ -313,13 +235,13 @@ class ServerState:
 
     async def _work(self) -> None:
         """Does jobs. What ends that is told, and they are begun again after a pause."""
-        lease, task = self.take(), asyncio.current_task()
+        open_client, task = self.take(), asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         try:
             while True:
                 settled = self.clock.call_later(JOBS_PAUSE_SECONDS, setattr, self, "jobs_readiness", "ok")
                 try:
-                    await lease.client.work(
+                    await open_client.client.work(
                         concurrency=self.options.jobs,
                         allow=self.options.allow,
                         tell=lambda line: logger.info("%s", line),
@@ -333,7 +255,7 @@ class ServerState:
                     settled.cancel()
                 await self.clock.sleep(JOBS_PAUSE_SECONDS)
         finally:
-            lease.release()
+            open_client.release()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -142,3 +142,7 @@ class FieldSummaries(list[FieldSummary]):
         self.chunks = chunks
         self.are_all = are_all
         self.left_out = left_out
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes and, as ``fields``, the fields: of JSON's types only."""
+        return {"fields": json_value(list(self)), **vars(self)}

@@ -273,4 +273,4 @@ async def test_a_collection_that_was_dropped_and_made_again(client: Client, data
             assert message in refused.content[0].text
         await other.collection("handbook").add_texts(["A key of another one."], ids=["other"])
         hits = (await assistant.call_tool("search", call)).structured_content["hits"]
-        assert [hit["chunk_id"] for hit in hits] == ["other"]
+        assert [hit["id"] for hit in hits] == ["other"]

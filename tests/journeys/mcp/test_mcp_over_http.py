@@ -19,6 +19,7 @@ from semlex.errors import ConfigurationError
 from semlex.server.addresses import is_loopback
 from semlex.server.mcp.access import OFFERS, Access
 from semlex.server.mcp.http import MAX_BODY_BYTES, listening_socket, mcp_app
+from semlex.server.open_client import OpenClient
 from semlex.server.tokens import Caller
 from tests.support.assistants import HANDSHAKES, STATELESS, Posted, initialize, request, served
 from tests.support.waiting import LIMIT
@@ -214,7 +215,7 @@ async def test_a_session_that_nobody_has_opened_is_none(client: Client) -> None:
 async def test_another_application_takes_the_routes(client: Client) -> None:
     """As the HTTP server does: it finds out who asks, and the client may be replaced."""
     caller = Caller("", "read", frozenset({"handbook"}))
-    app = mcp_app(lambda: nullcontext(client), Access.of(writes=True), caller_of=lambda _: caller)
+    app = mcp_app(lambda: nullcontext(OpenClient(client)), Access.of(writes=True), caller_of=lambda _: caller)
     outer = Starlette(routes=app.routes, lifespan=lambda _: app.router.lifespan_context(app))
     async with served(outer) as address, Assistant(address) as assistant:
         assert not (await assistant.call_tool("search", SEARCH)).is_error

@@ -92,7 +92,7 @@ async def test_of_very_many_collections_the_first_are_listed(
     database_url: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del client  # has made two
-    monkeypatch.setattr("semlex.server.mcp.tools.collections.MAX_COLLECTIONS", 1)
+    monkeypatch.setattr("semlex.server.mcp.tools.MAX_COLLECTIONS", 1)
     async with Client(database_url, "none") as wide, Assistant(mcp_server(wide, Access.of())) as assistant:
         listed = await assistant.call_tool("list_collections", {})
         assert [one["name"] for one in listed.structured_content["collections"]] == ["handbook"]

@@ -244,7 +244,7 @@ async def test_who_leaves_is_not_worked_for(filled: Client, database_url: str) -
             await eventually(lambda: waiting(holder) == 0)  # while the lock is held: the statement was cancelled
         await eventually(lambda: served.state.metrics.refused["client-gone"])
         assert served.state.metrics.in_flight == 0
-        assert served.state.lease.users == 0
+        assert served.state.open_client.users == 0
 
 
 async def test_what_finds_no_place_in_a_second_is_refused(filled: Client, database_url: str) -> None:
@@ -493,4 +493,4 @@ async def test_names_that_are_no_collection_leave_nothing_behind(filled: Client)
             answer = await served.post("/v1/search", {"query": "key", "collection": f"nowhere_{number}"})
             assert answer.status_code == 404
             assert "nowhere" not in answer.text
-        assert len(served.state.lease.client._collections) <= 2
+        assert len(served.state.open_client.client._collections) <= 2

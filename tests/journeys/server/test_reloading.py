@@ -10,7 +10,7 @@ import pytest
 
 from semlex import Client, Document
 from semlex.errors import ConfigurationError, ConnectionFailedError, ModelNotFoundError
-from semlex.server.state import Lease
+from semlex.server.open_client import OpenClient
 from semlex.settings.load import WatchedSettings
 from tests.support.http_server import COLLECTION, in_process, settings_for
 from tests.support.manual_clock import ManualClock
@@ -32,7 +32,7 @@ async def two(database_url: str) -> str:
 @pytest.mark.slow
 async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: str) -> None:
     async with in_process(url=two) as served:
-        old = served.state.lease
+        old = served.state.open_client
 
         async def found() -> list[str]:
             answer = await served.post("/v1/search", {"query": "key"})
@@ -44,7 +44,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: s
             await eventually(lambda: waiting(holder) == 1)
             served.source.next = settings_for(two, collection="another")
             assert await served.state.reload()
-            assert served.state.lease is not old
+            assert served.state.open_client is not old
             assert await found() == ["new"]
             assert (old.users, asking.done()) == (1, False)
         assert await asking == ["old"]
@@ -87,13 +87,13 @@ async def test_settings_that_cannot_be_opened_leave_the_old_ones(
         {"embedding_model": str(tmp_path / "none")},
     ]
     async with in_process(url=two) as served:
-        old = served.state.lease
+        old = served.state.open_client
         for given in wrong:
             for collection in (COLLECTION, "nothing_yet"):
                 caplog.clear()
                 served.source.next = settings_for(two, **{**given, "collection": collection})
                 assert not await served.state.reload(), given
-                assert served.state.lease is old
+                assert served.state.open_client is old
                 assert "the changed settings are not used" in caplog.text
                 assert (await served.post("/v1/search", {"query": "key"})).status_code == 200
                 ready = (await served.http.get("/readyz")).json()
@@ -122,7 +122,7 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
         served.source.next = settings_for(two, collection="another")
         await clock.passes_until(lambda: served.state.problems)
         assert "old ones serve" in (await served.http.get("/readyz")).json()["checks"]["settings"]
-        await clock.passes_until(lambda: served.state.lease.settings.collection == "another")
+        await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
         assert served.state.metrics.reloads == {"refused": 1, "ok": 1}
         assert caplog.text.count("the changed settings are not used") == 1
         assert (await served.http.get("/readyz")).json()["checks"]["settings"] == "ok"
@@ -131,12 +131,12 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
 async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: str, tmp_path: Path) -> None:
     wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
     async with in_process(url=two) as served:
-        served.state._lease = Lease(served.state.lease.client, settings_for(two, **wrong))
-        served.state._lease.problem = ModelNotFoundError("gone")
+        served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two, **wrong))
+        served.state._open_client.problem = ModelNotFoundError("gone")
         served.source.next = settings_for(two, **wrong)
         assert not await served.state.reload()  # it is another problem
         (told,) = served.state.problems
-        served.state._lease.problem = ModelNotFoundError(told)
+        served.state._open_client.problem = ModelNotFoundError(told)
         served.source.next = settings_for(two, **wrong, top_k=2)
         assert await served.state.reload()
 
@@ -145,7 +145,7 @@ async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
     two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_process(url=two) as served:
-        served.state.lease.settings = settings_for(two, calibration=tmp_path / "none.json")
+        served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
         answer = await served.post("/v1/search", {"query": "key"})
     assert (answer.status_code, str(tmp_path) in answer.text) == (503, False)
     assert str(tmp_path) in caplog.text
@@ -155,7 +155,7 @@ async def test_a_changed_file_is_seen(two: str) -> None:
     clock = ManualClock()
     async with in_process(url=two, clock=clock) as served:
         served.source.next = settings_for(two, collection="another")
-        await clock.passes_until(lambda: served.state.lease.settings.collection == "another")
+        await clock.passes_until(lambda: served.state.open_client.settings.collection == "another")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from semlex.retriever.curve_file import write_curve
 from semlex.server.app import create_app
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.mcp.access import OFFERS
+from semlex.server.mcp.tools import HIT
 from semlex.server.options import ServeOptions
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
@@ -88,7 +89,7 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
             ]
             assert [one.is_error for one in told] == [False, False, True, False, True]
             (hit,) = told[0].structured_content["hits"]
-            assert hit["chunk_id"] == f"{COLLECTION}-id"
+            assert hit["id"] == f"{COLLECTION}-id"
             told.append(await opened.read_resource(hit["uri"]))
             assert "rotated" in told[-1].contents[0].text
             for uri in (f"chunk://{HIDDEN}/{HIDDEN}-id", f"chunk://nowhere/{HIDDEN}-id"):
@@ -105,7 +106,7 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
             assert {tool.name for tool in (await opened.list_tools()).tools} == {offer.name for offer in OFFERS}
             assert not (await opened.call_tool("search", {"query": "key", "collection": HIDDEN})).is_error
             assert not (await opened.call_tool("optimize_search", {"collection": HIDDEN})).is_error
-        assert served.state.admitted == served.state.lease.users == 0
+        assert served.state.admitted == served.state.open_client.users == 0
 
 
 @pytest.mark.slow
@@ -120,8 +121,8 @@ async def test_a_tool_that_names_no_collection_means_that_of_the_settings(
         for token, meant in ((everything, COLLECTION), (hidden, HIDDEN), (both, HIDDEN)):
             async with assistant(place(served), token, "legacy") as opened:
                 (hit,) = (await opened.call_tool("search", {"query": "key"})).structured_content["hits"]
-                assert hit["chunk_id"] == f"{meant}-id"
-        served.state.lease.settings = settings_for(collection="fresh")
+                assert hit["id"] == f"{meant}-id"
+        served.state.open_client.settings = settings_for(collection="fresh")
         async with assistant(place(served), everything, "legacy") as opened:
             found = await opened.call_tool("search", {"query": "key"})
             assert found.is_error
@@ -136,13 +137,17 @@ async def test_the_calibration_of_the_settings_holds_for_assistants(database_url
     async with Client(database_url, model) as client, on_a_port(client, rate=0) as served:
         for name in (COLLECTION, HIDDEN):
             await client.collection(name).add_texts(["The key is rotated."])
-        served.state.lease.settings = settings_for(calibration=tmp_path / "curve.json")
+        served.state.open_client.settings = settings_for(calibration=tmp_path / "curve.json")
         async with assistant(place(served), None, "legacy") as opened:
             found = [
                 (await opened.call_tool("search", {"query": "key", "collection": name})).structured_content["hits"][0]
                 for name in (COLLECTION, HIDDEN)
             ]
         answer = await served.post("/v1/search", {"query": "key", "collection": COLLECTION})
+        (hit,) = answer.json()["hits"]
+        assert {name: found[0][name] for name in HIT} == {
+            name: hit[name] for name in HIT
+        }  # one object in all interfaces
         assert found[0]["confidence"] == answer.json()["hits"][0]["confidence"] is not None
         assert found[1]["confidence"] is None
 
@@ -209,7 +214,7 @@ async def test_without_sessions_any_process_answers(tenants: Client) -> None:
         posted = Posted(served.http, "/mcp", "2025-11-25")
         assert "mcp-session-id" not in (await posted.post(begin)).headers
         (hit,) = posted.frame(await posted.post(call), 1)["result"]["structuredContent"]["hits"]
-        assert hit["chunk_id"] == f"{COLLECTION}-id"
+        assert hit["id"] == f"{COLLECTION}-id"
         stream = await served.http.get("/mcp", headers=posted.headers)
         assert (stream.status_code, stream.headers["allow"]) == (405, "POST")
     async with on_a_port(tenants) as served:
@@ -231,7 +236,7 @@ async def test_streams_have_no_time_and_take_no_place(tenants: Client, database_
             assert not (await asking).is_error
         too_long = await served.http.post("/mcp", content=b"x" * (served.state.options.body_bytes + 1))
         assert too_long.status_code == 413
-        assert served.state.admitted == served.state.lease.users == 0
+        assert served.state.admitted == served.state.open_client.users == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -257,7 +262,7 @@ async def test_a_stop_ends_streams_in_order(
                     await stream.aread()
                 assert not asking.done()
             (hit,) = (await asking)["result"]["structuredContent"]["hits"]
-            assert hit["chunk_id"] == f"{COLLECTION}-id"
+            assert hit["id"] == f"{COLLECTION}-id"
             await stopping
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
@@ -267,10 +272,10 @@ async def test_changed_settings_reach_assistants(tenants: Client, database_url: 
     async with on_a_port(url=database_url) as served, assistant(place(served), None, "legacy") as opened:
         before = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
         assert not before.is_error
-        old = served.state.lease
+        old = served.state.open_client
         served.source.next = settings_for(empty_database_url)
         assert await served.state.reload()
-        assert served.state.lease is not old
+        assert served.state.open_client is not old
         after = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
         assert after.is_error
         assert "there are no collections yet" in after.content[0].text

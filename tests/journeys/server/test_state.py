@@ -59,7 +59,7 @@ async def test_models_are_opened_before_anybody_asks(filled: Client, database_ur
     async with Client(database_url, HashEmbedder(), TermOverlapReranker()) as client:
         assert client._resources.open_reranker is None
         async with in_process(client) as served:
-            assert served.state.lease.readiness == "ok"
+            assert served.state.open_client.readiness == "ok"
             assert client._resources.open_reranker is not None
 
 
@@ -148,12 +148,12 @@ async def test_a_client_that_could_not_be_opened_is_closed(
         raise error
 
     async with in_process(url=database_url, clock=clock) as served:
-        old = served.state.lease
+        old = served.state.open_client
         monkeypatch.setattr(Client, "close", close)
-        monkeypatch.setattr("semlex.server.state.Lease.warm", broken)
+        monkeypatch.setattr("semlex.server.open_client.OpenClient.warm", broken)
         served.source.next = settings_for(database_url, collection="another")
         await clock.passes_until(lambda: closed)
-        assert served.state.lease is old
+        assert served.state.open_client is old
         assert old.client not in closed
         if isinstance(error, RuntimeError):
             await eventually(lambda: served.state.problems)

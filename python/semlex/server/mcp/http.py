@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from semlex.retriever.client import Client
     from semlex.server.mcp.access import Access
+    from semlex.server.open_client import OpenClient
     from semlex.server.tokens import Caller
 
 PATH = "/mcp"
@@ -228,16 +228,14 @@ def found_caller(request: Request) -> Caller | None:
 
 
 def mcp_app(
-    client: Client | Callable[[], AbstractContextManager[Client]],
+    client: Client | OpenClient | Callable[[], AbstractContextManager[OpenClient]],
     access: Access,
     *,
     host: str = "127.0.0.1",
     names: Sequence[str] = (),
     find_caller: Callable[[str], Caller | None] | None = None,
     caller_of: Callable[[Request], Caller | None] | None = None,
-    default: Callable[[], str] | None = None,
     stateless: bool = False,
-    calibration: Callable[[str], Path | None] = lambda _name: None,
 ) -> Starlette:
     """The server as an ASGI application that answers at ``/mcp``.
 
@@ -251,11 +249,9 @@ def mcp_app(
         names: Other names under which it may be asked.
         find_caller: The caller of a token; requests without a known token are refused then.
         caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
-        default: As for `mcp_server`.
         stateless: Whether each request is answered by itself, without a session that this process keeps.
-        calibration: As for `mcp_server`.
     """
-    server = mcp_server(client, access, caller_of=caller_of or found_caller, default=default, calibration=calibration)
+    server = mcp_server(client, access, caller_of=caller_of or found_caller)
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # looked at by `Entrance`

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat.untrusted import drawn_mark, one_line, visible
+from mcp.types import CallToolResult, TextContent
+from pydantic_core import to_json
+
+from semlex.chat.untrusted import UNSEEN, drawn_mark, one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import AsyncIterator, Callable, Container, Sequence
 
+    from mcp.server.mcpserver import Context
+
+    from semlex.ingest.progress import Progress
     from semlex.types.documents import StoredChunk
 
 
+SECONDS_BETWEEN_NOTICES = 0.2
+# What may have to be taken out of a result, as JSON writes it: one check of the whole costs less than one of each text.
+HIDDEN = re.compile(rf"{UNSEEN.pattern}|[\x85\u2028\u2029]|\\[rfbu]")
+ESCAPES = ("\\r", "\\f", "\\b", "\\u")
 # Bounds of one result, in characters: an assistant pays for what it is shown, hit by hit.
 MAX_TEXT = 4_000
 MAX_RESULT = 40_000
@@ -146,3 +159,57 @@ def in_tools(message: str, available: Container[str]) -> str:
 
     told = _COMMAND.sub(named, message)
     return told + FOR_THE_PERSON if _ANY_COMMAND.search(told) else told
+
+
+def tool_result(value: dict[str, Any], text: str) -> CallToolResult:
+    """A result for programs and, in a few lines, for a model that reads text only; neither holds unseen characters."""
+    return CallToolResult(
+        content=[TextContent(type="text", text=visible(text))],
+        structured_content=cleaned(value) if _may_hide(to_json(value).decode()) else value,
+    )
+
+
+def _may_hide(written: str) -> bool:
+    """Whether JSON may hold what has to be taken out of its texts. Most is ASCII, and that check is faster."""
+    if written.isascii() and written.isprintable():
+        return any(escape in written for escape in ESCAPES)
+    return HIDDEN.search(written) is not None
+
+
+@asynccontextmanager
+async def progress_to(context: Context[Any, Any]) -> AsyncIterator[Callable[[Progress], None]]:
+    """A progress callback that tells the client, at most five times a second; the last word is always told.
+
+    Stages overlap and begin anew, and the protocol wants numbers that grow: so notices are numbered, and say in words
+    how far the work has come.
+    """
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    numbers = count(1)
+    newest: list[Progress] = []
+
+    def tell(progress: Progress) -> None:
+        newest[:] = [progress]
+        loop.call_soon_threadsafe(changed.set)
+
+    async def send() -> None:
+        while newest:
+            progress = newest.pop()
+            of = "" if progress.total is None else f" of {progress.total:,}"
+            message = f"{progress.stage}: {progress.done:,}{of} {progress.unit}"
+            await context.report_progress(next(numbers), None, message)
+
+    async def keep_sending() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            await send()
+            await asyncio.sleep(SECONDS_BETWEEN_NOTICES)
+
+    sending = asyncio.create_task(keep_sending())
+    try:
+        yield tell
+        await send()
+    finally:
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending

@@ -12,19 +12,17 @@ from mcp.types import ToolAnnotations
 from pydantic import ConfigDict, ValidationError
 
 from semlex import __version__
+from semlex.chat.untrusted import one_line
 from semlex.errors import CollectionNotFoundError, SemlexError
 from semlex.ingest.files.absence import database_alone
-from semlex.server.mcp.access import OFFERS, Reach
+from semlex.server.answers import Schemas
+from semlex.server.mcp.access import OFFERS, CollectionAccess
 from semlex.server.mcp.presentation import Quotes
-from semlex.server.mcp.tools.answering import AnsweringTools
-from semlex.server.mcp.tools.changing import ChangingTools
-from semlex.server.mcp.tools.collections import CollectionTools
-from semlex.server.mcp.tools.reading import ReadingTools, shown_passage
+from semlex.server.mcp.tools import Tools, read_chunk, result_shapes, shown_passage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.types import CallToolResult, InputRequiredResult
@@ -32,7 +30,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from semlex.retriever.client import Client
+    from semlex.server.answers import Shape
     from semlex.server.mcp.access import Access, Offer
+    from semlex.server.open_client import OpenClient
     from semlex.server.tokens import Caller
 
 
@@ -47,12 +47,17 @@ OPAQUE = ResourceSecurity(exempt_params=frozenset({"chunk_id", "document"}))
 
 
 class AssistantServer(MCPServer[Any]):
-    """The server of an assistant; what goes wrong is said in the words of its tools."""
+    """The server of an assistant; errors are in the words of its tools.
 
-    def __init__(self, reach: Reach, *, caller_of: Callable[[Request], Caller | None] | None = None) -> None:
-        tools: dict[str, Any] = {}
-        for group in (ReadingTools(reach), AnsweringTools(reach), CollectionTools(reach), ChangingTools(reach)):
-            tools |= {offer.name: getattr(group, offer.name) for offer in OFFERS if hasattr(group, offer.name)}
+    Args:
+        access: What the assistant may reach.
+        caller_of: The caller of a request over HTTP.
+    """
+
+    def __init__(
+        self, access: CollectionAccess, *, caller_of: Callable[[Request], Caller | None] | None = None
+    ) -> None:
+        tools, shapes = Tools(access), result_shapes()
         handlers = logging.root.handlers[:]
         super().__init__(
             "semlex",
@@ -60,34 +65,34 @@ class AssistantServer(MCPServer[Any]):
             description="Search in the user's documents.",
             instructions=INSTRUCTIONS,
             version=__version__,
-            tools=[_tool(offer, tools[offer.name]) for offer in OFFERS],
+            tools=[_tool(offer, getattr(tools, offer.name), shapes[offer.name]) for offer in OFFERS],
             log_level="WARNING",
             subscriptions=False,  # nothing is ever announced, and each would hold a place for ever
             middleware=[self._narrow],
         )
-        logging.root.handlers[:] = handlers  # where lines of a log go is not for a server to say that others mount
-        self._reach, self._caller_of = reach, caller_of
-        self._add_resources(ReadingTools(reach))
+        logging.root.handlers[:] = handlers  # the program that mounts a server decides where its log goes
+        self._access, self._caller_of = access, caller_of
+        self._add_resources(tools)
 
     async def _narrow(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Lets each request reach what whoever makes it may."""
+        """Let each request reach what its caller may."""
         caller = None
         if self._caller_of is not None and ctx.request is not None:
             caller = self._caller_of(ctx.request)
-        with database_alone(), self._reach.asked_by(caller):
+        with database_alone(), self._access.as_caller(caller):
             return await call_next(ctx)
 
     async def list_tools(self) -> list[ListedTool]:
-        """The tools of whoever asks."""
-        return [tool for tool in await super().list_tools() if tool.name in self._reach.offered]
+        """The tools of the caller."""
+        return [tool for tool in await super().list_tools() if tool.name in self._access.offered]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Any = None
     ) -> CallToolResult | InputRequiredResult:
-        """Calls a tool."""
-        if name not in self._reach.offered and name in {offer.name for offer in OFFERS}:
-            offer = next(offer for offer in OFFERS if offer.name == name)
-            raise ToolError(f"{name} changes a collection, which is not allowed here: {self._reach.remedy(offer)}")
+        """Call a tool."""
+        refused = next((offer for offer in OFFERS if offer.name == name and name not in self._access.offered), None)
+        if refused is not None:
+            raise ToolError(f"{name} changes a collection, which is not allowed here: {self._access.remedy(refused)}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -95,36 +100,35 @@ class AssistantServer(MCPServer[Any]):
             if isinstance(cause, ValidationError):
                 raise ToolError(f"{name}: {_refused(cause)}") from None
             if isinstance(cause, SemlexError) and isinstance(error, UnexpectedToolError):
-                said = self._said(cause)
+                message = self._message(cause)
                 # It may name documents that are like the one that was asked for.
-                raise ToolError(_quoted("", said, label=name) if "document" in arguments else said) from None
+                raise ToolError(_quoted("", message, label=name) if "document" in arguments else message) from None
             raise
 
-    def _said(self, error: SemlexError) -> str:
+    def _message(self, error: SemlexError) -> str:
         """An error of the library for an assistant."""
         if isinstance(error, CollectionNotFoundError):
-            # The library lists what there is, which may be out of reach.
-            self._reach.forget()
+            # The library lists what exists, which may be out of reach.
+            self._access.forget()
             return "there is no such collection any more; list_collections shows those that there are"
-        return self._reach.said(str(error))
+        return self._access.for_assistant(str(error))
 
-    def _add_resources(self, reading: ReadingTools) -> None:
+    def _add_resources(self, tools: Tools) -> None:
         async def chunk(collection: str, chunk_id: str) -> str:
             try:
-                opened = await self._reach.collection(collection)
-                found = await reading.chunk(opened, chunk_id)
+                found = await read_chunk(await self._access.collection(collection), chunk_id)
             except SemlexError as error:
-                raise ResourceNotFoundError(self._said(error)) from None
+                raise ResourceNotFoundError(self._message(error)) from None
             passage, _ = shown_passage(collection, found)
-            return _quoted(passage.path or passage.document, passage.text, is_cut=passage.cut)
+            return _quoted(passage["path"] or one_line(passage["document"]), passage["content"], is_cut=passage["cut"])
 
         async def document(collection: str, document: str) -> str:
             try:
-                opened = await self._reach.collection(collection)
-                found = await reading.read_document(opened, document, 0)
+                found = await tools.read_document(await self._access.collection(collection), document, 0)
             except SemlexError as error:
-                raise ResourceNotFoundError(self._said(error)) from None
-            return _quoted(found.path or found.document, found.text, is_cut=found.next_start is not None)
+                raise ResourceNotFoundError(self._message(error)) from None
+            is_cut = found["next_start"] is not None
+            return _quoted(found["path"] or one_line(found["name"]), found["text"], is_cut=is_cut)
 
         options: dict[str, Any] = {"mime_type": "text/plain", "security": OPAQUE}
         self.resource(
@@ -139,19 +143,17 @@ class AssistantServer(MCPServer[Any]):
 
 
 def mcp_server(
-    client: Client | Callable[[], AbstractContextManager[Client]],
+    client: Client | OpenClient | Callable[[], AbstractContextManager[OpenClient]],
     access: Access,
     *,
     caller_of: Callable[[Request], Caller | None] | None = None,
-    default: Callable[[], str] | None = None,
-    calibration: Callable[[str], Path | None] = lambda _name: None,
 ) -> AssistantServer:
     """A server for assistants over the collections of a client."""
-    return AssistantServer(Reach(client, access, default, calibration), caller_of=caller_of)
+    return AssistantServer(CollectionAccess(client, access), caller_of=caller_of)
 
 
-def _tool(offer: Offer, work: Any) -> Tool:
-    """A tool that refuses arguments which it does not have."""
+def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
+    """A tool that refuses unknown arguments."""
     annotations = ToolAnnotations(
         title=offer.title,
         read_only_hint=offer.reads_only,
@@ -167,8 +169,9 @@ def _tool(offer: Offer, work: Any) -> Tool:
 
     tool.fn_metadata.arg_model = Strict
     tool.parameters = Strict.model_json_schema(by_alias=True)
-    # The schema of results stays; they are made by its classes, and need no second look.
-    tool.fn_metadata.output_model = None
+    schemas = Schemas()
+    schema = schemas.of(shape)
+    tool.fn_metadata.output_schema = schema | {"$defs": schemas.definitions} if schemas.definitions else schema
     return tool
 
 

@@ -161,6 +161,14 @@ class Body(BaseModel):
     collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
 
 
+def arguments(body: Body) -> dict[str, Any]:
+    """What a body gives, by the names of the method's arguments."""
+    found = {name: getattr(body, name) for name in type(body).model_fields if name != "collection"}
+    if found.get("weights") is not None:
+        found["weights"] = found["weights"].model_dump()
+    return found
+
+
 class Weights(BaseModel):
     """Weight per leg."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from semlex.errors import SemlexError
 from semlex.server.observability import METRICS_MEDIA_TYPE
-from semlex.server.request_context import Ask, answered, does
+from semlex.server.request_context import Current, json_response, route
 
 logger = logging.getLogger("semlex.server")
 router = APIRouter(tags=["health"])
@@ -22,20 +23,20 @@ DATABASE_SECONDS = 0.7
 @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
 async def healthz() -> Response:
     """Whether the process lives."""
-    return answered({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
 async def readyz(request: Request) -> Response:
     """Whether the database answers, has its extension, and the settings are those that the files say."""
     state = request.app.state.server
-    health = await request.scope["state"]["lease"].client.health_check(deadline=DATABASE_SECONDS)
+    health = await request.scope["state"]["open_client"].client.health_check(deadline=DATABASE_SECONDS)
     answers = health.postgres is not None
     checks = {
         "database": "ok" if answers else "it does not answer; see the log",
         "extension": f"pgvector {health.pgvector}" if health.pgvector else "pgvector is missing",
         "settings": "the changed settings are refused, the old ones serve; see the log" if state.problems else "ok",
-        "models": state.lease.readiness,
+        "models": state.open_client.readiness,
     }
     if state.options.jobs:
         checks["jobs"] = state.jobs_readiness
@@ -43,21 +44,21 @@ async def readyz(request: Request) -> Response:
         checks |= dict.fromkeys(checks.keys() & {"extension", "jobs"}, "not looked at: the database does not answer")
         logger.warning("the database is not ready: %s", health.error)
     is_ready = health.ok and not state.is_stopping
-    return answered({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
+    return json_response({"status": "ready" if is_ready else "not ready", "checks": checks}, 200 if is_ready else 503)
 
 
-@does(router, "GET", "/metrics", "metrics", rights="read", answer={"text/plain": {"schema": {"type": "string"}}})
-async def figures(asked: Ask) -> Response:
+@route(router, "GET", "/metrics", "metrics", rights="read", media={"text/plain": {"type": "string"}})
+async def figures(context: Current) -> Response:
     """Figures in the text format of Prometheus."""
     jobs = None
-    if asked.caller.collections is None:  # they are those of all collections
+    if context.caller.collections is None:  # they are those of all collections
         with suppress(SemlexError):  # the other figures are there while the database is away
-            jobs = await asked.client.count_jobs(deadline=DATABASE_SECONDS)
-    return Response(asked.state.metrics.text(await asked.state.gauges(), jobs), media_type=METRICS_MEDIA_TYPE)
+            jobs = await context.client.count_jobs(deadline=DATABASE_SECONDS)
+    return Response(context.state.metrics.text(await context.state.gauges(), jobs), media_type=METRICS_MEDIA_TYPE)
 
 
-@does(router, "GET", "/openapi.json", "openapi", rights="read")
-async def description(asked: Ask, request: Request) -> Response:
+@route(router, "GET", "/openapi.json", "openapi", returns=dict[str, Any], rights="read")
+async def description(context: Current, request: Request) -> Response:
     """The routes as OpenAPI."""
-    del asked
-    return answered(request.app.openapi())
+    del context
+    return json_response(request.app.openapi())

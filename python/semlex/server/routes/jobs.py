@@ -12,42 +12,42 @@ from semlex.errors import ConfigurationError
 from semlex.jobs.allowed import AllowedFolders
 from semlex.jobs.job import Job
 from semlex.server.problems import Problem
-from semlex.server.request_context import Ask, Asked, answered, does
+from semlex.server.request_context import Current, RequestContext, json_response, route
 from semlex.server.routes.bodies import JOB_ID, CollectionQuery, IndexBody, JobBody
 from semlex.server.tokens import OF_JOBS, needed_for
-from semlex.types.reports import JobState
+from semlex.types.reports import JobInfo, JobState
 
 router = APIRouter(tags=["jobs"])
 MAX_LISTED = 1_000
 JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 
-@does(router, "POST", "/v1/jobs", "submit job", status=202)
-async def submit(asked: Ask, body: JobBody) -> Response:
+@route(router, "POST", "/v1/jobs", "submit job", returns=JobInfo, status=202)
+async def submit(context: Current, body: JobBody) -> Response:
     """Stores a job for a collection."""
-    asked.need(OF_JOBS[body.kind])
+    context.need(OF_JOBS[body.kind])
     given = body.model_dump(include={"priority", "unique_key", "not_before", "max_attempts"})
-    return await _submitted(asked, body.collection, body.kind, body.arguments, create=body.create, **given)
+    return await _submitted(context, body.collection, body.kind, body.arguments, create=body.create, **given)
 
 
-@does(router, "POST", "/v1/index", "index", also=("/index",), status=202)
-async def index(asked: Ask, body: IndexBody) -> Response:
+@route(router, "POST", "/v1/index", "index", returns=JobInfo, also=("/index",), status=202)
+async def index(context: Current, body: IndexBody) -> Response:
     """Submits a job that reads files and folders of the server's machine, below those that it may read."""
     arguments = body.model_dump(exclude={"collection", "create"}, exclude_none=True)
-    return await _submitted(asked, body.collection, "index", arguments, create=body.create)
+    return await _submitted(context, body.collection, "index", arguments, create=body.create)
 
 
 async def _submitted(
-    asked: Asked, name: str | None, kind: str, arguments: dict[str, Any], *, create: bool, **given: Any
+    context: RequestContext, name: str | None, kind: str, arguments: dict[str, Any], *, create: bool, **given: Any
 ) -> Response:
     if "paths" in arguments:
-        await _check_paths(asked, arguments["paths"])
-    collection = await asked.collection(name, create=create)
+        await _check_paths(context, arguments["paths"])
+    collection = await context.collection(name, create=create)
     job = await collection.submit(kind, arguments, **given)
-    return answered(job.to_dict(), 202)
+    return json_response(job.to_dict(), 202)
 
 
-async def _check_paths(asked: Asked, paths: object) -> None:
+async def _check_paths(context: RequestContext, paths: object) -> None:
     """Refuses paths outside the folders that were named when the server was started.
 
     Raises:
@@ -56,7 +56,7 @@ async def _check_paths(asked: Asked, paths: object) -> None:
     if not isinstance(paths, list) or not all(isinstance(path, str) and "\0" not in path for path in paths):
         raise Problem(422, "paths must be a list of paths")
     try:
-        folders = await asyncio.to_thread(AllowedFolders, asked.state.options.allow)
+        folders = await asyncio.to_thread(AllowedFolders, context.state.options.allow)
         await folders.check(paths)
     except ConfigurationError:
         raise Problem(
@@ -64,51 +64,51 @@ async def _check_paths(asked: Asked, paths: object) -> None:
         ) from None
 
 
-@does(router, "GET", "/v1/jobs", "list jobs")
+@route(router, "GET", "/v1/jobs", "list jobs", returns={"jobs": [JobInfo]})
 async def jobs(
-    asked: Ask,
+    context: Current,
     collection: CollectionQuery = None,
     state: JobState | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
 ) -> Response:
     """The jobs that were submitted last, the newest first."""
     if collection is not None:
-        asked.check(collection)
-    own = asked.caller.collections
+        context.check(collection)
+    own = context.caller.collections
     names = [collection] if collection is not None or own is None else sorted(own)
-    found = [job for name in names for job in await asked.client.jobs(state=state, collection=name, limit=limit)]
+    found = [job for name in names for job in await context.client.jobs(state=state, collection=name, limit=limit)]
     found.sort(key=lambda job: job.submitted_at, reverse=True)
-    return answered({"jobs": [job.to_dict() for job in found[:limit]]})
+    return json_response({"jobs": [job.to_dict() for job in found[:limit]]})
 
 
-@does(router, "GET", "/v1/jobs/{job_id}", "get job")
-async def job(asked: Ask, job_id: JobId) -> Response:
+@route(router, "GET", "/v1/jobs/{job_id}", "get job", returns=JobInfo)
+async def job(context: Current, job_id: JobId) -> Response:
     """A job as it is now."""
-    return answered((await _job(asked, job_id)).to_dict())
+    return json_response((await _job(context, job_id)).to_dict())
 
 
-@does(router, "POST", "/v1/jobs/{job_id}/cancel", "cancel job")
-async def cancel(asked: Ask, job_id: JobId) -> Response:
+@route(router, "POST", "/v1/jobs/{job_id}/cancel", "cancel job", returns=JobInfo)
+async def cancel(context: Current, job_id: JobId) -> Response:
     """Ends a job: at once if it is queued, soon if it is running."""
-    found = await _job(asked, job_id)
-    asked.need(needed_for(found.kind))
-    return answered((await found.cancel()).to_dict())
+    found = await _job(context, job_id)
+    context.need(needed_for(found.kind))
+    return json_response((await found.cancel()).to_dict())
 
 
-@does(router, "POST", "/v1/jobs/{job_id}/retry", "retry job")
-async def retry(asked: Ask, job_id: JobId) -> Response:
+@route(router, "POST", "/v1/jobs/{job_id}/retry", "retry job", returns=JobInfo)
+async def retry(context: Current, job_id: JobId) -> Response:
     """Puts a job back into the queue after it has failed, or was cancelled."""
-    found = await _job(asked, job_id)
-    asked.need(needed_for(found.kind))
-    return answered((await found.retry()).to_dict())
+    found = await _job(context, job_id)
+    context.need(needed_for(found.kind))
+    return json_response((await found.retry()).to_dict())
 
 
-async def _job(asked: Asked, job_id: str) -> Job:
+async def _job(context: RequestContext, job_id: str) -> Job:
     try:
-        found = await asked.client.job(job_id)
+        found = await context.client.job(job_id)
     except ConfigurationError:
         found = None
     # One of a collection that the caller does not see is told from none by nothing.
-    if found is None or not asked.caller.sees(found.collection):
+    if found is None or not context.caller.sees(found.collection):
         raise Problem(404, "there is no such job")
     return found

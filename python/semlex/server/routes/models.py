@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from semlex.retriever.models.served import DimensionsError, TextTooLongError, served_embedder, served_reranker
 from semlex.server.problems import Problem
-from semlex.server.request_context import Ask, answered, does
+from semlex.server.request_context import Current, json_response, route
 from semlex.server.routes.bodies import Between, Content, Question
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
     from semlex.retriever.models.served import ServedEmbedder, ServedReranker
-    from semlex.server.request_context import Asked
+    from semlex.server.request_context import RequestContext
 
 
 # Bounds of the servers whose shapes these are.
@@ -32,6 +32,20 @@ MAX_INPUTS = 2048
 MAX_RERANKED = 1000
 MAX_NAME = 500
 MAX_DIMENSIONS = 1 << 16
+
+
+_USAGE = {"prompt_tokens": int, "total_tokens": int}
+VECTORS = {
+    "object": str,
+    "data": [{"object": str, "index": int, "embedding": list[float] | str}],
+    "model": str,
+    "usage": _USAGE,
+}
+MODELS = {
+    "object": str,
+    "data": [{"id": str, "object": str, "created": int, "owned_by": str, "type": Literal["embedding", "rerank"]}],
+}
+RANKING = {"model": str, "results": [{"index": int, "relevance_score": float, "document?": {"text": str}}]}
 
 ModelName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="Name of the model that is served.")]
 
@@ -84,10 +98,10 @@ Model = TypeVar("Model", "ServedEmbedder", "ServedReranker")
 router = APIRouter(tags=["models"])
 
 
-@does(router, "POST", "/v1/embeddings", "embeddings", rights="read")
-async def embeddings(asked: Ask, body: EmbeddingsBody) -> Response:
+@route(router, "POST", "/v1/embeddings", "embeddings", returns=VECTORS, rights="read")
+async def embeddings(context: Current, body: EmbeddingsBody) -> Response:
     """Vectors of texts, in OpenAI's shape."""
-    model = _named(body.model, await served_embedder(_collection(asked)))
+    model = _named(body.model, await served_embedder(_collection(context)))
     texts = [body.input] if isinstance(body.input, str) else body.input
     try:
         vectors, tokens = await model.embed(texts, is_query=body.input_type == "query", dimensions=body.dimensions)
@@ -100,13 +114,13 @@ async def embeddings(asked: Ask, body: EmbeddingsBody) -> Response:
         for row, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return answered({"object": "list", "data": data, "model": model.name, "usage": usage})
+    return json_response({"object": "list", "data": data, "model": model.name, "usage": usage})
 
 
-@does(router, "GET", "/v1/models", "models", rights="read")
-async def models(asked: Ask) -> Response:
+@route(router, "GET", "/v1/models", "models", returns=MODELS, rights="read")
+async def models(context: Current) -> Response:
     """The models that are served, by the names that the other routes take, in OpenAI's shape."""
-    collection = _collection(asked)
+    collection = _collection(context)
     served = (("embedding", await served_embedder(collection)), ("rerank", await served_reranker(collection)))
     data = [
         # When a model was made is not known here.
@@ -114,13 +128,13 @@ async def models(asked: Ask) -> Response:
         for kind, model in served
         if model is not None
     ]
-    return answered({"object": "list", "data": data})
+    return json_response({"object": "list", "data": data})
 
 
-@does(router, "POST", "/v1/rerank", "rerank", also=("/v2/rerank",), rights="read")
-async def rerank(asked: Ask, body: RerankBody) -> Response:
+@route(router, "POST", "/v1/rerank", "rerank", returns=RANKING, also=("/v2/rerank",), rights="read")
+async def rerank(context: Current, body: RerankBody) -> Response:
     """How well each document answers a query, 0 to 1, best first, in Cohere's shape."""
-    model = _named(body.model, await served_reranker(_collection(asked)))
+    model = _named(body.model, await served_reranker(_collection(context)))
     texts = [one if isinstance(one, str) else one.text for one in body.documents]
     scores = (await model.score(body.query, texts)).tolist()
     best = sorted(range(len(texts)), key=lambda row: -scores[row])[: body.top_n]
@@ -128,12 +142,12 @@ async def rerank(asked: Ask, body: RerankBody) -> Response:
     if body.return_documents:
         for one in results:
             one["document"] = {"text": texts[one["index"]]}
-    return answered({"model": model.name, "results": results})
+    return json_response({"model": model.name, "results": results})
 
 
-def _collection(asked: Asked) -> Collection:
+def _collection(context: RequestContext) -> Collection:
     """That of the settings. Whoever may ask at all may use its models: they hold nothing of it."""
-    return asked.client.collection(asked.lease.settings.collection, create=False)
+    return context.client.collection(context.default, create=False)
 
 
 def _named(name: str | None, model: Model | None) -> Model:

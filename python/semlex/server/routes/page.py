@@ -15,7 +15,7 @@ from semlex.evaluation.datasets import MAX_RELEVANCE, JudgementFolder, check_jud
 from semlex.operations import Rights
 from semlex.server.page_files import PLACE, page_files
 from semlex.server.problems import Problem
-from semlex.server.request_context import OPERATION, RIGHTS, Ask, Asked, answered
+from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
 from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
 
 if TYPE_CHECKING:
@@ -78,39 +78,39 @@ def _file(request: Request, name: str) -> Response:
 
 
 @router.get("/v1/page", openapi_extra=_does("about page", "read"))
-async def about(asked: Ask) -> Response:
+async def about(context: Current) -> Response:
     """The collection that the page opens, where the caller sees it; its rights; whether judgements are stored."""
-    collection = asked.lease.settings.collection
-    folder = asked.state.options.judgements
-    stores = folder is not None and asked.caller.may("write")
-    opened = collection if asked.caller.sees(collection) else None
-    return answered({"collection": opened, "rights": asked.caller.rights, "stores": stores})
+    collection = context.default
+    folder = context.state.options.judgements
+    stores = folder is not None and context.caller.may("write")
+    opened = collection if context.caller.sees(collection) else None
+    return json_response({"collection": opened, "rights": context.caller.rights, "stores": stores})
 
 
 @router.get("/v1/judgements", openapi_extra=_does("judgements", "read"))
-async def judgements(asked: Ask, question: Question, collection: CollectionQuery = None) -> Response:
+async def judgements(context: Current, question: Question, collection: CollectionQuery = None) -> Response:
     """What is judged for a question, and how many questions are judged."""
-    folder = _folder(asked, collection)
+    folder = _folder(context, collection)
     found = await _in_thread(folder.read)
     judged = found.get(question_text(question), {})
-    return answered({"judgements": judged, "questions": len(found), "folder": _shown(asked, folder)})
+    return json_response({"judgements": judged, "questions": len(found), "folder": _shown(context, folder)})
 
 
 @router.post("/v1/judgements", openapi_extra=_does("judge", "write"))
-async def judge(asked: Ask, body: JudgementBody) -> Response:
+async def judge(context: Current, body: JudgementBody) -> Response:
     """Notes what was judged."""
-    folder = _folder(asked, body.collection)
+    folder = _folder(context, body.collection)
     try:
         check_judgements(body.question, body.judgements)
     except ConfigurationError as error:
         raise Problem(422, str(error)) from None
 
     def note() -> tuple[dict[str, int], int]:
-        with asked.state.judging:
+        with context.state.judging:
             return folder.note(body.question, body.judgements), len(folder.read())
 
     kept, questions = await _in_thread(note)
-    return answered({"judgements": kept, "questions": questions, "folder": _shown(asked, folder)})
+    return json_response({"judgements": kept, "questions": questions, "folder": _shown(context, folder)})
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -131,16 +131,15 @@ async def _in_thread(work: Callable[[], T]) -> T:
         ) from None
 
 
-def _shown(asked: Asked, folder: JudgementFolder) -> str | None:
+def _shown(context: RequestContext, folder: JudgementFolder) -> str | None:
     """The folder, for the command that reads it; for who writes it alone."""
-    return str(folder.path) if asked.caller.may("write") else None
+    return str(folder.path) if context.caller.may("write") else None
 
 
-def _folder(asked: Asked, collection: str | None) -> JudgementFolder:
+def _folder(context: RequestContext, collection: str | None) -> JudgementFolder:
     """Of a collection; ids of several would be mixed in one."""
-    chosen = asked.lease.settings.collection if collection is None else collection
-    asked.check(chosen)
-    root = asked.state.options.judgements
+    chosen = context.chosen(collection)
+    root = context.state.options.judgements
     if root is None:
         raise Problem(409, WITHOUT_FOLDER)
     return JudgementFolder(root / chosen)

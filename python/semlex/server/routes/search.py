@@ -10,7 +10,14 @@ from starlette.responses import Response, StreamingResponse
 
 from semlex.errors import SemlexError, ValidationError
 from semlex.server.problems import Problem, problem_of
-from semlex.server.request_context import Ask, answered, answered_dict, answered_hits, answered_many, as_json, does
+from semlex.server.request_context import (
+    Current,
+    as_json,
+    dict_response,
+    hits_response,
+    many_response,
+    route,
+)
 from semlex.server.routes.bodies import (
     AnswerBody,
     CandidatesBody,
@@ -21,9 +28,12 @@ from semlex.server.routes.bodies import (
     PageBody,
     SearchBody,
     WhyBody,
+    arguments,
 )
-from semlex.types.answers import Answer
-from semlex.types.documents import json_value
+from semlex.types.answers import Answer, Context
+from semlex.types.explanations import Explanation
+from semlex.types.fields import Facets, FieldSummaries
+from semlex.types.results import SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -31,120 +41,83 @@ if TYPE_CHECKING:
     from semlex.types.answers import AnswerSentence
 
 
-router = APIRouter(tags=["find"])
+router, answers = APIRouter(tags=["find"]), APIRouter(tags=["answer"])
+EVENTS = "text/event-stream"
 
 
-@does(router, "POST", "/v1/search", "search", also=("/search",))
-async def search(asked: Ask, body: SearchBody) -> Response:
+@route(router, "POST", "/v1/search", "search", returns=SearchResults, also=("/search",))
+async def search(context: Current, body: SearchBody) -> Response:
     """The chunks that fit a query best, with every score."""
-    collection = await asked.collection(body.collection)
-    given = _given(body)
-    asked.count_search()
+    collection, given = await context.searched(body.collection), arguments(body)
     fields = given.pop("fields")
-    return await answered_hits(asked, await collection.search(given.pop("query"), **given), fields)
+    return await hits_response(context, await collection.search(**given), fields)
 
 
-@does(router, "POST", "/v1/candidates", "candidates")
-async def candidates(asked: Ask, body: CandidatesBody) -> Response:
-    """Every candidate of both legs with both scores, and what the fusion has measured them against."""
-    collection = await asked.collection(body.collection)
-    given = _given(body)
-    asked.count_search()
+@route(router, "POST", "/v1/candidates", "candidates", returns=SearchResults)
+async def candidates(context: Current, body: CandidatesBody) -> Response:
+    """Every candidate of both searches with both scores, and what the fusion has measured them against."""
+    collection, given = await context.searched(body.collection), arguments(body)
     fields = given.pop("fields")
-    return await answered_hits(asked, await collection.candidates(given.pop("query"), **given), fields)
+    return await hits_response(context, await collection.candidates(**given), fields)
 
 
-def _given(body: Any) -> dict[str, Any]:
-    """What a body says, by the names of the method's arguments."""
-    found = {name: getattr(body, name) for name in type(body).model_fields if name != "collection"}
-    if found.get("weights") is not None:
-        found["weights"] = found["weights"].model_dump()
-    return found
-
-
-@does(router, "POST", "/v1/search/page", "search page")
-async def search_page(asked: Ask, body: PageBody) -> Response:
+@route(router, "POST", "/v1/search/page", "search page", returns=SearchResults)
+async def search_page(context: Current, body: PageBody) -> Response:
     """The next page of a list that a search opened with `max_results`."""
-    collection = await asked.collection(body.collection)
-    asked.count_search()
+    collection = await context.searched(body.collection)
     try:
         found = await collection.search_page(body.cursor, body.filters, deadline=body.deadline)
     except ValidationError as error:
         if any(one.field != "cursor" for one in error.errors):
             raise
         raise Problem(404, f"there is no list at this cursor: {error}") from None
-    return await answered_hits(asked, found, body.fields)
+    return await hits_response(context, found, body.fields)
 
 
-@does(router, "POST", "/v1/search/many", "search many")
-async def search_many(asked: Ask, body: ManyBody) -> Response:
+@route(router, "POST", "/v1/search/many", "search many", returns={"results": [SearchResults]})
+async def search_many(context: Current, body: ManyBody) -> Response:
     """Many searches at once; the results of each, in their order."""
-    collection = await asked.collection(body.collection)
-    given = _given(body)
-    asked.count_search()
+    collection, given = await context.searched(body.collection), arguments(body)
     fields = given.pop("fields")
-    return await answered_many(asked, await collection.search_many(given.pop("queries"), **given), fields)
+    return await many_response(context, await collection.search_many(**given), fields)
 
 
-@does(router, "POST", "/v1/why", "why")
-async def why(asked: Ask, body: WhyBody) -> Response:
+@route(router, "POST", "/v1/why", "why", returns=Explanation)
+async def why(context: Current, body: WhyBody) -> Response:
     """Why a document is where it is in the answer to a question, or why it is missing."""
-    collection = await asked.collection(body.collection)
-    given = _given(body)
-    asked.count_search()
-    return answered((await collection.why(given.pop("document"), given.pop("question"), **given)).to_dict())
+    collection = await context.searched(body.collection)
+    return await dict_response(context, await collection.why(**arguments(body)))
 
 
-@does(router, "POST", "/v1/facets", "facets")
-async def facets(asked: Ask, body: FacetsBody) -> Response:
+@route(router, "POST", "/v1/facets", "facets", returns=Facets)
+async def facets(context: Current, body: FacetsBody) -> Response:
     """Which values fields have, and how many chunks have each."""
-    collection = await asked.collection(body.collection)
-    given = _given(body)
-    return answered((await collection.facets(given.pop("fields"), given.pop("filters"), **given)).to_dict())
+    collection = await context.collection(body.collection)
+    return await dict_response(context, await collection.facets(**arguments(body)))
 
 
-@does(router, "GET", "/v1/fields", "list fields")
-async def fields(asked: Ask, collection: CollectionQuery = None, *, values: bool = False) -> Response:
+@route(router, "GET", "/v1/fields", "list fields", returns=FieldSummaries)
+async def fields(context: Current, collection: CollectionQuery = None, *, values: bool = False) -> Response:
     """The fields that chunks have: names, types with counts, and which have an index."""
-    opened = await asked.collection(collection)
-    found = await opened.fields(values=values)
-    beside = {"chunks": found.chunks, "are_all": found.are_all, "left_out": found.left_out}
-    return answered({"fields": json_value(list(found)), **beside})
+    opened = await context.collection(collection)
+    return await dict_response(context, await opened.fields(values=values))
 
 
-answers = APIRouter(tags=["answer"])
-EVENTS = "text/event-stream"
-
-
-@does(answers, "POST", "/v1/context", "context")
-async def context(asked: Ask, body: ContextBody) -> Response:
+@route(answers, "POST", "/v1/context", "context", returns=Context)
+async def context(context: Current, body: ContextBody) -> Response:
     """The passages that fit a question best, as numbered text for a prompt."""
-    collection = await asked.collection(body.collection)
-    given = body.model_dump(exclude={"collection", "question", "tokens"})
-    asked.count_search()
-    return await answered_dict(asked, await collection.context(body.question, body.tokens, **given))
+    collection = await context.searched(body.collection)
+    return await dict_response(context, await collection.context(**arguments(body)))
 
 
-@does(
-    answers,
-    "POST",
-    "/v1/answer",
-    "answer",
-    also=("/query",),
-    answer={
-        "application/json": {"schema": {"type": "object"}},
-        EVENTS: {"schema": {}},
-    },
-)
-async def answer(asked: Ask, body: AnswerBody) -> Response:
+@route(answers, "POST", "/v1/answer", "answer", returns=Answer, also=("/query",), media={EVENTS: {}})
+async def answer(context: Current, body: AnswerBody) -> Response:
     """An answer from the documents alone, every quote looked up; as a whole, or sentence by sentence."""
-    collection = await asked.collection(body.collection)
-    given = body.model_dump(exclude={"collection", "question", "tokens", "stream"})
-    asked.count_search()
-    if not body.stream:
-        return answered((await collection.answer(body.question, body.tokens, **given)).to_dict())
-    events = collection.answer_stream(body.question, body.tokens, **given)
-    # What is wrong with the question, or with the search, is told by the status: the first event comes before it.
+    collection, given = await context.searched(body.collection), arguments(body)
+    if not given.pop("stream"):
+        return await dict_response(context, await collection.answer(**given))
+    events = collection.answer_stream(**given)
+    # Errors of the question or of the search become the status: the first event comes before it.
     first = await anext(events)
     return StreamingResponse(_written(first, events), media_type=EVENTS)
 

@@ -156,6 +156,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
 
     from semlex.server.mcp.server import mcp_server
     from semlex.server.mcp.stdio import serve_standard_streams
+    from semlex.server.open_client import OpenClient
 
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs has a task
@@ -169,7 +170,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
     opening = asyncio.create_task(open_and_look())
     opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else task.cancel())
     try:
-        await serve_standard_streams(mcp_server(client, access, calibration=settings.calibration_of))
+        await serve_standard_streams(mcp_server(OpenClient(client, settings), access))
     except (Exception, asyncio.CancelledError):
         # What is cancelled in the midst of a frame may end in another error.
         if opening.done() and not received:
@@ -221,17 +222,17 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
     """Answers over HTTP until a signal ends it."""
     from semlex.server.addresses import address_to_ask
     from semlex.server.mcp.http import PATH, listening_socket, mcp_app, web_server
+    from semlex.server.open_client import OpenClient
 
     find = _finder(place.token_file)
     with listening_socket(place.host, place.port, has_tokens=find is not None) as listening:
         async with _client(settings, role) as client, _looking(client, access, settings):
             app = mcp_app(
-                client,
+                OpenClient(client, settings),
                 access,
                 host=place.host,
                 names=place.names,
                 find_caller=find,
-                calibration=settings.calibration_of,
             )
             server = web_server(app)
             on_signals(received, lambda: setattr(server, "should_exit", True))

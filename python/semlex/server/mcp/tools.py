@@ -1,0 +1,601 @@
+"""The tools of assistants. Each returns the library's own objects as structure, and the same in a few lines of text."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from urllib.parse import quote
+
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from semlex.chat.untrusted import one_line, visible
+from semlex.diagnostics.collections import CountedCollection
+from semlex.diagnostics.status import CollectionStatus
+from semlex.errors import ConfigurationError
+from semlex.ingest.files.safe_open import only_below
+from semlex.ingest.progress import IndexReport
+from semlex.server.answers import Shape, attributes, chosen
+from semlex.server.mcp.presentation import (
+    MAX_RESULT,
+    NOTICE,
+    Budget,
+    Quotes,
+    place,
+    placed,
+    progress_to,
+    quoted_warnings,
+    shown_metadata,
+    titles,
+    tool_result,
+)
+from semlex.store.keyword.base import Rebuilt
+from semlex.types.answers import Answer
+from semlex.types.documents import Heading, Outline, WholeDocument, json_value
+from semlex.types.explanations import Explanation
+from semlex.types.fields import FieldSummaries
+from semlex.types.queries import MAX_QUERY_BYTES
+from semlex.types.reports import JobInfo
+from semlex.types.results import SearchResult, SearchResults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.retriever.collection import Collection as OpenedCollection
+    from semlex.server.mcp.access import CollectionAccess
+    from semlex.types.answers import ContextSource
+    from semlex.types.documents import StoredChunk
+
+# The library's own bound is 1,000; nobody reads so many, and an assistant pays for each.
+MAX_TOP_K = 50
+# After so many seconds what has answered is the answer.
+SEARCH_SECONDS = 30.0
+MAX_HEADINGS = 500
+MAX_IDS = 200
+MAX_COLLECTIONS = 300
+MAX_FIELDS = 200
+MAX_VALUES = 10
+MAX_VALUE = 100
+MAX_JOBS = 20
+# So many are looked through for those of collections within reach.
+LISTED_JOBS = 1_000
+MAX_PROBLEMS = 20
+# Host, user and folder of the database: for the operator alone.
+OF_THE_OPERATOR = ("server", "data_folder")
+
+# --- arguments
+
+Collection: TypeAlias = Annotated[
+    str | None,
+    Field(description="Name from list_collections; left out: the server's own, or the only one there is."),
+]
+Question: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_QUERY_BYTES, description="A question or words; also in the documents' words."),
+]
+TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="How many hits.")]
+Filters: TypeAlias = Annotated[
+    str | None,
+    Field(
+        max_length=4096,
+        description="What must hold, for example: year >= 2020 and @source == 'docs'. list_fields names the fields.",
+    ),
+]
+Mode: TypeAlias = Annotated[
+    Literal["vector", "keyword", "hybrid"] | None,
+    Field(description="By meaning, by words, or both (default, if the collection has vectors)."),
+]
+Document: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=4096,
+        description="Name or path of a document as search shows it; a line may follow (keys.md:9).",
+    ),
+]
+ChunkId: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, description="The id of a hit.")]
+Start: TypeAlias = Annotated[int, Field(ge=0, description="Character to begin at: next_start of the call before.")]
+Folder: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=4096, description="A folder or file: absolute, or below an allowed folder."),
+]
+NewCollection: TypeAlias = Annotated[
+    str | None,
+    Field(description="Name of a collection; a new one is made if none has this name."),
+]
+Patterns: TypeAlias = Annotated[
+    list[Annotated[str, Field(max_length=1_000)]], Field(max_length=100, description="Glob patterns such as *.md.")
+]
+Included: TypeAlias = Annotated[Patterns | None, Field(description="Only files that fit one of them.")]
+Recursive: TypeAlias = Annotated[bool, Field(description="Whether to enter folders below.")]
+Background: TypeAlias = Annotated[
+    bool, Field(description="Whether a worker does it later: returns a job for job_status.")
+]
+Values: TypeAlias = Annotated[bool, Field(description="Whether to show the most frequent values, too.")]
+JobId: TypeAlias = Annotated[
+    str | None, Field(description="Of index_folder; left out: the newest jobs.", max_length=100)
+]
+
+# --- results: keys of the library's objects, and what a tool adds
+
+CHUNK = ("id", "content", "metadata", "heading_path", "page")
+HIT = (
+    *CHUNK,
+    *("rank", "vector_score", "keyword_score", "fused_score", "rerank_score", "coverage", "confidence"),
+)
+INDEXED = (
+    *("added", "changed", "unchanged", "failed", "chunks", "embedded", "seconds"),
+    *("problems", "without_text", "warnings"),
+)
+QUOTED: dict[str, Shape] = {
+    "notice": Annotated[str, "How to treat everything that is quoted."],
+    "collection": str,
+}
+CUT = Annotated[bool, "Whether there is more than is shown."]
+PATH = Annotated[str | None, "Absolute path and line of the file, to open or to cite; null: not from a file."]
+START: dict[str, Shape] = {
+    "start": int,
+    "next_start": Annotated[int | None, "Where to go on reading; null: this is the end."],
+}
+PLACE: dict[str, Shape] = {
+    "uri": Annotated[str, "The chunk as a resource."],
+    "path": PATH,
+    "document": Annotated[str, "Name of the document in the collection, for get_document and outline."],
+    "cut": Annotated[bool, "Whether the text goes on; get_chunk has all of it."],
+}
+
+
+def _without(kind: type, *names: str) -> dict[str, Shape]:
+    return {name: shape for name, shape in attributes(kind).items() if name not in names}
+
+
+def result_shapes() -> dict[str, Shape]:
+    """What each tool returns, by its name."""
+    sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
+    return {
+        "search": QUOTED
+        | chosen(SearchResults, "mode", "best_similarity", "coverage", "warnings")
+        | {"hits": [chosen(SearchResult, *HIT) | PLACE]},
+        "get_chunk": QUOTED | START | {"chunk": chosen(SearchResult, *CHUNK) | PLACE},
+        "get_document": QUOTED
+        | START
+        | chosen(WholeDocument, "name", "text", "notes")
+        | {"uri": str, "path": PATH, "characters": Annotated[int, "Of the whole text."], "chunk_ids": list[str]},
+        "outline": QUOTED | chosen(Outline, "name", "notes") | {"headings": [Heading], "path": PATH, "cut": CUT},
+        "answer_research_question": QUOTED | _without(Answer, "sources") | {"sources": sources},
+        "why": QUOTED | attributes(Explanation),
+        "list_collections": {
+            "collections": [CountedCollection],
+            "complete": Annotated[bool, "Whether these are all; others can be named all the same."],
+            "writes": Annotated[bool, "Whether documents can be added and indexes changed here."],
+            "folders": Annotated[list[str], "Folders that index_folder may read."],
+        },
+        "collection_stats": _without(CollectionStatus, *OF_THE_OPERATOR),
+        "list_fields": QUOTED | attributes(FieldSummaries) | {"complete": Annotated[bool, "Whether these are all."]},
+        "job_status": {"jobs": [_without(JobInfo, "arguments")]},
+        "index_folder": chosen(IndexReport, *INDEXED)
+        | {
+            "collection": str,
+            "folder": str,
+            "job_id": Annotated[str | None, "Of a job in the background, for job_status; the counts are 0 then."],
+        },
+        "optimize_search": {"collection": str, "merged": Annotated[int, "Segments of the keyword index."]},
+        "reindex_collection": {"collection": str} | attributes(Rebuilt),
+    }
+
+
+class Tools:
+    """The tools of assistants, over the collections that they may reach."""
+
+    def __init__(self, access: CollectionAccess) -> None:
+        self._access = access
+
+    async def search(
+        self,
+        query: Question,
+        collection: Collection = None,
+        top_k: TopK = 5,
+        filters: Filters = None,
+        mode: Mode = None,
+    ) -> CallToolResult:
+        """Hits, best first."""
+        searched = await self._access.collection(collection)
+        found = await searched.search(query, top_k, filters, mode=mode, deadline=SEARCH_SECONDS)
+        name = searched.names.collection
+        hits, warnings = shown_hits(name, found, Budget()), self._worded(found.warnings)
+        if len(hits) < len(found):
+            warnings.append(f"{len(found) - len(hits)} more hits have no room in one result: give a lower top_k")
+        result = _quoted(name) | {
+            "mode": found.mode,
+            "best_similarity": found.best_similarity,
+            "coverage": found.coverage,
+            "warnings": warnings,
+            "hits": hits,
+        }
+        if not hits:
+            lines = [f"Nothing was found in {name!r}."]
+        else:
+            quotes = Quotes()
+            number = f"{len(hits)} hit" + ("" if len(hits) == 1 else "s")
+            lines = [f"{number} in {name!r} ({found.mode}), best first. {quotes.head()}"]
+            lines += [
+                quotes.quote(_source(hit), hit["content"], label=f"[{hit['rank']}]", is_cut=hit["cut"]) for hit in hits
+            ]
+        return tool_result(result, "\n\n".join([*lines, *quoted_warnings(warnings)]))
+
+    async def get_chunk(self, chunk_id: ChunkId, collection: Collection = None, start: Start = 0) -> CallToolResult:
+        """One chunk with all of its text."""
+        opened = await self._access.collection(collection)
+        name = opened.names.collection
+        passage, after = shown_passage(name, await read_chunk(opened, chunk_id), start=start)
+        result = _quoted(name) | {"chunk": passage, "start": start, "next_start": after}
+        quotes = Quotes()
+        more = "" if after is None else f"\nIt goes on: get_chunk with start={after}."
+        text = f"{quotes.head()}\n\n{quotes.quote(_source(passage), passage['content'], is_cut=passage['cut'])}{more}"
+        return tool_result(result, text)
+
+    async def get_document(self, document: Document, collection: Collection = None, start: Start = 0) -> CallToolResult:
+        """The text of a document."""
+        result = await self.read_document(await self._access.collection(collection), document, start)
+        after, quotes = result["next_start"], Quotes()
+        more = "" if after is None else f"\nIt goes on: get_document with start={after}."
+        size, source = f"{result['characters']:,} characters", result["path"] or one_line(result["name"])
+        text = f"{quotes.head()}\n\n{quotes.quote(source, result['text'], label=size, is_cut=bool(more))}{more}"
+        return tool_result(result, text)
+
+    async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
+        """A document, or as much of it as a result holds.
+
+        Raises:
+            ConfigurationError: None exists, or the name means several.
+        """
+        found, budget = await opened.get_document(document), Budget()
+        whole, uri = visible(found.text), document_uri(opened.names.collection, found.name)
+        path = place(found.chunks[0]) if found.chunks else None
+        ids = list(takewhile(Budget(MAX_RESULT // 4).take, [chunk.id for chunk in found.chunks[:MAX_IDS]]))
+        budget.take(found.name, uri, path, *ids)
+        text, is_cut = budget.cut(whole[start:], MAX_RESULT)
+        return _quoted(opened.names.collection) | {
+            "name": found.name,
+            "uri": uri,
+            "path": path,
+            "text": text,
+            "start": start,
+            "next_start": start + len(text) if is_cut else None,
+            "characters": len(whole),
+            "chunk_ids": ids,
+            "notes": self._worded(found.notes),
+        }
+
+    async def outline(self, document: Document, collection: Collection = None) -> CallToolResult:
+        """The headings of a document."""
+        opened, budget = await self._access.collection(collection), Budget()
+        found = await opened.outline(document)
+        first = next((one.chunk_ids[0] for one in found.headings if one.chunk_ids), None)
+        chunks = [] if first is None else await opened.get([first])
+        path = (place(chunks[0]) or "").rpartition(":")[0] if chunks else ""
+        headings = json_value(found.headings[:MAX_HEADINGS])
+        for one in headings:
+            one["chunk_ids"] = one["chunk_ids"][:MAX_IDS]
+        headings = list(takewhile(lambda one: budget.take(one["title"], *one["chunk_ids"]), headings))
+        result = _quoted(opened.names.collection) | {
+            "name": found.name,
+            "path": path or None,
+            "headings": headings,
+            "cut": len(headings) < len(found.headings),
+            "notes": self._worded(found.notes),
+        }
+        quotes = Quotes()
+        lines = [
+            f"{'  ' * (one['level'] - 1)}{one_line(one['title'])}" + (f"  (line {one['line']})" if one["line"] else "")
+            for one in headings
+        ]
+        source = f"Headings of {path or one_line(found.name)}"
+        return tool_result(
+            result, f"{quotes.head()}\n\n{quotes.quote(source, chr(10).join(lines), is_cut=result['cut'])}"
+        )
+
+    async def answer_research_question(
+        self, question: Question, collection: Collection = None, top_k: TopK = 20, filters: Filters = None
+    ) -> CallToolResult:
+        """An answer with citations."""
+        opened = await self._access.collection(collection)
+        found = await opened.answer(question, top_k=top_k, filters=filters)
+        result = _quoted(opened.names.collection) | found.to_dict() | {"warnings": self._worded(found.warnings)}
+        passages = {source.number: source for source in found.context.sources}
+        for one in result["sources"]:
+            source = passages[one["number"]]
+            del one["text"]
+            one["path"], one["document"] = _path(source, source.line), _document(source)
+        for one in (cited for sentence in result["sentences"] for cited in sentence["citations"]):
+            cited_source = passages.get(one["source"])
+            one["path"] = None if cited_source is None else _path(cited_source, one["line"])
+        return tool_result(result, _answer_text(found, result))
+
+    async def why(
+        self,
+        document: Document,
+        question: Question,
+        *,
+        collection: Collection = None,
+        top_k: TopK = 5,
+        filters: Filters = None,
+        mode: Mode = None,
+    ) -> CallToolResult:
+        """Why a document is where it is in an answer, or missing."""
+        opened = await self._access.collection(collection)
+        found = await opened.why(document, question, top_k, filters, mode=mode, deadline=SEARCH_SECONDS)
+        result = _quoted(opened.names.collection) | found.to_dict() | {"notes": self._worded(found.notes)}
+        for reason in result["reasons"]:
+            reason["remedy"] = self._access.for_assistant(reason["remedy"])
+        quotes = Quotes()
+        lines = [
+            f"{one['text']} [{one['code']}]" + (f"\n  what helps: {one['remedy']}" if one["remedy"] else "")
+            for one in result["reasons"]
+        ]
+        lines += self._worded(map(str, (*found.legs, *found.terms, *found.notes)))
+        title = f"{one_line(found.name or found.document)}: {'found' if found.found else 'not found'}"
+        return tool_result(result, f"{quotes.head()}\n\n{quotes.quote(title, chr(10).join(lines))}")
+
+    async def list_collections(self) -> CallToolResult:
+        """The collections within reach."""
+        access = self._access.access
+        counted = [one for one in await self._access.client.count_collections() if access.sees(one.name)]
+        shown = counted[:MAX_COLLECTIONS]
+        result = {
+            "collections": json_value(shown),
+            "complete": len(shown) == len(counted),
+            "writes": access.may("write"),
+            "folders": [str(folder) for folder in access.folders],
+        }
+        lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
+        lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
+        return tool_result(result, "\n".join(lines) or "There are no collections yet.")
+
+    async def collection_stats(self, collection: Collection = None) -> CallToolResult:
+        """Figures of a collection."""
+        opened = await self._access.collection(collection)
+        found = (await opened.status()).to_dict()
+        result = {name: value for name, value in found.items() if name not in OF_THE_OPERATOR}
+        if result["index_problem"] is not None:
+            result["index_problem"] = self._access.for_assistant(result["index_problem"])
+        lines = [f"{name}: {value}" for name, value in result.items() if isinstance(value, (str, int, float))]
+        return tool_result(result, "\n".join(lines))
+
+    async def list_fields(self, collection: Collection = None, values: Values = False) -> CallToolResult:
+        """What filters can name."""
+        opened = await self._access.collection(collection)
+        found, budget, name = await opened.fields(values=values), Budget(), opened.names.collection
+        result = _quoted(name) | found.to_dict()
+        for one in result["fields"]:
+            one["values"] = [
+                value[:MAX_VALUE] if isinstance(value, str) else value for value in one["values"][:MAX_VALUES]
+            ]
+        fields = result["fields"] = list(
+            takewhile(lambda one: budget.take(one["name"], *map(str, one["values"])), result["fields"][:MAX_FIELDS])
+        )
+        result["complete"] = found.are_all and not found.left_out and len(found) == len(fields)
+        lines = [
+            f"{one_line(one['name'])}: {', '.join(one['types'])}"
+            + (f"; for example {', '.join(map(str, one['values']))}" if one["values"] else "")
+            for one in fields
+        ]
+        quotes = Quotes()
+        quoted = quotes.quote(f"Fields of {name!r}", "\n".join(lines), is_cut=not result["complete"])
+        return tool_result(result, f"{quotes.head()}\n\n{quoted}")
+
+    async def job_status(self, job_id: JobId = None) -> CallToolResult:
+        """One job, or the newest ones."""
+        access = self._access.access
+        if job_id is None:
+            listed = await self._access.client.jobs(limit=LISTED_JOBS)
+            jobs = [job for job in listed if access.sees(job.collection)][:MAX_JOBS]
+        else:
+            job = await self._access.client.job(job_id)
+            if not access.sees(job.collection):
+                raise ConfigurationError(f"there is no job {job_id!a}")
+            jobs = [job]
+        shown = [{name: value for name, value in job.to_dict().items() if name != "arguments"} for job in jobs]
+        lines, errors = [], []
+        for one in shown:
+            progress = one["progress"]
+            how_far = f" ({_progress(**progress)})" if progress else ""
+            lines.append(f"{one['id']}: {one['kind']} of {one['collection']!r}: {one['state']}{how_far}")
+            if one["error"] is not None:
+                errors.append(f"{one['id']}: {one['error']['code']}: {one['error']['message']}")
+            if problems := (one["result"] or {}).get("problems"):
+                one["result"] = one["result"] | {"problems": problems[:MAX_PROBLEMS]}
+                errors += [f"{one['id']}: {one_line(bad['uri'])}: {bad['code']}" for bad in problems[:MAX_PROBLEMS]]
+        if errors:  # they name files
+            quotes = Quotes()
+            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(errors), label="Errors:")]
+        return tool_result({"jobs": shown}, "\n".join(lines) or "There are no jobs.")
+
+    async def index_folder(
+        self,
+        folder: Folder,
+        *,
+        context: Context[Any, Any],
+        collection: NewCollection = None,
+        include: Included = None,
+        exclude: Patterns = [],  # noqa: B006 - copied by pydantic
+        recursive: Recursive = True,
+        background: Background = False,
+    ) -> CallToolResult:
+        """Read files into a collection."""
+        path = self._access.access.folder(folder)
+        opened = await self._access.collection(collection, create=True)
+        options: dict[str, Any] = {"include": include, "exclude": exclude, "recursive": recursive}
+        report, job_id, name = IndexReport(), None, opened.names.collection
+        if background:
+            job_id = (await opened.submit("index", {"paths": [str(path)], **options})).id
+        else:
+            async with progress_to(context) as progress:
+                with only_below(self._access.access.folders):
+                    report = await opened.index(path, **options, progress=progress)
+        result = {key: json_value(getattr(report, key)) for key in INDEXED} | {
+            "collection": name,
+            "folder": str(path),
+            "job_id": job_id,
+            "warnings": self._worded(report.warnings),
+        }
+        for problems in ("problems", "without_text"):
+            result[problems] = result[problems][:MAX_PROBLEMS]
+        if background:
+            return tool_result(
+                result, f"Submitted as job {job_id}; a worker does it. job_status tells how far it has come."
+            )
+        counts = (
+            f"{report.added} documents added, {report.changed} changed, {report.unchanged} unchanged, {report.failed} "
+            f"failed; {report.chunks} chunks written to {name!r}."
+        )
+        lines = [
+            *(
+                f"{one['code']}: {one_line(one['uri'])}: {one_line(one['message'])}"
+                for one in [*result["problems"], *result["without_text"]]
+            ),
+            *(f"Warning: {one_line(warning)}" for warning in result["warnings"]),
+        ]
+        if not lines:
+            return tool_result(result, counts)
+        quotes = Quotes()  # names of files, and what a loader says of them
+        return tool_result(result, f"{counts} {quotes.head()}\n\n{quotes.quote('', chr(10).join(lines))}")
+
+    async def optimize_search(self, context: Context[Any, Any], collection: Collection = None) -> CallToolResult:
+        """Merge the keyword index."""
+        opened = await self._access.collection(collection)
+        async with progress_to(context) as progress:
+            merged = await opened.optimize(progress)
+        result = {"collection": opened.names.collection, "merged": merged}
+        return tool_result(result, f"{merged} segments of the keyword index of {result['collection']!r} were merged.")
+
+    async def reindex_collection(self, context: Context[Any, Any], collection: Collection = None) -> CallToolResult:
+        """Rebuild the keyword index."""
+        opened = await self._access.collection(collection)
+        async with progress_to(context) as progress:
+            rebuilt = await opened.reindex_keyword(progress)
+        name = opened.names.collection
+        result = {"collection": name} | json_value(rebuilt)
+        return tool_result(result, f"The keyword index of {name!r} was rebuilt from {rebuilt.chunks} chunks.")
+
+    def _worded(self, messages: Iterable[str]) -> list[str]:
+        return [self._access.for_assistant(message) for message in messages]
+
+
+def _quoted(collection: str) -> dict[str, Any]:
+    """The beginning of a result that holds words of documents."""
+    return {"notice": NOTICE, "collection": collection}
+
+
+async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
+    """A chunk by its id.
+
+    Raises:
+        ConfigurationError: None exists.
+    """
+    found = await opened.get([chunk_id])
+    if not found:
+        raise ConfigurationError(
+            f"there is no chunk {chunk_id!a} in {opened.names.collection!r}: take the id of a hit; chunks of a "
+            "file that was changed have other ids"
+        )
+    return found[0]
+
+
+def chunk_uri(collection: str, chunk_id: str) -> str:
+    """The resource of a chunk."""
+    return f"chunk://{collection}/{quote(chunk_id, safe='')}"
+
+
+def document_uri(collection: str, document: str) -> str:
+    """The resource of a document."""
+    return f"document://{collection}/{quote(document, safe='/')}"
+
+
+def document_name(chunk: StoredChunk) -> str:
+    """The name of a chunk's document, as tools take it."""
+    if not chunk.source_document:
+        return chunk.id
+    return f"{chunk.source}: {chunk.source_document}" if chunk.source else chunk.source_document
+
+
+def shown_passage(collection: str, chunk: StoredChunk, *, start: int = 0) -> tuple[dict[str, Any], int | None]:
+    """A chunk alone from a character on, and where its text goes on."""
+    budget, passage = Budget(), _passage(collection, chunk, CHUNK)
+    budget.take(*_names(passage))
+    # What describes the whole is in every part.
+    passage["metadata"] = shown_metadata(chunk.metadata, budget)
+    passage["content"], passage["cut"] = budget.cut(visible(chunk.content)[start:], MAX_RESULT)
+    return passage, start + len(passage["content"]) if passage["cut"] else None
+
+
+def shown_hits(collection: str, found: Sequence[SearchResult], budget: Budget) -> list[dict[str, Any]]:
+    """As many hits as fit, by name at least, with texts while the budget lasts."""
+    hits = list(takewhile(lambda hit: budget.take(*_names(hit)), [_passage(collection, hit, HIT) for hit in found]))
+    for hit, chunk in zip(hits, found, strict=False):
+        hit["content"], hit["cut"] = budget.cut(chunk.content)
+        hit["metadata"] = shown_metadata(chunk.metadata, budget)
+    return hits
+
+
+def _passage(collection: str, chunk: StoredChunk, names: tuple[str, ...]) -> dict[str, Any]:
+    """A chunk with these keys of its `to_dict` and its place; text and metadata follow."""
+    return {name: getattr(chunk, name) for name in names} | {
+        "content": "",
+        "metadata": {},
+        "heading_path": titles(chunk),
+        "uri": chunk_uri(collection, chunk.id),
+        "path": place(chunk, getattr(chunk, "match_line", None)),
+        "document": document_name(chunk),
+        "cut": False,
+    }
+
+
+def _names(passage: dict[str, Any]) -> tuple[str | None, ...]:
+    return passage["id"], passage["uri"], passage["path"], passage["document"], *passage["heading_path"]
+
+
+def _source(passage: dict[str, Any]) -> str:
+    """Where a passage is from, on one line: words of documents, which belong into the quote."""
+    above = [passage["path"] or one_line(passage["document"]), " > ".join(passage["heading_path"])]
+    return f"{' — '.join(filter(None, above))} (chunk_id {' '.join(passage['id'].split())})"
+
+
+def _path(source: ContextSource, line: int | None) -> str | None:
+    """Absolute path and line of a passage, if one of its hits knows the folder."""
+    root = next((hit.root for hit in source.hits if hit.root), "")
+    return placed(f"{root}/{source.document}", line) if root else None
+
+
+def _document(source: ContextSource) -> str:
+    return document_name(source.hits[0]) if source.hits else source.document
+
+
+def _answer_text(found: Answer, result: dict[str, Any]) -> str:
+    if not found.text:
+        lines = [f"No answer: {found.refused}"]
+    else:
+        quotes = Quotes()
+        how = f"written by {found.model}" if found.model else "sentences of the documents"
+        label = f"Answer ({how}; documented to {found.confidence:.0%})"
+        lines = [f"{quotes.head()}\n\n{quotes.quote('', found.text, label=label)}"]
+        cited = {one.source for one in found.citations}
+        places = [
+            f"[{one['number']}] {one['path'] or one_line(one['document'])}"
+            for one in result["sources"]
+            if one["number"] in cited
+        ]
+        if places:
+            lines.append(quotes.quote("", "\n".join(places), label="Sources:"))
+    if found.unsupported:
+        lines.append(f"{len(found.unsupported)} sentences are not supported by a quote that was found.")
+    return "\n\n".join([*lines, *quoted_warnings(result["warnings"])])
+
+
+def _progress(stage: str, done: int, total: int | None, unit: str) -> str:
+    return f"{stage}: {done:,}{'' if total is None else f' of {total:,}'} {unit}"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"

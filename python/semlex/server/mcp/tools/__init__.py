@@ -1,1 +1,0 @@
-"""The tools: what they take, what they do, what they return."""

@@ -1,0 +1,108 @@
+"""An open client with the collections that its callers name, shared by routes and assistants."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, SemlexError
+from semlex.retriever.curve_file import read_curve
+from semlex.retriever.models.served import open_with_models
+
+if TYPE_CHECKING:
+    from semlex.retriever.client import Client
+    from semlex.retriever.collection import Collection
+    from semlex.settings.load import Settings
+
+logger = logging.getLogger("semlex.server")
+
+WARM_QUESTION = "warm"
+
+
+class OpenClient:
+    """An open client with its settings, for as long as requests use it.
+
+    Names that no collection has leave no trace in memory.
+    """
+
+    def __init__(self, client: Client, settings: Settings | None = None) -> None:
+        self.client, self.settings = client, settings
+        self.users = 0
+        self.readiness = "not asked yet"
+        self.problem: SemlexError | None = None
+        self._known: set[str] = set()
+        self._retired: asyncio.Event | None = None
+
+    @property
+    def default(self) -> str | None:
+        """The collection of callers that name none."""
+        return None if self.settings is None else self.settings.collection
+
+    async def names(self) -> list[str]:
+        """The collections that exist, by name."""
+        names = [listed.name for listed in await self.client.collections()]
+        self._known = set(names)
+        return names
+
+    async def collection(self, name: str, *, create: bool = False) -> Collection:
+        """A collection by its name."""
+        if name not in self._known and name not in await self.names() and not create:
+            raise CollectionNotFoundError(f"there is no collection {name!r}")
+        return self._opened(name, create=create)
+
+    def known(self, name: str) -> Collection | None:
+        """A collection that was seen before, without a query; else None."""
+        return self._opened(name) if name in self._known else None
+
+    def _opened(self, name: str, *, create: bool = False) -> Collection:
+        calibration = None if self.settings is None else self.settings.calibration_of(name)
+        return self.client.collection(name, create=create, calibration=calibration)
+
+    def forget(self, name: str | None = None) -> None:
+        """Note that a collection, or any of them, is gone."""
+        self._known = set() if name is None else self._known - {name}
+
+    async def warm(self) -> None:
+        """Open what the settings name: the collection if it exists, the models, the calibration.
+
+        `problem` is what cannot be opened.
+        """
+        settings = self.settings
+        if settings is None:
+            return
+        try:
+            if settings.calibration is not None:
+                await asyncio.to_thread(read_curve, settings.calibration)
+            collection = self._opened(settings.collection)
+            await open_with_models(collection)
+            # It embeds and searches as a search does, and is not in the query log.
+            await collection.facets(["@source"], query=WARM_QUESTION, candidates=1, limit=1)
+            self.readiness = "ok"
+        except CollectionNotFoundError:
+            self.readiness = "no collection to open yet"
+        except SemlexError as error:
+            self.readiness = "something that searches or answers use cannot be opened; see the log"
+            # A collection without vectors yet is not a fault of the settings.
+            self.problem = None if isinstance(error, EmbeddingsMissingError) else error
+            logger.warning("collection %r is not ready: %s", settings.collection, error)
+
+    def check_beside(self, serving: OpenClient) -> None:
+        """Refuse to take over if something cannot be opened, unless the serving client has the same problem."""
+        if self.problem is not None and str(self.problem) != str(serving.problem):
+            raise self.problem
+
+    def release(self) -> None:
+        """End one use."""
+        self.users -= 1
+        if not self.users and self._retired is not None:
+            self._retired.set()
+
+    async def retire(self) -> None:
+        """Close the client when nobody uses it any more."""
+        self._retired = asyncio.Event()
+        try:
+            if self.users:
+                await self._retired.wait()
+        finally:
+            await self.client.close()
