@@ -13,7 +13,7 @@ from semlex.retriever.models.served import open_with_models
 if TYPE_CHECKING:
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
-    from semlex.settings.load import Settings
+    from semlex.settings.table import Settings
 
 logger = logging.getLogger("semlex.server")
 

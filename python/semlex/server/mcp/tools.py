@@ -11,8 +11,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from semlex.chat.untrusted import one_line, visible
-from semlex.diagnostics.collections import CountedCollection
-from semlex.diagnostics.status import CollectionStatus
+from semlex.diagnostics.status import CollectionStatus, CountedCollection
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.safe_open import only_below
 from semlex.ingest.progress import IndexReport

@@ -7,12 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from semlex.diagnostics.collections import CountedCollection
-from semlex.diagnostics.status import CollectionStatus
+from semlex.diagnostics.status import CollectionStatus, CountedCollection
 from semlex.errors import ConfigurationError
 from semlex.ingest.document_states import Documents
 from semlex.ingest.progress import DeleteReport
-from semlex.maintenance.report import EmbeddingFigures
+from semlex.maintenance.reembed import EmbeddingFigures
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, chunks_response, dict_response, json_response, route
 from semlex.server.routes.bodies import (
