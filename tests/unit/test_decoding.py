@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,16 @@ def test_what_is_like_nothing_is_refused() -> None:
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)
+
+
+def test_without_the_extra_an_encoding_is_not_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
+    western, russian = (TEXTS[name].encode(name) for name in ("windows-1252", "cp1251"))
+    assert decode(western, GUESSING).text == TEXTS["windows-1252"]
+    for options in (LoadOptions(), GUESSING, LoadOptions(detect_encoding=True, on_bad_text="repair")):
+        with pytest.raises(LoadError, match=r"iconv.*pip install 'semlex\[files\]'") as refused:
+            decode(russian, options)
+        assert refused.value.code == "not_utf8"
 
 
 # --- repairs ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import watchfiles
 
 from semlex import SyncReport
-from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError
+from semlex.errors import ConfigurationError, ConnectionFailedError, MissingExtraError, StoreError
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import DocumentName, SyncPlan
 from semlex.ingest.sync import watch
@@ -95,6 +95,16 @@ async def test_a_system_that_cannot_watch_so_much_is_polled(
         assert (await following(reports)).watched_by == "polling"
         (docs / "b.md").write_text("b", encoding="utf-8")
         assert (await following(reports)).done.added == 1
+
+
+async def test_without_the_extra_nothing_is_watched(
+    database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    async with opened(database_url) as store, aclosing(store.watch(docs)) as reports:
+        with pytest.raises(MissingExtraError, match=r"pip install 'semlex\[watch\]'"):
+            await following(reports)
+        assert await store.count() == 0
 
 
 async def test_all_is_looked_at_from_time_to_time(

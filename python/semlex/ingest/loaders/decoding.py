@@ -113,8 +113,11 @@ def _guessed(data: bytes) -> str | None:
         return None
     if _is_western(data):
         return "windows-1252"
-    from charset_normalizer import from_bytes  # noqa: PLC0415 - takes a moment to load, and is rarely needed
-
+    try:
+        from charset_normalizer import from_bytes  # noqa: PLC0415 - of an extra, and rarely needed
+    except ImportError:
+        message = "it is not UTF-8. Convert the file with iconv, or let semlex detect its encoding: pip install"
+        raise LoadError("not_utf8", f"{message} 'semlex[files]', then --detect-encoding") from None
     found = from_bytes(data[:GUESSED_FROM], threshold=MAX_CHAOS).best()
     return None if found is None else found.encoding
 

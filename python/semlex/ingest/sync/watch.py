@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import ConnectionFailedError, StoreError
+from semlex.errors import ConnectionFailedError, MissingExtraError, StoreError
 from semlex.ingest.files.discovery import checked_paths
 from semlex.ingest.files.selection import NAMES, SKIPPED_FOLDERS
 from semlex.store.postgres.errors import is_out_of_resources
@@ -64,7 +64,11 @@ class FolderWatch:
 
     def _listen(self) -> None:
         if self._stream is None:
-            from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
+            try:
+                from watchfiles import awatch  # noqa: PLC0415 - of an extra
+            except ImportError:
+                otherwise = "run semlex sync when something has changed"
+                raise MissingExtraError("watchfiles", "watch", "watching folders", otherwise) from None
 
             self._stream = awatch(
                 *self._folders,
