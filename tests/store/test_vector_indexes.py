@@ -338,7 +338,7 @@ async def test_an_index_that_pgvector_does_not_have(
     database_url: str, index: VectorIndex, dimensions: int, distance: Any, message: str
 ) -> None:
     async with opened(database_url, "none", keyword="none", distance=distance) as retriever:
-        with pytest.raises(ConfigurationError, match="holds no vectors"):
+        with pytest.raises(ConfigurationError, match="has no vectors"):
             await retriever.create_index(index)
         await retriever.add_documents(documents(3), clustered(3, dimensions))
         with pytest.raises(ConfigurationError, match=message):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
 
 
-# Bytes of the hash of context and text; the mark stands behind them.
+# Bytes of the hash of context and text, before the mark.
 TEXT_HASH_BYTES = 16
 FIRST = (UUID(int=0), "")
 
@@ -87,13 +87,13 @@ class LineSelection(NamedTuple):
 
     @property
     def values(self) -> dict[str, object]:
-        """What the condition binds."""
+        """Values that the condition binds."""
         documents = None if self.documents is None else list(self.documents)
         return {"behind": TEXT_HASH_BYTES + 1, "mark": self.mark, "documents": documents, "source": self.source}
 
 
 async def count_without_line(connection: Connection, collection: CollectionInfo, selection: LineSelection) -> int:
-    """How many chunks lack a line."""
+    """Count chunks without a description."""
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(
         collection.names.chunk, selection.condition(collection)
     )
@@ -149,7 +149,7 @@ async def write_lines(
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32] | None,
 ) -> int:
-    """Gives chunks their line, with the vectors and postings that follow from it.
+    """Write descriptions into chunks, with the vectors and postings that follow from them.
 
     Vectors of other models are removed, as those of any text that changes.
 

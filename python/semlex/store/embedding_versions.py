@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def check_dimensions(wanted: EmbeddingVersion) -> None:
-    """Refuses vectors that no column can hold."""
+    """Refuse vectors that no column can hold."""
     if not 1 <= wanted.dimensions <= MAX_DIMENSIONS:
         raise ModelMismatchError(f"vectors may have 1 to {MAX_DIMENSIONS} dimensions; these have {wanted.dimensions}")
 
@@ -45,7 +45,7 @@ def check_dimensions(wanted: EmbeddingVersion) -> None:
 async def ensure_embedding_version(
     database: Database, collection: CollectionInfo, wanted: EmbeddingVersion
 ) -> CollectionInfo:
-    """Makes the table for a first model's vectors; with one already there, checks that it is the same model's."""
+    """Make the table for a first model's vectors; if one exists, check that it is the same model's."""
 
     async def work(connection: Connection) -> CollectionInfo:
         names = collection.names
@@ -87,13 +87,13 @@ async def create_version(
     building: bool = False,
     token_counter: str | None = None,
 ) -> EmbeddingVersion:
-    """Makes the table for a model's vectors.
+    """Make the table for a model's vectors.
 
-    No number is given twice: a program that has not looked since would take one model's vectors for another's.
+    No number is used twice: a program with an older list would take one model's vectors for another's.
 
     Args:
         connection: In a transaction that excludes writers, or others who do the same.
-        token_counter: What counts tokens while it answers; None: what the collection has.
+        token_counter: Counts tokens while this version serves; None: the collection's.
     """
     names, now = collection.names, utc_now()
     cursor = await connection.execute(
@@ -157,16 +157,16 @@ async def read_versions(connection: Connection, collection: CollectionInfo) -> V
 
 
 async def stored_versions(connection: Connection, collection: CollectionInfo) -> list[int]:
-    """Numbers of all sets of vectors, the one in the making included.
+    """Numbers of all sets of vectors, including one being made.
 
-    Whoever writes asks for them behind the first lock of a writer (`semlex.store.schema.locks.begin_write`):
-    none comes or goes until the transaction ends.
+    A writer reads them after its first lock (`semlex.store.schema.locks.begin_write`):
+    no set is added or dropped until the transaction ends.
     """
     return await versions_told(await ask_versions(connection, collection))
 
 
 async def ask_versions(connection: Connection, collection: CollectionInfo) -> AsyncCursor[Any]:
-    """Asks for `stored_versions`; `versions_told` reads the answer."""
+    """Send the question of `stored_versions`; `versions_told` reads the answer."""
     names = collection.names
     return await connection.execute(
         sql.SQL("SELECT version FROM {} WHERE name = %s ORDER BY version").format(names.embedding_version),
@@ -175,19 +175,19 @@ async def ask_versions(connection: Connection, collection: CollectionInfo) -> As
 
 
 async def versions_told(answer: AsyncCursor[Any]) -> list[int]:
-    """The numbers that were asked for."""
+    """The numbers that `ask_versions` requested."""
     return [version for (version,) in await answer.fetchall()]
 
 
 async def check_stands(connection: Connection, collection: CollectionInfo) -> None:
-    """Refuses to go on with vectors that are not there any more."""
+    """Refuse vectors that were dropped."""
     used = collection.embedding
     if used is not None and used.version not in await stored_versions(connection, collection):
         raise dropped(collection)
 
 
 def dropped(collection: CollectionInfo) -> ModelMismatchError:
-    """The error of a process whose model's vectors are not there any more."""
+    """The error of a process whose model's vectors were dropped."""
     name, embedding = collection.names.collection, collection.embedding
     whose = "" if embedding is None else f" of {embedding.model} (version {embedding.version})"
     return ModelMismatchError(
@@ -196,11 +196,11 @@ def dropped(collection: CollectionInfo) -> ModelMismatchError:
     )
 
 
-# A run says so often that it goes on; one that has not said so for as long may have ended, and another takes its place.
+# A run renews its right this often; after as long without renewal it may have ended, and another takes its place.
 RUN_SECONDS = 15.0
-# A version that was used so recently is not dropped.
+# A version that was used this recently is not dropped.
 IDLE_SECONDS = 60.0
-# Of the job that makes vectors which writers with another model have left out.
+# Key of the job that makes vectors which writers with another model left out.
 EMBED_KEY = "vectors that a program with another model left out"
 
 
@@ -256,7 +256,7 @@ class VersionRun:
 
 
 async def begin_run(connection: Connection, collection: CollectionInfo, version: int) -> VersionRun | float:
-    """Takes the right to fill a version; or the seconds for which another run has it.
+    """Take the right to fill a version, or return the seconds for which another run has it.
 
     Args:
         connection: In a transaction.
@@ -271,7 +271,7 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
     if row is None:
         raise lost(collection, version)
     if row.seconds_left > RUN_SECONDS:
-        # The server's clock has stepped back. A run that lives says again that it goes on, long before that is over.
+        # The server's clock stepped back. A live run renews its right long before it expires.
         await connection.execute(
             sql.SQL("UPDATE {} SET run_until = run_until - %s WHERE name = %s AND version = %s").format(
                 collection.names.embedding_version
@@ -294,11 +294,11 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
 async def keep_run(
     connection: Connection, collection: CollectionInfo, run: VersionRun, seconds: float | None = None
 ) -> None:
-    """Says that a run goes on; nobody takes its place before the transaction ends.
+    """Renew the right of a run; no other run takes its place before the transaction ends.
 
     Args:
         connection: In a transaction.
-        seconds: For how long, by default `RUN_SECONDS`; 0 ends it.
+        seconds: `RUN_SECONDS` by default; 0 ends the run.
     """
     until = await server_time(connection) + timedelta(seconds=RUN_SECONDS if seconds is None else seconds)
     cursor = await connection.execute(
@@ -312,11 +312,11 @@ async def keep_run(
 
 
 def lost(collection: CollectionInfo, version: int) -> StoreError:
-    """The error of a run that must not go on."""
+    """The error of a run that must stop."""
     name = collection.names.collection
     return StoreError(
         f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
-        f"this one stopped (semlex embeddings --collection {name} shows what there is)"
+        f"this one stopped (semlex embeddings --collection {name} lists the versions)"
     )
 
 
@@ -324,7 +324,7 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
 
 
 async def switch_version(connection: Connection, collection: CollectionInfo, version: int, *, lacking: int) -> None:
-    """Lets a version serve whoever opens the collection from now on.
+    """Make a version the one that serves.
 
     Args:
         connection: In a transaction that excludes writers.
@@ -332,7 +332,7 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
     names, now, clock = collection.names, utc_now(), await server_time(connection)
     values = {"name": names.collection, "version": version, "now": now, "clock": clock, "lacking": lacking}
     tables = {"versions": names.embedding_version, "registry": names.registry}
-    # What counts tokens goes with the model that brings it, there and back.
+    # The token counter changes with the model that brings it, in both directions.
     ended = sql.SQL(
         "UPDATE {versions} AS e SET served_until = %(clock)s, last_used_at = %(clock)s, "
         "token_counter = c.token_counter FROM {registry} AS c "
@@ -353,7 +353,7 @@ async def switch_version(connection: Connection, collection: CollectionInfo, ver
 
 
 async def note_use(connection: Connection, names: Names, version: int) -> None:
-    """Notes that a version was used just now."""
+    """Note that a version was used just now."""
     await set_local(connection, lock_timeout="500ms")
     await connection.execute(
         sql.SQL("UPDATE {} SET last_used_at = %s WHERE name = %s AND version = %s").format(names.embedding_version),
@@ -364,7 +364,7 @@ async def note_use(connection: Connection, names: Names, version: int) -> None:
 async def note_lacking(connection: Connection, collection: CollectionInfo) -> None:
     """Note that rows written here lack a vector of the serving version, and let a worker make it.
 
-    Does nothing where the serving version is the one in use. Called at the end of a write: it locks a row that other
+    Do nothing if the serving version is the one in use. Call it at the end of a write: it locks a row that other
     such writers wait for.
     """
     names, used = collection.names, collection.embedding
@@ -409,7 +409,7 @@ async def note_complete(connection: Connection, collection: CollectionInfo, writ
 async def store_calibration(
     connection: Connection, collection: CollectionInfo, version: int, calibration: dict[str, Any] | None
 ) -> None:
-    """Stores what a cosine of a set of vectors means, in place of what was known; None: nothing is known any more.
+    """Replace the calibration of a set of vectors; None removes it.
 
     Args:
         connection: In a transaction.
@@ -424,12 +424,12 @@ async def store_calibration(
     if cursor.rowcount == 0:
         raise StoreError(
             f"version {version} of the vectors of collection {name!r} was dropped in the meantime: open the collection "
-            "anew and calibrate again"
+            "again and calibrate again"
         )
 
 
 async def drop_version(connection: Connection, collection: CollectionInfo, version: int, *, force: bool) -> None:
-    """Drops a set of vectors.
+    """Drop a set of vectors.
 
     Args:
         connection: In a transaction that excludes writers.
@@ -455,7 +455,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
     if not force and row.idle_seconds is not None and row.idle_seconds < IDLE_SECONDS:
         raise StoreError(
             f"a process has searched version {version} {max(row.idle_seconds, 0):.0f} s ago: open those that hold "
-            f"{row.version.model} anew and try again after {IDLE_SECONDS:.0f} s without a use, or force it (--force)"
+            f"{row.version.model} again and retry after {IDLE_SECONDS:.0f} s without a use, or force it (--force)"
         )
     await connection.execute(
         sql.SQL("DELETE FROM {} WHERE name = %s AND version = %s").format(names.embedding_version),
@@ -473,7 +473,7 @@ def vector_type_of(collection: CollectionInfo) -> sql.Composed:
     """The type of the column of vectors."""
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
+        raise ConfigurationError("the collection has no vectors")
     return sql.SQL("{}.{}({})").format(
         collection.server.extension, sql.Identifier(embedding.storage), sql.Literal(embedding.dimensions)
     )
@@ -486,7 +486,7 @@ async def write_embeddings(
     content_hashes: Sequence[bytes],
     embeddings: NDArray[np.float32],
 ) -> int:
-    """Adds vectors to chunks that have none.
+    """Add vectors to chunks that have none.
 
     Args:
         connection: In a transaction.

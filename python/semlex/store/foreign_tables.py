@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 LayoutName = Literal["langchain-postgres", "langchain-pgvector", "llama-index", "haystack", "pgvector"]
 VECTORS = ("vector", "halfvec")
-# What was made of another column of the same row, and is made anew here.
+# Made from another column of the same row, and made again here.
 DERIVED = frozenset({"tsvector"})
-# What no JSON value is made of.
+# Types that do not become JSON values.
 NO_JSON = frozenset({"bytea", "vector", "halfvec", "sparsevec", "bit", "varbit"})
 
 
@@ -62,12 +62,12 @@ class Layout:
         return [name for name in (self.id, self.text, self.vector, *sorted(self.needed)) if name not in types]
 
     def others_in(self, types: Mapping[str, str]) -> list[str]:
-        """The other columns of a table that hold something which is not made of its text."""
+        """The other columns of a table whose values are not derived from its text."""
         taken = {self.id, self.text, self.vector, self.metadata, self.later}
         return [name for name, kind in types.items() if name not in taken and kind not in DERIVED]
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Layout:
-        """The layout of tables whose columns have names of the user's; None is the usual one."""
+        """The layout of tables whose columns have a user's names; None is the usual name."""
         named: dict[str, Any] = {attribute: name for attribute, name in columns.items() if name is not None}
         needed = self.needed - {getattr(self, attribute) for attribute in named}
         if "metadata" in named:
@@ -289,7 +289,7 @@ def _none(
     } | dict.fromkeys(collections, "langchain-pgvector")
     told = ", ".join(f"{name!r} ({kind})" for name, kind in list(known.items())[:SHOWN_NAMES])
     more = f" and {len(known) - SHOWN_NAMES:,} more" if len(known) > SHOWN_NAMES else ""
-    found = f"it holds {told}{more}" if known else "it holds no table that can be recognised"
+    found = f"it has {told}{more}" if known else "it has no table that can be recognised"
     return ConfigurationError(
         f"there is no table with vectors and no collection of LangChain named {wanted.name!r} in {where}; {found}: "
         "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
@@ -300,12 +300,12 @@ def _none(
 def _another(wanted: WantedTable, types: Mapping[str, str], where: str) -> ConfigurationError:
     if wanted.layout is None:
         return ConfigurationError(
-            f"the table {wanted.name!r} in {where} has columns of no layout that is known ({shown(types)}): say which "
+            f"the columns of table {wanted.name!r} in {where} match no known layout ({shown(types)}): say which "
             "column is what (--from pgvector --id-field … --text-field … --vector-field …)"
         )
     layout = LAYOUTS[wanted.layout].with_columns(wanted.columns)
     if wanted.name == EMBEDDINGS and wanted.layout == "langchain-pgvector":
-        return ConfigurationError(f"{wanted.name} holds the rows of all collections: name a collection")
+        return ConfigurationError(f"{wanted.name} has the rows of all collections: name a collection")
     lacking = layout.missing(types)
     problem = (
         f"has no column {shown(lacking)}" if lacking else f"has no vectors in its column {layout.vector!r} but others"
@@ -325,7 +325,7 @@ def shown(names: Mapping[str, str] | Sequence[str]) -> str:
     return f"{text} and {rest:,} more" if rest > 0 else text or "none"
 
 
-# Numbers and times as JSON, the same whatever the session's settings are.
+# Numbers and times as JSON, independent of the session's settings.
 READING: Mapping[str, str | int] = {"timezone": "UTC", "extra_float_digits": 1, "statement_timeout": 0}
 
 
@@ -362,7 +362,7 @@ async def count_rows(connection: Connection, table: ForeignTable) -> RowCounts:
 async def read_rows(connection: Connection, table: ForeignTable, counts: RowCounts) -> AsyncGenerator[RowPart, None]:
     """The rows of a table, in parts; vectors travel as they are stored.
 
-    The columns of a part are id, text, vector, metadata, what says which row of an id is the latest, then each other
+    The columns of a part are id, text, vector, metadata, the column that orders rows of one id, then each other
     column that becomes metadata; all but the vector as text, metadata as that of JSON.
     """
     layout = table.layout
@@ -374,7 +374,7 @@ async def read_rows(connection: Connection, table: ForeignTable, counts: RowCoun
         _text(layout.metadata if has_metadata else None),
         _text(layout.later),
     ]
-    # What is null has no JSON: to_json gives null for it, too.
+    # NULL has no JSON form: to_json returns NULL for it.
     columns += [
         sql.SQL("pg_catalog.to_json(t.{})::pg_catalog.text").format(sql.Identifier(name)) for name in table.metadata
     ]
@@ -403,7 +403,7 @@ def _name(table: ForeignTable) -> sql.Identifier:
 
 
 def _of(table: ForeignTable) -> sql.Composable:
-    """The condition on the rows that are meant. COPY takes no parameters: the key is written by the driver."""
+    """The condition on the rows to read. COPY takes no parameters: the driver writes the key."""
     if table.collection is None:
         return sql.SQL("true")
     key: Any = table.collection[0]

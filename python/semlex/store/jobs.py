@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Jobs = list[JobInfo]
 
 
-# Documents would be most of what is read, and nobody asks for them here.
+# Without documents, which would be most of the bytes and are not shown.
 COLUMNS = sql.SQL(
     "job_id::text, kind, collection, "
     "CASE WHEN jsonb_typeof(arguments) = 'object' THEN arguments - 'documents' ELSE arguments END, "
@@ -61,7 +61,7 @@ def job_table(schema: str) -> sql.Identifier:
 
 
 async def has_job_table(connection: Connection, schema: str) -> bool:
-    """Whether the schema has tables of semlex."""
+    """Whether the schema has a table of jobs."""
     cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", [f'"{schema}"."job"'])
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -133,8 +133,7 @@ async def count_jobs(connection: Connection, schema: str) -> dict[JobState, int]
 def unknown_job(job_id: UUID) -> ConfigurationError:
     """The error of a job that is not there."""
     return ConfigurationError(
-        f"there is no job {job_id} here: it may have ended and been removed, or be of another schema; semlex jobs "
-        "lists them"
+        f"unknown job {job_id}: it may have ended and been removed, or belong to another schema; semlex jobs lists all"
     )
 
 
@@ -143,7 +142,7 @@ def job_key(job_id: object) -> UUID:
     try:
         return job_id if isinstance(job_id, UUID) else UUID(str(job_id))
     except ValueError:
-        raise ConfigurationError(f"{str(job_id)[:80]!a} is no id of a job; semlex jobs lists them") from None
+        raise ConfigurationError(f"{str(job_id)[:80]!a} is not the id of a job; semlex jobs lists all") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ class JobQueue:
         self._table = job_table(schema)
 
     async def ensure_table(self) -> None:
-        """Makes or migrates the tables that all collections share."""
+        """Make or migrate the tables that all collections share."""
         version = await self._database.read("look for the jobs", lambda c: registry_version(c, self._schema))
         if version == len(migrations.REGISTRY):
             return
@@ -186,7 +185,7 @@ class JobQueue:
             ) from None
 
     async def submit(self, job: NewJob) -> JobInfo:
-        """Stores a job; where one of its key is queued, that one is returned."""
+        """Store a job; if one with its key is queued, return that one."""
         job_id = uuid.uuid4()
 
         async def work(connection: Connection) -> JobInfo:
@@ -211,7 +210,7 @@ class JobQueue:
         return await self._database.read("count the jobs", lambda c: count_jobs(c, self._schema), deadline=deadline)
 
     async def cancel(self, job_id: UUID) -> JobInfo:
-        """Ends a queued job; has a running one end."""
+        """End a queued job; request the end of a running one."""
         changes = sql.SQL(
             "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END, cancel_wanted = (state = 'running'), "
             "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END"
@@ -219,12 +218,12 @@ class JobQueue:
         return await self._change("cancelled", job_id, changes, ("queued", "running", "cancelled"))
 
     async def retry(self, job_id: UUID) -> JobInfo:
-        """Puts a job that has failed, or was cancelled, back into the queue."""
+        """Put a failed or cancelled job back into the queue."""
         changes = sql.SQL(
             "state = 'queued', attempts = 0, due_at = %(now)s, submission_no = DEFAULT, cancel_wanted = false, "
             "error_code = NULL, error_message = NULL, stage = NULL, finished_at = NULL"
         )
-        return await self._change("tried again", job_id, changes, ("failed", "cancelled"))
+        return await self._change("retried", job_id, changes, ("failed", "cancelled"))
 
     async def _change(self, what: str, job_id: UUID, changes: sql.SQL, states: tuple[str, ...]) -> JobInfo:
         async def work(connection: Connection) -> JobInfo:
@@ -248,14 +247,14 @@ class JobQueue:
 
 
 async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UUID | None = None) -> JobInfo:
-    """Store a job in a transaction; where one of its key is queued, that one is returned.
+    """Store a job in a transaction; if one with its key is queued, return that one.
 
     Args:
         connection: In a transaction.
     """
     table = job_table(schema)
     if job.unique_key is not None:
-        # Nothing is unique but keys, so that whoever submits a job of this key waits for the others.
+        # Only keys are unique, so submitters of a job with this key wait for each other.
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_lock_of(schema, job)])
         queued = await first_row(
             connection,
@@ -308,9 +307,9 @@ def _any_of(states: tuple[str, ...]) -> str:
 
 
 REMOVED_AT_ONCE = 1_000
-# A job whose workers live is taken from them at most so many times as often as it may be begun.
+# A job is taken from live workers up to this many times per allowed attempt.
 TAKINGS_PER_ATTEMPT = 4
-# What the message of an error may take of the table.
+# Of an error's message, as it is stored.
 MAX_MESSAGE_CHARACTERS = 2_000
 
 
@@ -329,7 +328,7 @@ class Claim:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What names the row as long as nobody else takes the job."""
+        """Names the row until another worker takes the job."""
         return {"job_id": self.job_id, "fence": self.fence}
 
 
@@ -344,9 +343,9 @@ class JobLeases:
         self._lease = timedelta(seconds=seconds)
 
     async def claim(self) -> Claim | None:
-        """Takes the next job that may be taken, if there is one.
+        """Take the next job that may be taken, if any.
 
-        On the way, jobs end that are to be cancelled, and those whose holder went silent in their last attempt.
+        On the way, end jobs that are to be cancelled, and those whose worker went silent in their last attempt.
         """
 
         async def work(connection: Connection) -> Claim | None:
@@ -378,7 +377,7 @@ class JobLeases:
         return await self._database.write("take a job", work)
 
     async def _take(self, connection: Connection, changes: sql.SQL, given: dict[str, Any]) -> tuple[Any, ...]:
-        """Changes a locked job, of which its former holder can change nothing any more."""
+        """Change a locked job; its former worker can no longer change it."""
         row = await first_row(
             connection,
             sql.SQL(
@@ -391,36 +390,36 @@ class JobLeases:
         return row
 
     async def renew(self, claim: Claim, progress: JobProgress | None) -> bool:
-        """Begins the lease anew, and stores how far the job has come."""
+        """Renew the lease and store the progress of the job."""
         stage, done, total, unit = progress or (None, None, None, None)
         changes = sql.SQL("due_at = %(due_at)s, stage = %(stage)s, done = %(done)s, total = %(total)s, unit = %(unit)s")
         given = {"stage": stage, "done": done, "total": total, "unit": unit}
         return await self._keep("renew the lease of a job", claim, changes, given, self._lease)
 
     async def complete(self, claim: Claim, result: dict[str, Any]) -> None:
-        """Notes that a job is done."""
+        """Note that a job is done."""
         changes = sql.SQL(
             "state = 'done', finished_at = %(now)s, result = %(result)s, error_code = NULL, error_message = NULL"
         )
         await self._keep("complete a job", claim, changes, {"result": Jsonb(result)})
 
     async def fail(self, claim: Claim, error: JobError, delay: float | None) -> None:
-        """Notes that an attempt has failed.
+        """Note that an attempt has failed.
 
         Args:
-            delay: Seconds until the next attempt; None: there is none.
+            delay: Seconds until the next attempt; None: the job has failed.
         """
         again = timedelta(seconds=delay or 0)
         changes = _FAILED if delay is None else _AGAIN
         await self._keep("note that a job has failed", claim, changes, _storable(error)._asdict(), again)
 
     async def release(self, claim: Claim) -> None:
-        """Gives a job back that was begun; the attempt does not count."""
+        """Return a job to the queue; the attempt does not count."""
         changes = sql.SQL("state = 'queued', due_at = %(now)s, attempts = attempts - 1")
         await self._keep("give a job back", claim, changes, {})
 
     async def forgive(self, claim: Claim) -> None:
-        """Takes an attempt back that ended because the job was taken from a worker that lives; not for ever."""
+        """Do not count an attempt that ended because the job was taken from a live worker, up to a limit."""
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -435,7 +434,7 @@ class JobLeases:
         await self._database.write("take an attempt back", work)
 
     async def cancelled(self, claim: Claim) -> None:
-        """Notes that a job was ended because it was to be cancelled."""
+        """Note that a job ended by cancellation."""
         await self._keep("cancel a job", claim, _CANCELLED, {})
 
     async def _keep(
@@ -446,7 +445,7 @@ class JobLeases:
         given: dict[str, Any],
         until: timedelta = timedelta(0),
     ) -> bool:
-        """Changes a job that is still its holder's; returns whether it is to be cancelled."""
+        """Change a job if this worker still has it; return whether it is to be cancelled."""
 
         async def work(connection: Connection) -> bool:
             now = await server_time(connection)
@@ -466,10 +465,10 @@ class JobLeases:
 
     @asynccontextmanager
     async def fenced(self, connection: Connection, claim: Claim) -> AsyncIterator[bool]:
-        """Keeps a transaction from being committed when its job has gone on elsewhere.
+        """Refuse to commit a transaction whose job another worker has taken.
 
         A process that is paused between two statements holds its locks for no longer than its lease: then the server
-        ends the transaction, so that the job can be done by somebody else.
+        ends the transaction, so that another worker can take the job.
 
         Args:
             connection: In a transaction that has begun.
@@ -485,7 +484,7 @@ class JobLeases:
         if row is None:
             raise _lost(claim)
         yield bool(row[0])
-        # The number is part of the key, so that this waits for nobody but who takes the job at this moment.
+        # The number is part of the key, so this waits only for a worker that takes the job at this moment.
         row = await first_row(
             connection,
             sql.SQL("SELECT 1 FROM {} WHERE job_id = %(job_id)s AND fence = %(fence)s FOR KEY SHARE").format(
@@ -497,7 +496,7 @@ class JobLeases:
             raise _lost(claim)
 
     async def remove_ended(self, seconds: float) -> int:
-        """Removes jobs that ended longer ago than that; returns how many."""
+        """Remove jobs that ended longer ago than that; return how many."""
 
         async def work(connection: Connection) -> int:
             now = await server_time(connection)
@@ -517,8 +516,8 @@ class JobLeases:
         return removed
 
 
-# What is due when it was submitted is due whatever the clock says now. A job that is put off until a later time
-# (`not_before`) makes nobody wait until then.
+# A job that was due on submission stays due, even if the clock stepped back. A job with a later `not_before` delays
+# no other until then.
 _NEXT = sql.SQL("""
     SELECT job_id, fence, state, cancel_wanted, attempts, max_attempts FROM {table} AS j
     WHERE state IN ('queued', 'running') AND (due_at <= %(now)s OR (state = 'queued' AND due_at = submitted_at))
@@ -559,6 +558,6 @@ def _silent(attempts: int) -> JobError:
 
 
 def _storable(error: JobError) -> JobError:
-    """An error as a text that every database holds."""
+    """Shorten an error's message to a text that every database can store."""
     text = error.message[:MAX_MESSAGE_CHARACTERS].replace("\0", "")
     return error._replace(message=text.encode("utf-8", "replace").decode())

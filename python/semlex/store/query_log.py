@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HASH_BYTES = 16
 # Most rows that one transaction deletes of each kind: too many, too old.
 PRUNED_ROWS = 1_000
-# Nobody waits long for a table that somebody else holds, and no search waits for its log.
+# Writing gives up soon on a locked table; no search waits for its log.
 LOCK_TIMEOUT = "500ms"
 STATEMENT_TIMEOUT = "10s"
 
@@ -52,7 +52,7 @@ def hash_of(collection: CollectionIdentity, text: str) -> bytes:
 
 
 def _lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock of whoever writes the log of a collection."""
+    """Key of the advisory lock of a process that writes the log of a collection."""
     return int.from_bytes(collection.collection_id.bytes[2:10], signed=True)
 
 
@@ -64,9 +64,9 @@ async def write_questions(
     max_rows: int,
     oldest: datetime,
 ) -> int | None:
-    """Writes questions, and deletes what is too much or too old, at most 1,000 rows of each.
+    """Write questions, and delete those beyond the limits of number and age, up to 1,000 of each.
 
-    One process at a time does so for a collection: what each deletes goes by what the others have written.
+    One process at a time does this for a collection, because what one deletes depends on what others wrote.
 
     Args:
         connection: In a transaction that writes.
@@ -105,7 +105,7 @@ async def write_questions(
 
 
 async def summarise(connection: Connection, names: Names, limit: int) -> QueryLogSummary:
-    """What the log holds.
+    """Summarise the log.
 
     Args:
         connection: In a transaction with one snapshot.
@@ -151,7 +151,7 @@ async def count_since(connection: Connection, names: Names, since: datetime) -> 
 
 
 async def clear_batch(connection: Connection, collection: CollectionIdentity) -> int:
-    """Deletes at most 1,000 questions; returns how many."""
+    """Delete up to 1,000 questions; return how many."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL("SELECT query_id FROM {} ORDER BY asked_at LIMIT {}").format(names.query_log, sql.Literal(PRUNED_ROWS))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 TIMES = {"created_at": "timestamptz", "updated_at": "timestamptz"}
-# What a dump holds, in the order in which it is restored. Ids in the keyword index are no part of it: it is made anew.
+# Tables of a dump, in the order of restoring. Keyword ids are left out: the keyword index is made again.
 TABLES: Mapping[str, Mapping[str, str]] = {
     "sources": {"source_id": "uuid", "name": "text", "root": "text", "key": "text", "kind": "text", **TIMES},
     "documents": {**DOCUMENT_COLUMNS, **TIMES},
@@ -72,7 +72,7 @@ def table_of(names: Names, table: str) -> sql.Identifier:
 async def copy_in(
     connection: Connection, collection: CollectionInfo, table: str, columns: Mapping[str, Sequence[Any]]
 ) -> int:
-    """Writes rows of a table other than that of the chunks; returns how many.
+    """Write rows of a table other than that of the chunks; return how many.
 
     Args:
         connection: In a transaction.
@@ -102,7 +102,7 @@ async def count_rows(connection: Connection, collection: CollectionInfo) -> dict
 
 # Bytes of rows that are decoded at a time.
 PART_BYTES = 8 * 1024 * 1024
-# After so long a thread that waits for the server looks whether it is still wanted.
+# How often a thread that waits for the server checks whether it was cancelled.
 STOP_MILLISECONDS = 20
 # How a value is read that has another type in the file, with the type in which it travels.
 _READ = {
@@ -206,13 +206,13 @@ class _Reading:
         self._ended = threading.Lock()
 
     def run(self) -> None:
-        """Reads until the part is full, the stream has ended, or it is stopped."""
+        """Read until the part is full, the stream has ended, or it is stopped."""
         with self._ended:
             message = self.messages[0]
             size = len(message)
             incoming = select.poll()
             incoming.register(self._pgconn.socket, select.POLLIN)
-            # The end, which only the driver can take, is known by the trailer.
+            # The trailer marks the end, which only the driver can read.
             while size < PART_BYTES and not (len(message) in _ENDS and bytes(message).endswith(TRAILER)):
                 length, message = self._pgconn.get_copy_data(1)
                 while not length:
@@ -227,14 +227,14 @@ class _Reading:
                 size += length
 
     def _error(self) -> psycopg.Error:
-        """What the server has ended the stream with; the connection can be used again."""
+        """Read the end of the stream, so that the connection can be used again."""
         result = self._pgconn.get_result()
         while self._pgconn.get_result() is not None:
             pass
         return psycopg.OperationalError("the stream has no end") if result is None else error_from_result(result)
 
     def stop(self) -> None:
-        """Waits until nothing is read any more, which is soon."""
+        """Wait until nothing is read any more, which is soon."""
         self._stopped = True
         with self._ended:
             pass

@@ -86,7 +86,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
         (("submit", "index", "docs", "--timeout", "1"), "give --wait, too"),
         (("jobs", "--state", "sleeping"), "state must be one of"),
         (("jobs", "show", "7"), "no id of a job"),
-        (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "there is no job"),
+        (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
         (("worker", "--drain", "--allow", "nowhere"), "no folder"),
         (("worker", "--drain", "--lease", "0"), "lease must be"),
     ],

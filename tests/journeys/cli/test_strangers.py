@@ -135,7 +135,7 @@ LINES = [
     Typed("doctor server --data-dir", 2, ("requires an argument",)),
     Typed("restore nope", 2, ("nope: no such folder", "semlex dump")),
     Typed("eval nope", 2, ("nope",)),
-    Typed("jobs show 1", 2, ("'1' is no id of a job", "semlex jobs")),
+    Typed("jobs show 1", 2, ("'1' is not the id of a job", "semlex jobs")),
     Typed("serach rotate", 2, ("semlex search",), columns=40),
     Typed("status handbook", 2, ("handbook",), columns=40),
 ]

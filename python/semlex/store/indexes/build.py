@@ -56,11 +56,11 @@ SECONDS_BETWEEN_LOOKS = 0.5
 async def watched(
     database: Database, connection: Connection, name: str, tell: TellBuild | None, *, concurrently: bool
 ) -> AsyncIterator[None]:
-    """Tells how far the build that runs in the block has come; never fails for that.
+    """Report progress of the build that runs in the block; never fail because of it.
 
     A concurrent build waits for transactions that began before it; the log names the process of one.
 
-    A pool or connection of the user's is not used for it, so that with one nothing is told.
+    It needs a connection of its own: with a caller's pool or connection, nothing is reported.
     """
     if database.url is None or (tell is None and not concurrently):
         yield
@@ -107,17 +107,17 @@ async def _look(database: Database, backend: int, name: str, tell: TellBuild | N
         logger.debug("index %s: the progress of its build is not known: %s", name, type(error).__name__)
 
 
-# A concurrent build waits so long for transactions that began before it. It holds up nobody meanwhile.
+# How long a concurrent build waits for earlier transactions. It blocks nobody meanwhile.
 CONCURRENT_LOCK_TIMEOUT = "30min"
 
 
 def building_lock(collection: CollectionInfo) -> int:
-    """Key of the advisory lock of whoever builds an index of a collection."""
+    """Key of the advisory lock of a process that builds an index of a collection."""
     return int.from_bytes(collection.collection_id.bytes[4:12], signed=True)
 
 
 async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
-    """Takes the lock until the transaction ends, unless another process has it."""
+    """Take the lock until the transaction ends, unless another process has it."""
     # No bound value: the portal of a statement that has one keeps its snapshot until the next statement.
     statement = sql.SQL("SELECT pg_catalog.pg_try_advisory_xact_lock({})")
     cursor = await connection.execute(statement.format(building_lock(collection)))
@@ -155,7 +155,7 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
             yield builder
 
 
-# A build waits so long for those who write, and holds up whoever comes to write meanwhile.
+# How long a build waits for current writers; later writers wait behind it.
 LOCK_TIMEOUT = "5s"
 # No memory for parallel workers, for example in a container, whose shared memory is often 64 MB.
 NO_SHARED_MEMORY = ("53100", "53200")
@@ -167,7 +167,7 @@ class IndexesBuilt(list[str]):
     Attributes:
         busy: Names of those that are missing and that another process is building.
         dropped: Names of vector indexes that another one has replaced, or that were never built to their end.
-        warnings: What should be known of the build.
+        warnings: About the build, for users.
     """
 
     def __init__(self) -> None:
@@ -189,11 +189,11 @@ class _Plan:
     is_pooled: bool
 
     def warnings(self, *, concurrently: bool) -> list[str]:
-        """What should be known before it is done."""
+        """Warnings before the build."""
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(
-                "a transaction pooler stands between, behind which nothing can be built concurrently: it is built in "
+                "a transaction pooler is in between, behind which no index can be built concurrently: it is built in "
                 "one transaction, and writers wait"
             )
         return found
@@ -202,7 +202,7 @@ class _Plan:
 async def estimate_index(
     database: Database, collection: CollectionInfo, index: VectorIndex | None
 ) -> IndexEstimate | None:
-    """What building a vector index takes; None when there is nothing to build."""
+    """Estimate the build of a vector index; None if nothing has to be built."""
     return (await _planned(database, collection, index)).estimate
 
 
@@ -235,7 +235,7 @@ class IndexBuilder:
     built: IndexesBuilt = field(default_factory=IndexesBuilt)
 
     async def run(self, index: VectorIndex | None = None, *, concurrently: bool = False) -> IndexesBuilt:
-        """Builds what is missing."""
+        """Build what is missing."""
         if concurrently and self.database.url is None:
             raise ConfigurationError(
                 "concurrently=True needs connections of its own: open the collection with db_url=, not with pool= or "
@@ -244,7 +244,7 @@ class IndexBuilder:
         return await self._carry_out(await _planned(self.database, self.collection, index), concurrently=concurrently)
 
     async def build(self, index: TableIndex) -> IndexesBuilt:
-        """Builds a single index, concurrently where that is possible; does nothing when it is there."""
+        """Build a single index unless it exists, concurrently if possible."""
 
         async def work(connection: Connection) -> _Plan:
             built = await built_to_their_end(connection, self.collection.names, [index.suffix])
@@ -302,7 +302,7 @@ class IndexBuilder:
             if not await is_alone(connection, self.collection):
                 self.built.busy = sorted({*self.built.busy, suffix})  # a retry comes here again
                 return None
-            # A role's limit is meant for statements that somebody waits for; a build takes as long as it takes.
+            # A role's limit is for interactive statements; a build takes as long as it takes.
             await set_local(connection, lock_timeout=LOCK_TIMEOUT, statement_timeout=0)
             await set_local(connection, **_build_settings(memory, with_workers=with_workers))
             made: str | None = await make(connection)
@@ -348,7 +348,7 @@ class IndexBuilder:
     # --- steps, under the lock --------------------------------------------------------------------------------------
 
     async def _make_other(self, index: TableIndex, connection: Connection, *, concurrently: bool) -> str | None:
-        """Builds an index unless it is there by now; returns its suffix."""
+        """Build an index unless it exists by now; return its suffix."""
         built = await built_to_their_end(connection, self.collection.names, [index.suffix])
         if built.get(index.suffix):
             return None
@@ -392,7 +392,7 @@ class IndexBuilder:
         return index.suffix
 
     async def _settle(self, plan: _Plan, connection: Connection, *, concurrently: bool) -> list[str]:
-        """Notes what is wanted, and drops what it replaces; returns the names of those."""
+        """Note which index is wanted and drop those that it replaces; return their names."""
         if plan.vector is None:
             return []
         if plan.given is not None:
@@ -416,14 +416,14 @@ def _build_settings(memory: int, *, with_workers: bool) -> dict[str, str | int]:
     settings: dict[str, str | int] = {"maintenance_work_mem": f"{memory // 1024}kB"}
     if not with_workers:
         return settings | {"max_parallel_maintenance_workers": 0}
-    # Large vectors lie beside their table, which looks too small for parallel workers then.
+    # Large vectors are stored out of line, so that their table looks too small for parallel workers.
     return settings | {"min_parallel_table_scan_size": 0}
 
 
 async def build_where_wanted(
     database: Database, collection: CollectionInfo, begin: Callable[[], None], tell: TellBuild | None = None
 ) -> list[str]:
-    """Makes the indexes of a collection that has become large; nothing of it fails: what is stored is stored."""
+    """Make the indexes of a collection that has become large. Never fail: the rows are stored already."""
     try:
         if await database.read("look at the indexes", lambda connection: indexes_wanted(connection, collection)):
             begin()

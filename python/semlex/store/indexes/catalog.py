@@ -50,7 +50,7 @@ class IndexedValue:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the index holds vectors as they are stored."""
+        """Whether the index contains vectors as they are stored."""
         return self.element == self.storage
 
     @property
@@ -84,7 +84,7 @@ def indexed_value(collection: CollectionInfo, element: Element) -> IndexedValue:
     """What an index of that type holds of a collection's vectors."""
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
+        raise ConfigurationError("the collection has no vectors")
     extension = collection.server.extension
     return IndexedValue(element, embedding.storage, embedding.dimensions, collection.distance, extension)
 
@@ -93,7 +93,7 @@ def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> In
     """What an index with these options holds."""
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors, so there is nothing to index")
+        raise ConfigurationError("the collection has no vectors, so there is nothing to index")
     dimensions, distance = embedding.dimensions, collection.distance.name
     wanted = index.quantization if isinstance(index, HnswIndex) else None
     if wanted == "bit" and distance != "cosine":
@@ -115,9 +115,9 @@ def value_for(collection: CollectionInfo, index: HnswIndex | IvfflatIndex) -> In
     return indexed_value(collection, element)
 
 
-# What there is decides how fast vectors are found, hardly ever which.
+# The existing indexes decide how fast vectors are found, hardly ever which.
 REMEMBERED_SECONDS = 60.0
-# What pgvector takes where an index does not say it.
+# pgvector's defaults for options that an index does not set.
 _DEFAULTS = {"hnsw": {"m": 16, "ef_construction": 64}, "ivfflat": {"lists": 100}}
 
 
@@ -151,20 +151,20 @@ class VectorIndexes:
 
     @property
     def probes(self) -> int:
-        """Lists of an IVFFlat index that a search looks into: as was asked for, or as pgvector advises."""
+        """Lists of an IVFFlat index that a search reads: the requested number, or the one that pgvector advises."""
         chosen = self.wanted.probes if isinstance(self.wanted, IvfflatIndex) else None
         return chosen or default_probes((self.used and self.used.lists) or 1)
 
     @property
     def leftovers(self) -> list[str]:
-        """Names of those of ours that were not built to their end."""
+        """Names of semlex's indexes whose build was not completed."""
         return [index.name for index in self.stored if index.is_ours and not index.valid]
 
 
 async def read_vector_indexes(
     connection: Connection, collection: CollectionInfo, *, with_size: bool = False
 ) -> VectorIndexes:
-    """Looks for the vector indexes of a collection.
+    """Read the vector indexes of a collection.
 
     Args:
         connection: In a transaction.
@@ -193,7 +193,7 @@ async def read_vector_indexes(
     stored = []
     for _, name, method, operator_class, valid, options, on_column, size in rows:
         element, is_ours = classes.get(operator_class), bool(name and ours.fullmatch(name))
-        # Somebody else's index is used as long as it is over the column itself.
+        # An index that semlex did not make is used if it is over the column itself.
         if element is None or not (is_ours or (on_column and element == embedding.storage)):
             continue
         numbers = dict(_DEFAULTS[method]) | {key: int(value) for key, value in (o.split("=") for o in options or ())}
@@ -231,12 +231,12 @@ class RememberedIndexes:
         return found
 
     def forget(self) -> None:
-        """Lets the next search look: something was built or dropped here."""
+        """Make the next search read the indexes: one was built or dropped here."""
         self._seen = None
 
 
 async def note_wanted(connection: Connection, collection: CollectionInfo, index: VectorIndex) -> None:
-    """Notes which vector index is wanted, as the comment of the table of vectors."""
+    """Note which vector index is wanted, as the comment of the table of vectors."""
     if collection.embedding is not None:
         table = collection.names.embedding(collection.embedding.version)
         await connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(table, sql.Literal(as_text(index))))
@@ -267,7 +267,7 @@ async def free_suffix(connection: Connection, names: Names, suffix: str) -> str:
 
 # Below this number of rows an exact scan answers in a few milliseconds, so that no index is made.
 INDEX_FROM_ROWS = 10_000
-# Whoever has written this share of that, or has not looked for so long, looks whether it is reached.
+# A writer checks again after writing this share of the threshold, or after this time.
 LOOK_SHARE = 0.1
 LOOK_SECONDS = 60.0
 
@@ -282,7 +282,7 @@ class WantedVectorIndex:
     is_chosen: bool
 
     def fits(self, stored: StoredIndex) -> bool:
-        """Whether an index is what is wanted."""
+        """Whether an index fulfils the request."""
         index = self.index
         if not stored.valid or isinstance(index, NoIndex):
             return False
@@ -310,7 +310,7 @@ class WantedVectorIndex:
         return [index.name for index in found.stored if index.is_ours and index not in kept]
 
     def definition(self, rows: int) -> TableIndex:
-        """The index for so many rows."""
+        """The index for a number of rows."""
         assert self.collection.embedding is not None  # noqa: S101 - it is wanted for vectors
         index, version = self.index, self.collection.embedding.version
         assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
@@ -337,7 +337,7 @@ def wanted_vector_index(
     if collection.embedding is None:
         if given is None or isinstance(given, NoIndex):
             return None
-        raise ConfigurationError("the collection holds no vectors, so there is nothing to index")
+        raise ConfigurationError("the collection has no vectors, so there is nothing to index")
     if given is not None:
         if not isinstance(given, NoIndex):
             value_for(collection, given)
@@ -372,14 +372,14 @@ async def missing_others(connection: Connection, collection: CollectionInfo) -> 
 
 @dataclass(slots=True)
 class Looks:
-    """When a writer looks whether indexes are wanted: after every load, but not after every row of an agent."""
+    """Decides when a writer checks for wanted indexes: after every load, but not after every row of an agent."""
 
     clock: Clock = SYSTEM
     _rows: int = field(default=0, init=False)
     _at: float = field(default=-math.inf, init=False)
 
     def is_due(self, written: int) -> bool:
-        """Whether to look now, after a call that has written so many rows."""
+        """Whether to check now, after a call that wrote this many rows."""
         self._rows += written
         now = self.clock.monotonic()
         if self._rows < INDEX_FROM_ROWS * LOOK_SHARE and now - self._at < LOOK_SECONDS:
@@ -398,7 +398,7 @@ async def indexes_wanted(connection: Connection, collection: CollectionInfo) -> 
 
 
 async def has_rows(connection: Connection, table: sql.Identifier, rows: int) -> bool:
-    """Whether a table has at least so many rows; no more are counted."""
+    """Whether a table has at least this many rows; no more are counted."""
     statement = sql.SQL("SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS bounded")
     cursor = await connection.execute(statement.format(table, sql.Literal(rows)))
     row = await cursor.fetchone()

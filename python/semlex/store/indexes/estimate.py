@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 # Below this Postgres starts no parallel worker.
 MIN_BUILD_MEMORY = 96 * MIB
-# What a build may take where nothing is known of the server.
+# Assumed if the server's settings are unknown.
 DEFAULT_SHARE = 256 * MIB
 # pgvector 0.8, hnsw.h and hnswbuild.c, on a machine of 64 bits. In memory: HnswElementData, the list of neighbour
 # lists, the head of one, HnswCandidate, and what the allocator adds.
@@ -38,16 +38,16 @@ _WORKER_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEstimate:
-    """What building a vector index takes, about.
+    """Estimate of building a vector index.
 
     Attributes:
         rows: Vectors.
         index_bytes: Size of the index.
         memory_bytes: Memory for building it at full speed.
-        granted_bytes: What the build gets of that: a bounded share of the server's memory.
+        granted_bytes: How much of that the build gets: a bounded share of the server's memory.
         workers: Parallel workers that help.
         seconds: How long it takes, within a factor of three.
-        warnings: What should be known before it begins.
+        warnings: To read before it begins.
     """
 
     rows: int
@@ -70,7 +70,7 @@ class _Server:
     workers: int
 
     def share(self, connection: Connection) -> int:
-        """The most that a build of ours takes."""
+        """The maximum memory of a build."""
         known = [self.maintenance_work_mem, self.shared_buffers, DEFAULT_SHARE]
         if connection.info.host.startswith("/"):
             known.append(machine_memory() // 4)
@@ -80,7 +80,7 @@ class _Server:
 async def estimate_build(
     connection: Connection, collection: CollectionInfo, value: IndexedValue, index: HnswIndex | IvfflatIndex
 ) -> IndexEstimate:
-    """Reckons what building an index takes.
+    """Estimate what building an index takes.
 
     Args:
         connection: In a transaction.
@@ -138,7 +138,7 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
 
 
 def value_bytes(value: IndexedValue) -> int:
-    """Bytes of what an index holds of one vector."""
+    """Bytes of one vector in an index."""
     return 8 + {"vector": 4 * value.dimensions, "halfvec": 2 * value.dimensions}.get(
         value.element, math.ceil(value.dimensions / 8)
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
     from semlex.types.fields import IndexedType
 
-# Of the keys of a field, together: a row of the server's catalog holds the expression twice, and must fit a page.
+# Of the keys of a field, together: a row of the server's catalog has the expression twice and must fit a page.
 MAX_PATH_BYTES = 1_000
 # A name of 48 bytes, an underscore and this are Postgres' 63 bytes.
 _HASH_CHARACTERS = 8
@@ -100,7 +100,7 @@ def is_of_field(name: str) -> bool:
 async def read_field_indexes(connection: Connection, names: Names) -> dict[FieldIndex, bool]:
     """The indexes of single fields that a collection has, and whether each was built to its end.
 
-    They are recognised by their name, which follows from what the server says that they are over.
+    They are recognised by their name, which follows from the expression that the server reports.
 
     Args:
         connection: In a transaction.
@@ -119,7 +119,7 @@ async def read_field_indexes(connection: Connection, names: Names) -> dict[Field
 
 
 async def drop_field_indexes(connection: Connection, names: Names, field: Field) -> tuple[IndexedType, ...]:
-    """Drops the indexes of a field; returns their types.
+    """Drop the indexes of a field; return their types.
 
     Args:
         connection: In a transaction that may write; see `between_searches`.

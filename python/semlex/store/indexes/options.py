@@ -24,7 +24,7 @@ class HnswIndex:
         m: Connections per node and layer, 2 to 100.
         ef_construction: Candidates looked at while building, 4 to 1,000 and at least 2 m.
         quantization: What the index holds of each vector: ``halfvec`` (float16, half the size), ``bit`` (signs, about a
-            twentieth of the size; distance ``cosine`` only), or None for all of it. What an index finds by less is
+            twentieth of the size; distance ``cosine`` only), or None for all of it. What a smaller index finds is
             compared again by the whole vectors. None becomes ``halfvec`` above 2,000 dimensions and ``bit`` above
             4,000, where pgvector indexes nothing else.
 
@@ -50,7 +50,7 @@ class HnswIndex:
 class IvfflatIndex:
     """An IVFFlat index: lists around centres; built faster than a graph and smaller in memory, but slower to search.
 
-    It is made for the rows that are there: build it after the load, and anew when the collection has grown much.
+    It is made for the existing rows: build it after the load, and again when the collection has grown much.
 
     Attributes:
         lists: Number of lists, 1 to 32,768; None is a thousandth of the rows, or their square root above a million.
@@ -100,7 +100,7 @@ def as_text(index: VectorIndex) -> str:
 
 
 def from_text(text: str | None) -> VectorIndex | None:
-    """The index of a stored form; None for what is none."""
+    """The index of a stored form; None if it is not one."""
     try:
         found: Any = json.loads(text or "")
         return KINDS[found.pop("index")](**found)

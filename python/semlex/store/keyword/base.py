@@ -89,13 +89,13 @@ class IndexShare(Protocol):
     def assign_ids(
         self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> NDArray[np.int64]:
-        """Gives the next rows their ids, int64, shape (n,), and begins to analyse them, each in its language."""
+        """Give the next rows their ids, int64, shape (n,), and begins to analyse them, each in its language."""
         ...
 
     async def write(
         self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = ...
     ) -> None:
-        """Writes what was analysed.
+        """Write what was analysed.
 
         Args:
             connection: In the transaction that has written the rows.
@@ -135,7 +135,7 @@ class KeywordIndex(Protocol):
         ...
 
     def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size of the cache."""
+        """Take other constants and another size of the cache."""
         ...
 
     def cache_figures(self) -> dict[str, int]:
@@ -149,7 +149,7 @@ class KeywordIndex(Protocol):
         ...
 
     async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
-        """Asks for what a write of so many rows goes by; behind a writer's first lock."""
+        """Ask for what a write of so many rows goes by; behind a writer's first lock."""
         ...
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
@@ -157,7 +157,7 @@ class KeywordIndex(Protocol):
         ...
 
     async def ask_sizes(self, connection: Connection, collection: CollectionIdentity) -> AsyncCursor[Any]:
-        """Asks whether there is something to merge, in the view of a transaction that has just written."""
+        """Ask whether there is something to merge, in the view of a transaction that has just written."""
         ...
 
     async def wants_merge(self, answer: AsyncCursor[Any]) -> bool:
@@ -165,23 +165,23 @@ class KeywordIndex(Protocol):
         ...
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
-        """Merges what there is to merge; nothing of it fails."""
+        """Merge what there is to merge; nothing of it fails."""
         ...
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Puts in order what a call has left that wrote so many chunks; nothing of it fails."""
+        """Put in order what a call has left that wrote so many chunks; nothing of it fails."""
         ...
 
     async def optimize(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> int:
-        """Merges to the fewest segments; returns how many were merged."""
+        """Merge to the fewest segments; returns how many were merged."""
         ...
 
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
-        """Makes the index anew from the texts."""
+        """Make the index anew from the texts."""
         ...
 
     async def statistics(

@@ -53,7 +53,7 @@ class Extension:
         return None
 
     def refuse(self) -> NoReturn:
-        """Says why it cannot be used."""
+        """Say why it cannot be used."""
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
     def refusing_leg(self) -> RefusingLeg:
@@ -69,7 +69,7 @@ class RefusingLeg(PlainKeywordLeg):
     statements: tuple[()] = ()
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> NoReturn:
-        """Says why the extension cannot be used."""
+        """Say why the extension cannot be used."""
         del snapshot, rows
         self.extension.refuse()
 

@@ -62,7 +62,7 @@ class PgSearchEngine(KeywordEngine):
         self._tokenizer = sql.SQL("pdb.unicode_words({})").format(sql.SQL(", ").join(map(sql.Literal, options)))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Adds the index."""
+        """Add the index."""
         if self._extension.problem is not None:
             self._extension.refuse()
         return tuple(index.create(names) for index in self.indexes(names))
@@ -126,7 +126,7 @@ class PgSearchScorer(Scorer):
     words: str  # the query as far as it is searched
 
     def missing_scores(self, keys: Sequence[Key]) -> PgSearchScores:
-        """Reads which chunks exist, and the scores of those that hold a word."""
+        """Read which chunks exist, and the scores of those that hold a word."""
         arrays = key_arrays(keys)
         # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The
         # conditions let more chunks pass than are asked for; a join would lose the score.

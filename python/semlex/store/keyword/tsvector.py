@@ -57,7 +57,7 @@ class TsvectorEngine(KeywordEngine):
         self._config = sql.SQL("{}::regconfig").format(sql.Literal(f"pg_catalog.{language}"))
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Adds the generated column. Titles and heading path (``context``) are part of what is found."""
+        """Add the generated column. Titles and heading path (``context``) are part of what is found."""
         return (
             sql.SQL(
                 "ALTER TABLE {} ADD COLUMN text_search tsvector "
@@ -148,5 +148,5 @@ class TsvectorScorer(Scorer):
     found_all: bool  # whether the leg found all chunks that contain a word
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Reads the ranks by key, unless all that match were found."""
+        """Read the ranks by key, unless all that match were found."""
         return KnownScores(np.zeros(len(keys))) if self.found_all else scores_by_key(self.of_others, keys)

@@ -32,7 +32,7 @@ def describe(url: str) -> str:
     if not isinstance(url, str):
         raise ConfigurationError(f"the database URL must be a string such as {FORM}; got {type(url).__name__}")
     if not url.strip():
-        # libpq would look for a server of its own choice; an empty variable is seldom meant so.
+        # libpq would choose a server itself; an empty variable is rarely intended.
         raise ConfigurationError(
             f"the database URL is empty; name a server ({FORM}), or none at all (db_url=None, no --database) for the "
             "embedded Postgres"
@@ -44,9 +44,7 @@ def describe(url: str) -> str:
     # libpq also takes strings in which an unescaped password has slipped into a part that is shown.
     if parts is None or any(_SLIPPED_IN[name].search(str(parts.get(name) or "")) for name in _SLIPPED_IN):
         in_user = parts is not None and ":" in str(parts.get("user") or "")
-        problem = (
-            "the user's name holds a ':'; give the password by itself, as in " + FORM if in_user else _problem(url)
-        )
+        problem = "the user's name contains a ':'; write the password as in " + FORM if in_user else _problem(url)
         raise ConfigurationError(f"the database URL cannot be used: {problem}")
     shown = {name: parts[name] for name in _SLIPPED_IN if parts.get(name)}
     return " ".join(f"{name}={value}" for name, value in shown.items()) or "the default server"
@@ -59,14 +57,14 @@ def describe_connection(connection: psycopg.AsyncConnection[Any]) -> str:
 
 
 def _problem(url: str) -> str:
-    """What is wrong with a string that cannot be parsed, and what helps."""
+    """The fault of a string that cannot be parsed, with a remedy."""
     if url != url.strip() or url[:1] in "'\"":
         return "it begins or ends with a blank or a quotation mark; remove that"
     scheme = _SCHEME.match(url)
     if scheme is None:
         if "=" in url:
             return (
-                "it is read as name=value pairs; separate them with blanks, and put a value that holds blanks, quotes "
+                "it is read as name=value pairs; separate them with blanks, and put a value with blanks, quotes "
                 f"or backslashes in single quotes (password='my secret'), or write {FORM}"
             )
         return f"it does not begin with postgresql://; put that in front of HOST:PORT/DATABASE, as in {FORM}"
@@ -80,14 +78,14 @@ def _problem(url: str) -> str:
     return (
         "characters with a meaning in addresses must be percent-encoded in user and password (% as %25, @ as %40, "
         ": as %3A, / as %2F, ? as %3F, # as %23, a blank as %20; in Python: urllib.parse.quote(password, safe='')); "
-        "the port is a number; of what follows a '?' only libpq's parameters are known (sslmode, connect_timeout, …)"
+        "the port is a number; after a '?', only libpq's parameters are known (sslmode, connect_timeout, …)"
     )
 
 
 def without_password(message: str, url: str | None) -> str:
-    """A message without the passwords of an address (the user's, that of a key file), where they stand as in one.
+    """Remove the passwords of an address (the user's, that of a key file) from a message.
 
-    Letters elsewhere stay: a password may be a word like any other.
+    Only where they are written as in an address: a password may be an ordinary word.
     """
     if not url:
         return message

@@ -42,7 +42,7 @@ class SqlalchemyConnection(Protocol):
 CallersConnection: TypeAlias = (
     "psycopg.AsyncConnection[Any] | psycopg.Connection[Any] | DjangoConnection | SqlalchemyConnection"
 )
-# So often a lock that another thread holds is asked for again.
+# How often a lock that another thread holds is tried again.
 LOCK_SECONDS = 0.001
 
 
@@ -110,7 +110,7 @@ def _of_psycopg(given: object) -> Connection:
 
 
 async def join(connection: Connection) -> None:
-    """Begin the caller's transaction if it has not begun; in autocommit there is none to begin."""
+    """Begin the caller's transaction unless it has begun or the connection is in autocommit."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         return
     # The driver sends BEGIN, as the caller wants it, before the first statement.
@@ -123,7 +123,7 @@ async def join(connection: Connection) -> None:
 
 @contextmanager
 def plain_cursors(connection: Connection) -> Iterator[None]:
-    """Rows as tuples and placeholders by name, whatever cursors the user's connections make."""
+    """Use tuples as rows and placeholders by name, whichever cursors a caller's connection makes."""
     own = connection.row_factory, connection.cursor_factory
     connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
     try:
@@ -133,7 +133,7 @@ def plain_cursors(connection: Connection) -> Iterator[None]:
 
 
 def check_usable(connection: Connection) -> None:
-    """Refuses a connection of the user's on which no statement can run."""
+    """Refuse a caller's connection on which no statement can run."""
     if connection.closed:
         raise ConnectionFailedError("the connection that was given is closed; open another")
     if connection.info.transaction_status == TransactionStatus.INERROR:
@@ -147,21 +147,21 @@ KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 
 def connection_options(url: str) -> dict[str, Any]:
-    """How every connection of ours to a server is made."""
+    """Options of each of semlex's connections."""
     named = conninfo_to_dict(url)
     options: dict[str, Any] = {name: value for name, value in KEEPALIVES.items() if name not in named}
     return options | {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
 
 
 def pooled_options(url: str, timeout: float) -> dict[str, Any]:
-    """How a connection of the pool is made: an attempt that nothing answers ends, so that another one can begin."""
+    """Options of the pool's connections: an attempt without an answer ends, so that another can begin."""
     limit = {} if "connect_timeout" in conninfo_to_dict(url) else {"connect_timeout": max(1, round(timeout))}
     return connection_options(url) | limit
 
 
 @asynccontextmanager
 async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
-    """Opens a connection, and closes it at the end.
+    """Open a connection, and close it at the end.
 
     Args:
         timeout: Seconds to wait for the server.
@@ -179,17 +179,17 @@ async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:
 
 
 Pooling = Literal["none", "session", "transaction"]
-"""No pooler; one that lends a session for as long as it looks; one that has lent several to one connection."""
+"""No pooler; one that lent a single session during the check; one that lent several to this connection."""
 POOLING_LOOKS = 5
 
 
 async def look_for_pooler(connection: Connection) -> Pooling:
-    """What stands between this connection and the server.
+    """Detect a pooler between this connection and the server.
 
-    A pooler in transaction mode that has one idle session may lend the same one every time.
+    A pooler in transaction mode with one idle session may lend the same one every time.
 
     Args:
-        connection: Idle, and in no transaction: every statement is one of its own.
+        connection: Idle, outside a transaction.
     """
     served = set()
     for _ in range(POOLING_LOOKS):
@@ -201,7 +201,7 @@ async def look_for_pooler(connection: Connection) -> Pooling:
 
 
 async def is_pooled(connection: Connection) -> bool:
-    """Whether a pooler stands between: its connections are told another process than the one that serves them."""
+    """Whether a pooler is in between: it reports another process than the one that serves the connection."""
     cursor = await connection.execute("SELECT pg_backend_pid()")
     row = await cursor.fetchone()
     return row is None or row[0] != connection.info.backend_pid

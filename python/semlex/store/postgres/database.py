@@ -59,12 +59,12 @@ T = TypeVar("T")
 WriteGuard: TypeAlias = "Callable[[Connection], AbstractAsyncContextManager[None]]"
 
 # Of the current task and those that it starts. Entered when a transaction has begun, left right before its commit;
-# what it raises rolls the transaction back.
+# an error of it rolls the transaction back.
 write_guard: ContextVar[WriteGuard | None] = ContextVar("write_guard", default=None)
 
 
 async def guarded(connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """Does the work of a transaction between the two halves of the guard, if there is one."""
+    """Do the work of a transaction inside the guard, if one is set."""
     guard = write_guard.get()
     if guard is None:
         return await work(connection)
@@ -77,9 +77,9 @@ logger = logging.getLogger("semlex")
 RETRY_ATTEMPTS = 4
 RETRY_BASE_SECONDS = 0.05
 MAX_CONNECTIONS = 10_000
-# The server's own time-out gets this much longer before the connection is given up.
+# The server's own time-out gets this much longer before semlex gives up the connection.
 DEADLINE_GRACE_SECONDS = 0.25
-# So long may a cancelled statement take to end on the user's own connection.
+# How long a cancelled statement may take to end on a caller's connection.
 ENDING_SECONDS = 5.0
 
 
@@ -91,7 +91,7 @@ def check_access(
     max_connections: int = 8,
     timeout: float = 10.0,
 ) -> None:
-    """Refuses arguments that no database can be reached with; nothing is connected to."""
+    """Refuse arguments with which no database can be reached, without connecting."""
     if url is not None:
         describe(url)
     if pool is not None and not isinstance(pool, AsyncConnectionPool):
@@ -115,29 +115,29 @@ async def _nothing(_: Snapshot) -> None:
 
 
 class Watch(Protocol):
-    """Finds out in each reading transaction whether what was opened still exists."""
+    """Checks in each reading transaction whether the opened collection still exists."""
 
     is_gone: bool
 
     async def ask(self, connection: Connection, *, with_vectors: bool = False) -> psycopg.AsyncCursor[Any]:
-        """Send the question, before anything else is read; with that of incomplete vectors, where some are read."""
+        """Send the question before all others; with vectors, ask which of them are incomplete, too."""
         ...
 
     async def check(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Raise `CollectionDroppedError` if it does not exist any more."""
+        """Raise `CollectionDroppedError` if it was dropped."""
         ...
 
     def check_failed(self, answer: psycopg.AsyncCursor[Any]) -> None:
-        """Do the same in a transaction that has failed."""
+        """Check in a transaction that has failed."""
         ...
 
 
 class Database:
-    """A pool of semlex's, or a pool or a single connection of the user's.
+    """semlex's own pool, or a caller's pool or connection.
 
     Args:
-        connection: An open connection that the caller keeps; all work joins its transaction, and begins it if need be.
-            In autocommit and outside a transaction, work has transactions of its own.
+        connection: The caller's, open; all work joins its transaction and begins it if needed. In autocommit and
+            outside a transaction, work has transactions of its own.
         timeout: Seconds to wait for the server or for a free connection.
     """
 
@@ -171,7 +171,7 @@ class Database:
 
     @property
     def joins_transaction(self) -> bool:
-        """True when a single connection of the user's is in use."""
+        """Whether all work uses a single connection of the caller's."""
         return self._connection is not None
 
     @property
@@ -181,23 +181,23 @@ class Database:
 
     @property
     def pool_figures(self) -> dict[str, int]:
-        """Connections of the pool: ``size``, ``idle``, and how many callers are ``waiting``; empty without a pool."""
+        """Connections of the pool (``size``, ``idle``) and callers ``waiting`` for one; empty without a pool."""
         return {} if self._pool is None else figures_of(self._pool, self._queue)
 
     def acting_as(self, role: str) -> Database:
-        """The same connections, with transactions that have the rights of a role; open as long as this one is."""
+        """The same connections, with the rights of a role; open as long as this database is."""
         acting = copy.copy(self)
         acting.role, acting._owns_pool = checked_role(role), False  # noqa: SLF001 - of this class
         return acting
 
     def watched_by(self, watch: Watch) -> Database:
-        """Return the same connections; what they read is refused if it was dropped, whatever the reading has found."""
+        """The same connections; each read fails if the collection was dropped, whatever it found."""
         watched = copy.copy(self)
         watched._watch, watched._owns_pool = watch, False  # noqa: SLF001 - of this class
         return watched
 
     async def open(self) -> None:
-        """Opens the pool after one plain connection has shown that the server can be reached."""
+        """Open the pool, after one plain connection to the server."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
         # The pool reports a time-out only; one plain connection gives the reason.
@@ -226,7 +226,7 @@ class Database:
         await self.close()
 
     async def close(self) -> None:
-        """Closes semlex's pool; a pool or connection of the user's stays open."""
+        """Close semlex's pool; a caller's pool or connection stays open."""
         if self._owns_pool and self._pool is not None:
             pool, self._pool = self._pool, None
             await pool.close()
@@ -273,13 +273,13 @@ class Database:
         deadline: float | None = None,
         with_vectors: bool = False,
     ) -> T:
-        """Runs `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
+        """Run `work` in one REPEATABLE READ, READ ONLY transaction; retried for up to `timeout` seconds.
 
         One snapshot for all statements, and the form that standbys and poolers accept.
 
         Args:
-            deadline: Seconds after which a server that does not answer at all is given up. The server's own
-                statement_timeout is what normally ends late work; this is for a network that swallows it.
+            deadline: Seconds after which to give up a server that does not answer at all. Normally the server's
+                statement_timeout ends late work; this is for a network that swallows the answer.
         """
         transaction = partial(self._read, work, with_vectors=with_vectors)
         if deadline is None:
@@ -316,7 +316,7 @@ class Database:
             result = await work(Snapshot(connection))
             # Where a statement has failed and `work` knows, it goes on in another transaction, which is checked.
             if self._watch is not None and connection.info.transaction_status != TransactionStatus.INERROR:
-                # In READ COMMITTED each statement sees another state. What was read is locked by now, so it stays.
+                # In READ COMMITTED each statement sees another state. The tables that were read are locked by now.
                 await self._watch.check(await self._watch.ask(connection, with_vectors=with_vectors))
             raise psycopg.Rollback(savepoint)  # takes our settings away again
         return result
@@ -359,10 +359,9 @@ class Database:
         raise SearchTimeoutError(f"{doing}: {late} within {deadline:g} s")
 
     async def _abandon(self, task: asyncio.Task[Any], held: list[Connection]) -> None:
-        """Ends a task, and waits until it has let go of its connection.
+        """End a task, and wait until it has released its connection.
 
-        It rolls back to a savepoint on the user's own connection: a statement of the user's that came before that
-        would be undone.
+        On a caller's connection it rolls back to a savepoint: an earlier rollback would undo the caller's statements.
         """
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         task.cancel()
@@ -373,7 +372,7 @@ class Database:
                 connection.pgconn.finish()
 
     async def write(self, doing: str, work: Callable[[Connection], Awaitable[T]], *, one_snapshot: bool = False) -> T:
-        """Runs `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
+        """Run `work` in one transaction (READ COMMITTED), or inside the caller's; retried where that is safe.
 
         `work` must be idempotent: after a connection is lost during COMMIT nobody knows whether it took effect.
         """
@@ -405,15 +404,15 @@ class Database:
         return await self._run(doing, transaction, writing=True)
 
     async def write_in_one_go(self, doing: str, send: Callable[[Connection], Awaitable[None]]) -> None:
-        """Runs a transaction of its own whose statements go to the server together, in one round trip; retried."""
+        """Run a transaction of its own whose statements go to the server together, in one round trip; retried."""
         if self.joins_transaction:
             raise ConfigurationError(f"{doing}: this needs a transaction of its own")
         await self._run(doing, partial(send_transaction, send, role=self.role), writing=True)
 
     async def _run(self, doing: str, transaction: Callable[[Connection], Awaitable[T]], *, writing: bool = False) -> T:
         with span(Work.DATABASE, doing, is_call=True) as told:
-            # A connection is not asked whether it still lives before it is used: that would be a round trip for every
-            # search, and work that meets a dead one is done again anyway.
+            # Connections are not checked before use: that would cost a round trip for every search, and work on a dead
+            # one is retried anyway.
             attempt, begun = 0, self.clock.monotonic()
             while True:
                 attempt += 1
@@ -430,7 +429,7 @@ class Database:
                 except PrivilegeError as error:  # of a stage that asks further before it gives up
                     raise await self._explained(error) from None
                 except psycopg.Error as error:
-                    # A read is tried again for as long as a server is waited for.
+                    # A read is retried for as long as semlex waits for a server.
                     is_over = attempt >= RETRY_ATTEMPTS and (writing or self.clock.monotonic() - begun >= self.timeout)
                     if self.joins_transaction or is_over or not is_retryable(error):
                         told.note({SQLSTATE: error.sqlstate})
@@ -444,18 +443,18 @@ class Database:
                     await self.clock.sleep(pause)
 
     async def _explained(self, error: BaseException) -> BaseException:
-        """The error; where a role was refused, with what has to be granted."""
+        """The error; if a role was refused, with the grant that it needs."""
         if self.role is None or not is_refusal(error):
             return error
         try:
             async with self.connection() as connection:
                 return await explain(connection, error, self.role)
         except (psycopg.Error, SemlexError):
-            return error  # what is missing is not known, that it was refused is
+            return error  # the reason is unknown; the refusal is certain
 
 
 class SnapshotReads(Database):
-    """Reads of one snapshot, each in a savepoint, so that one that fails leaves the others as they are."""
+    """Reads of one snapshot, each in a savepoint, so that a failing one does not affect the others."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(connection=snapshot.connection)
@@ -469,8 +468,8 @@ class SnapshotReads(Database):
         deadline: float | None = None,
         with_vectors: bool = False,
     ) -> T:
-        """Runs `work` in the snapshot; settings of its own end with it."""
-        # The time limits of statements end late work, and whoever opened the snapshot watches it.
+        """Run `work` in the snapshot; its settings end with it."""
+        # The time limits of statements end late work, and the caller that opened the snapshot checks the collection.
         del deadline, with_vectors
         try:
             async with self._snapshot.savepoint(force_rollback=True):

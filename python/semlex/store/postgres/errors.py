@@ -56,7 +56,7 @@ def is_out_of_resources(error: StoreError) -> bool:
 
 
 def translate(error: BaseException, doing: str, url: str | None = None, *, writing: bool = False) -> BaseException:
-    """The error of our tree for an error of the driver; anything else comes back as it is.
+    """Translate an error of the driver into our tree; return any other unchanged.
 
     The server's DETAIL and CONTEXT are dropped because they quote rows, and so is the primary message of the classes
     that quote values.
@@ -72,7 +72,7 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
     text = f"{doing}: {message} [{state}]"
     if state == QUERY_CANCELLED and not writing:
         return SearchTimeoutError(
-            f"{doing}: the server ended it, because the time was over or somebody cancelled it [{state}]; raise the "
+            f"{doing}: the server ended it, because it ran out of time or was cancelled [{state}]; raise the "
             "deadline or the server's statement_timeout"
         )
     if state == READ_ONLY:
@@ -89,7 +89,7 @@ def translate(error: BaseException, doing: str, url: str | None = None, *, writi
 _REMEDIES = {
     QUERY_CANCELLED: "; raise the role's statement_timeout (ALTER ROLE … SET statement_timeout), or write less at once",
     LOCK_NOT_AVAILABLE: (
-        "; another transaction holds a lock that this needs: pg_stat_activity shows who, then try again"
+        "; another transaction holds a lock that it needs: pg_stat_activity shows which, then try again"
     ),
     DISK_FULL: "; nothing of it is stored: make room on the server's disk, then try again",
 }
@@ -102,7 +102,7 @@ def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
             "model (semlex embeddings shows it)"
         )
     return CollectionNotFoundError(
-        f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor says what helps",
+        f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor shows a remedy",
         sqlstate=state,
     )
 
@@ -114,10 +114,10 @@ def _of_the_driver(error: psycopg.Error, doing: str, message: str) -> SemlexErro
             f"{doing}: too many calls at once: {message}; bound the callers, or raise its limits"
         )
     if isinstance(error, PoolTimeout):
-        remedy = "the server is gone, or all connections are in use: semlex doctor says which, then try again"
+        remedy = "the server is gone, or all connections are in use: semlex doctor shows which, then try again"
         return ConnectionFailedError(f"{doing}: no connection became free in time: {message}; {remedy}")
     if isinstance(error, PoolClosed):
-        return ConnectionFailedError(f"{doing}: {message}; a pool of yours must be open as long as it is used")
+        return ConnectionFailedError(f"{doing}: {message}; your pool must stay open as long as it is used")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return ConnectionFailedError(f"{doing}: the connection failed: {message.removeprefix('connection failed: ')}")
     if isinstance(error, OutOfOrderTransactionNesting):

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 # The system may allow less.
 SEND_BUFFER_BYTES = 1024 * 1024
-# A server that is asked to cancel a statement gets this long to take the request, on a connection of the pool.
+# How long a server may take to accept the request to cancel a statement, on a connection of the pool.
 CANCEL_SECONDS = 1.0
 # The pool's pauses between two attempts to connect double until this time is over, from one second on.
 RECONNECT_SECONDS = 2.0
 
 
 class ConnectionQueue:
-    """As many callers at a time as there are connections; the others wait in the order in which they came.
+    """Admits as many callers as there are connections; the others wait in their order of arrival.
 
-    They wait as long as places go on becoming free, however many wait.
+    They wait as long as places continue to become free, however many wait.
 
     Args:
-        seconds: A caller is refused when no place has become free for so long.
+        seconds: A caller is refused if no place became free for this long.
     """
 
     def __init__(self, count: int, seconds: float, clock: Clock) -> None:
@@ -93,10 +93,10 @@ class ConnectionQueue:
 
 
 class PooledConnection(psycopg.AsyncConnection[Any]):
-    """A connection of semlex's pool: cancelling does not wait for a server that takes no request."""
+    """A connection of semlex's pool: cancelling does not wait for an unresponsive server."""
 
     async def cancel_safe(self, *, timeout: float = CANCEL_SECONDS) -> None:  # noqa: ASYNC109 - the driver's
-        """Asks the server to cancel what runs, in a second at most."""
+        """Ask the server to cancel the running statement, for up to a second."""
         try:
             await super().cancel_safe(timeout=min(timeout, CANCEL_SECONDS))
         except psycopg.Error:
@@ -105,21 +105,21 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
 
 
 async def configure(connection: Connection) -> None:
-    """Prepares a new connection of semlex's pool."""
+    """Prepare a new connection of semlex's pool."""
     read_times_as_utc(connection)
     _widen_send_buffer(connection)
 
 
 async def reconnect(pool: AsyncConnectionPool[Any]) -> None:
-    """Begin the attempts to connect again, from short pauses on, while somebody waits for a connection."""
+    """Restart the attempts to connect, with short pauses, while a caller waits for a connection."""
     if pool.get_stats().get("requests_waiting"):
-        await pool.check()  # without a connection, all that it does is to make one
+        await pool.check()  # without a connection, it only makes one
 
 
 def _widen_send_buffer(connection: Connection) -> None:
-    """Lets more of a COPY be on its way, so that a server on this machine is busy while we make the next rows.
+    """Widen the buffer of a COPY, so that a server on this machine is busy while we make the next rows.
 
-    A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts by itself.)
+    A Unix socket holds about 100 kB of rows, half a millisecond of work for the server. (TCP adapts automatically.)
     """
     if connection.info.host.startswith("/"):
         with socket.socket(fileno=os.dup(connection.fileno())) as copy:
@@ -127,7 +127,7 @@ def _widen_send_buffer(connection: Connection) -> None:
 
 
 def figures_of(pool: AsyncConnectionPool[Any], queue: ConnectionQueue | None = None) -> dict[str, int]:
-    """Connections of a pool: ``size``, ``idle``, and how many callers are ``waiting`` for one."""
+    """Connections of a pool (``size``, ``idle``) and callers ``waiting`` for one."""
     found = pool.get_stats()
     names = {"size": "pool_size", "idle": "pool_available", "waiting": "requests_waiting"}
     figures = {name: int(found.get(own, 0)) for name, own in names.items()}

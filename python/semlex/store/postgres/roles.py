@@ -1,7 +1,7 @@
 """Roles: a transaction may do what its role may, and nothing that only the login may.
 
 A role is set by the statement that sets the other settings of a transaction, as ``SET LOCAL ROLE`` does, and ends with
-it: so it costs no round trip, passes a transaction pooler, and is never left to whoever has the connection next.
+it: so it costs no round trip, works behind a transaction pooler, and never stays on a connection.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 MAX_ROLE_BYTES = 63
 # Not names of roles: SET ROLE none takes a role away, public is everybody.
 RESERVED = ("none", "public")
-# What the server says of a role that does not exist, and of one that the login is no member of.
+# The server's errors for a role that does not exist, and for one that the login is not a member of.
 REFUSED = ("22023", "42501")
 FIRST_WITH_SET_OPTION = 160_000
 
 
 def checked_role(role: str | None) -> str | None:
-    """The role, when Postgres could have one of this name."""
+    """Return the role, or refuse a name that no role of Postgres can have."""
     if role is None:
         return None
     check_parameters(text_errors("role", role, max_bytes=MAX_ROLE_BYTES, blank=False))
@@ -36,15 +36,15 @@ def checked_role(role: str | None) -> str | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server may have refused a role, or something to it."""
+    """Whether the server may have refused a role or denied it a right."""
     return isinstance(error, StoreError) and error.sqlstate in REFUSED
 
 
 async def explain(connection: Connection, error: BaseException, role: str) -> BaseException:
-    """A refusal with what has to be granted to whom; the error as it is where the server cannot be asked.
+    """Add the needed GRANT to a refusal; return the error unchanged if the server does not answer.
 
     Args:
-        error: Of a transaction that had, or was to have, the role.
+        error: Of a transaction that had, or should have had, the role.
     """
     try:
         login, may_take = await _membership(connection, role)
@@ -55,14 +55,14 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     elif not may_take:
         text = f"the login {login!r} may not take the role {role!r}: {_grant(role, login)}"
     elif isinstance(error, PrivilegeError):
-        text = f"{error}; it was asked as the role {role!r}, which lacks the right: docs/tenants.md has what to GRANT"
+        text = f"{error}; the role {role!r} lacks the right: docs/tenants.md shows what to GRANT"
     else:
         return error
     return PrivilegeError(text, sqlstate=REFUSED[0] if may_take is None else REFUSED[1])
 
 
 def rights_to_create(schema: str, role: str) -> str:
-    """What a role needs in a schema to make a collection there, as statements."""
+    """GRANT statements that let a role make a collection in a schema."""
     of, to = _quoted(schema), _quoted(role)
     tables = ", ".join(f"{of}.{table}" for table in ("collection", "embedding_version", "registry_version", "job"))
     return (
@@ -72,7 +72,7 @@ def rights_to_create(schema: str, role: str) -> str:
 
 
 async def _membership(connection: Connection, role: str) -> tuple[str, bool | None]:
-    """The login, and whether it may take the role; None where there is no such role."""
+    """The login, and whether it may take the role; None if the role does not exist."""
     needed = "SET" if connection.info.server_version >= FIRST_WITH_SET_OPTION else "MEMBER"
     async with connection.transaction():
         cursor = await connection.execute(

@@ -90,8 +90,8 @@ class ServerSetting:
 
 
 async def read_server_settings(connection: Connection, names: Sequence[str]) -> dict[str, ServerSetting]:
-    """Settings by name; those that this server does not know are left out."""
-    # A transaction of ours has settings of its own; `reset_val` is what the session began with.
+    """Settings by name, without those that this server does not know."""
+    # semlex's transactions change settings; `reset_val` is the session's first value.
     cursor = await connection.execute(
         "SELECT name, CASE vartype WHEN 'bool' THEN reset_val ELSE current_setting(name) END, "
         "CASE WHEN vartype = 'bool' OR vartype = 'string' OR vartype = 'enum' "

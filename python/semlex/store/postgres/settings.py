@@ -19,8 +19,8 @@ from semlex.errors import UnsupportedServerError
 if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
 
-# All names of semlex are qualified; built-in functions and operators are found here and nowhere else, so that a schema
-# that somebody else can write to cannot put its own in front.
+# All names of semlex are qualified; built-in functions and operators are found only here, so that a schema that others
+# can write to cannot shadow them.
 SEARCH_PATH = "pg_catalog, pg_temp"
 SETTINGS = {
     "search_path": SEARCH_PATH,
@@ -33,7 +33,7 @@ SETTINGS = {
 }
 # Compiling a query that runs for a few milliseconds takes longer than the query.
 READ_SETTINGS = SETTINGS | {"jit": "off"}
-# What the driver asks its own connection for before it encodes a parameter, and the value that it must see.
+# Parameters of the connection by which the driver encodes values, and what they must be.
 _TRACKED = {b"client_encoding": (b"UTF8", b"UTF-8"), b"standard_conforming_strings": (b"on",)}
 LOCK_TIMEOUT_SECONDS = 60
 TIMESTAMPTZ = psycopg.postgres.types["timestamptz"].oid
@@ -43,7 +43,7 @@ LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def check_encoding(connection: Connection) -> None:
-    """Refuses a database that cannot hold every text. No query is sent: the server reports it with the connection."""
+    """Refuse a database that cannot store every text. The server reports its encoding with the connection."""
     encoding = connection.pgconn.parameter_status(b"server_encoding")
     if encoding not in (None, b"UTF8"):
         raise UnsupportedServerError(
@@ -53,12 +53,12 @@ def check_encoding(connection: Connection) -> None:
 
 
 def knows_settings(connection: Connection) -> bool:
-    """Whether the driver knows that the session has semlex's settings, so that it sends nothing in another form."""
+    """Whether the driver has seen semlex's settings, so that it encodes values accordingly."""
     return all(connection.pgconn.parameter_status(name) in (None, *known) for name, known in _TRACKED.items())
 
 
 async def set_local(connection: Connection, **settings: str | int) -> None:
-    """Sets server settings for the rest of the transaction; a double underscore stands for the dot in a name."""
+    """Set server settings for the rest of the transaction; write a double underscore for a dot in a name."""
     await connection.execute(_setting_calls(tuple(settings.items())))
 
 
@@ -69,15 +69,15 @@ async def set_for_session(connection: Connection, **settings: str | int) -> None
 
 
 def of_role(role: str | None) -> dict[str, str]:
-    """The setting that makes a transaction that of a role; None leaves it the login's."""
+    """The setting that gives a transaction the rights of a role; None keeps the login's."""
     return {} if role is None else {"role": role}
 
 
 async def begin_writing(connection: Connection, role: str | None = None) -> None:
     """The settings of a write that has its own transaction.
 
-    A lock is not waited for without end, unless the session has its own limit. The server notices within about a
-    minute that we have vanished, and lets go of what we have locked.
+    Waiting for a lock has a limit, unless the session sets its own. If this process vanishes, the server notices
+    within about a minute and releases its locks.
 
     Args:
         connection: In the transaction.
@@ -86,7 +86,7 @@ async def begin_writing(connection: Connection, role: str | None = None) -> None
 
 
 async def server_time(connection: Connection) -> datetime:
-    """The server's clock, as a value: what several programs go by is no time of one of them."""
+    """The server's clock, as a value: programs that share data need one clock."""
     cursor = cursor_with_times(connection)
     await cursor.execute("SELECT pg_catalog.clock_timestamp()")
     [row] = await cursor.fetchall()
@@ -132,7 +132,7 @@ _KEEPALIVES = (("tcp_keepalives_idle", 30), ("tcp_keepalives_interval", 10), ("t
 @lru_cache(maxsize=256)
 def _write_settings(role: str | None) -> bytes:
     calls = _calls((*SETTINGS.items(), *of_role(role).items()))
-    # Of systems that lack tcp_user_timeout each attempt would stand in the server's log.
+    # On systems without tcp_user_timeout each attempt would write a line into the server's log.
     statement = sql.SQL(
         "SELECT {}, {}, pg_catalog.set_config('lock_timeout', "
         "CASE WHEN pg_catalog.current_setting('lock_timeout') OPERATOR(pg_catalog.=) '0' THEN {} "
@@ -144,9 +144,9 @@ def _write_settings(role: str | None) -> bytes:
 
 
 class _UtcLoader(Loader):
-    """A timestamptz as UTC, whatever the session's zone; a time beyond Python's years as the first or last of them.
+    """Reads timestamptz as UTC, whatever the session's zone; clamps times beyond Python's range of years.
 
-    The driver moves a time to the session's zone, and then one row near the end of the years fails the whole answer.
+    The driver converts times to the session's zone, where one row near the end of the range fails the whole answer.
     """
 
     format = Format.BINARY
@@ -160,7 +160,7 @@ class _UtcLoader(Loader):
 
 
 def read_times_as_utc(connection: Connection) -> None:
-    """Makes all times UTC that are read, in binary form, through a connection of semlex's pool."""
+    """Read all binary times as UTC on a connection of semlex's pool."""
     connection.adapters.register_loader("timestamptz", _UtcLoader)
 
 

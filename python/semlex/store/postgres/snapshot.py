@@ -27,9 +27,9 @@ class Snapshot:
 
     @asynccontextmanager
     async def in_one_go(self) -> AsyncIterator[None]:
-        """Sends the statements of the block at once; at its end all are answered, or the first failure is raised.
+        """Send the statements of the block at once; at its end, wait for all answers or raise the first failure.
 
-        Afterwards the connection can be used as far as its transaction allows.
+        Afterwards the connection is usable as far as its transaction allows.
         """
         if self.pipeline is None:
             async with ended_pipeline(self.connection):
@@ -47,9 +47,9 @@ class Snapshot:
 
     @asynccontextmanager
     async def in_time(self) -> AsyncIterator[None]:
-        """Ends the block where a statement of it takes longer than its time limit.
+        """End the block if one of its statements exceeds its time limit.
 
-        The transaction goes on either way, with the settings that it had.
+        The transaction continues either way, with the settings that it had.
         """
         with suppress(psycopg.errors.QueryCanceled):
             async with self.savepoint():
@@ -57,10 +57,10 @@ class Snapshot:
 
     @asynccontextmanager
     async def savepoint(self, *, force_rollback: bool = False) -> AsyncIterator[None]:
-        """Undoes the block where it fails; the transaction goes on, with the settings and the role that it had."""
+        """Undoe the block where it fails; the transaction goes on, with the settings and the role that it had."""
         if self.pipeline is not None and self.connection.info.transaction_status == TransactionStatus.IDLE:
-            # The driver has not heard yet that the transaction has begun. It would take the block for the whole of it,
-            # and end it there: what follows would be of no snapshot, and would have the rights of the login.
+            # The driver does not know yet that the transaction has begun. It would take the block for all of it and end
+            # it there: later statements would be outside the snapshot and have the rights of the login.
             await self.pipeline.sync()
         async with self.connection.transaction(force_rollback=force_rollback):
             yield
@@ -80,7 +80,7 @@ async def open_snapshot(
     """
     settings = READ_SETTINGS | of_role(role)
     if not (connection.autocommit and pipelined):
-        # On one of the user's the driver begins a transaction by itself before any statement.
+        # On a caller's connection the driver begins a transaction automatically before any statement.
         async with connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await set_local(connection, **settings)
@@ -105,12 +105,12 @@ async def open_snapshot(
 async def send_transaction(
     send: Callable[[Connection], Awaitable[None]], connection: Connection, *, role: str | None = None
 ) -> None:
-    """Sends a write transaction whole; returns when all of it is answered.
+    """Send a write transaction at once; return when all of it is answered.
 
     Args:
         connection: In no transaction.
     """
-    if not connection.autocommit:  # the driver begins a transaction by itself before any statement
+    if not connection.autocommit:  # the driver begins a transaction automatically before any statement
         async with connection.transaction():
             await begin_writing(connection, role)
             await send(connection)
@@ -132,11 +132,11 @@ async def send_transaction(
 
 @asynccontextmanager
 async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncPipeline]:
-    """The driver's block, which would write to the log that it could not end after an error in it.
+    """Open the driver's pipeline without its log message about an end after an error.
 
-    A connection on which it was not ended is closed.
+    If the pipeline could not be ended, close the connection.
     """
-    before = connection.pgconn.pipeline_status  # a connection of the user's may be in a pipeline of theirs
+    before = connection.pgconn.pipeline_status  # a caller's connection may be in a pipeline already
     try:
         async with AsyncExitStack() as block:
             pipeline = await block.enter_async_context(connection.pipeline())
@@ -148,6 +148,6 @@ async def ended_pipeline(connection: Connection) -> AsyncIterator[psycopg.AsyncP
                 raise
     finally:
         if before == PipelineStatus.OFF and connection.pgconn.pipeline_status != PipelineStatus.OFF:
-            # The driver gave up on answers that were still to come, as after a cancellation in the wrong moment.
-            # Whoever got the connection next would send statements that nobody ends.
+            # The driver gave up on outstanding answers, as after a badly timed cancellation. The next user of the
+            # connection would send statements that nobody ends.
             connection.pgconn.finish()

@@ -1,1 +1,1 @@
-"""What is read: legs, filters, rows, figures."""
+"""Reading: legs, filters, rows, figures."""

@@ -168,7 +168,7 @@ def _bounded(names: Names, chunks: int) -> sql.Composable:
 
 
 async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
-    """Finds out how many chunks are looked at: 10,000 on random pages, fewer where their metadata is large.
+    """Find out how many chunks are looked at: 10,000 on random pages, fewer where their metadata is large.
 
     Args:
         connection: In a transaction of one snapshot.

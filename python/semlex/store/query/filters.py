@@ -186,7 +186,7 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Checks a filter and turns it into SQL; keys and values are bound or quoted by the driver."""
+    """Check a filter and turns it into SQL; keys and values are bound or quoted by the driver."""
     tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
@@ -389,7 +389,7 @@ async def _for_each(
 
 
 async def log_unknown_fields(connection: Connection, names: Names, condition: Filter) -> None:
-    """Logs the warnings of `unknown_fields`."""
+    """Log the warnings of `unknown_fields`."""
     for warning in await unknown_fields(connection, names, condition):
         logger.warning("%s", warning)
 

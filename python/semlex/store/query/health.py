@@ -302,7 +302,7 @@ async def vector_recall(
     seconds: float,
     clock: Clock = SYSTEM,
 ) -> Recall:
-    """Asks for the neighbours of stored vectors, through the index and exactly.
+    """Ask for the neighbours of stored vectors, through the index and exactly.
 
     The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
     not count as its own neighbour, and of equally near ones any will do.
@@ -352,7 +352,7 @@ BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
-    """Looks at the server and at every schema that holds collections.
+    """Look at the server and at every schema that holds collections.
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.

@@ -198,7 +198,7 @@ def _check_connection(connection: Connection) -> None:
 
 
 def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
-    """Refuses a server or a transaction that takes no table, and a name that is taken."""
+    """Refuse a server or a transaction that takes no table, and a name that is taken."""
     in_recovery, read_only, taken = found or (False, "off", None)
     if in_recovery:
         raise ReadOnlyError(f"{DOING}: the server is a standby, which takes no temporary table; connect to the primary")

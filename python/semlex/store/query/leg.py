@@ -73,7 +73,7 @@ class PreparedLeg(Protocol):
         ...
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Makes the result of the rows of each statement; may read more of the same snapshot."""
+        """Make the result of the rows of each statement; may read more of the same snapshot."""
         ...
 
 
@@ -180,7 +180,7 @@ def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
 
 
 def key_order(key: Key) -> tuple[int, str]:
-    """Sorts as Postgres sorts (document_id, chunk_id): numbers like their bytes, code points like UTF-8."""
+    """Sort as Postgres sorts (document_id, chunk_id): numbers like their bytes, code points like UTF-8."""
     return key[0].int, key[1]
 
 

@@ -50,7 +50,7 @@ class _Sent:
 
 
 async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None = None) -> LegRun:
-    """Sends all legs at once and reads their results."""
+    """Send all legs at once and reads their results."""
     started = time.perf_counter()
     sent = await _send(snapshot, plans, calibration)
     results: dict[str, LegResult] = {}
@@ -75,7 +75,7 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
 
 
 async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None) -> _Sent:
-    """Sends the statements of all legs in one go."""
+    """Send the statements of all legs in one go."""
     sent = _Sent()
     try:
         async with snapshot.in_one_go():
@@ -95,7 +95,7 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
 
 
 async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str, NDArray[np.float64]]:
-    """Sends all queries in one go; the scores of each."""
+    """Send all queries in one go; the scores of each."""
     if not queries:
         return {}
     connection = snapshot.connection

@@ -76,7 +76,7 @@ class VectorSample:
         self._written = 0
 
     def note_written(self, rows: int) -> None:
-        """Tells of rows that this client has written or deleted."""
+        """Report of rows that this client has written or deleted."""
         self._written += rows
 
     async def spread(self, connection: Connection, collection: CollectionInfo, query: NDArray[np.float32]) -> Spread:

@@ -55,7 +55,7 @@ class RememberedShares:
         return share if self._clock.monotonic() - taken < REMEMBERED_SECONDS else None
 
     def put(self, condition: Filter, share: float) -> None:
-        """Remembers a share."""
+        """Remember a share."""
         self._shares.pop(condition.key, None)
         self._shares[condition.key] = (self._clock.monotonic(), share)
         if len(self._shares) > REMEMBERED_FILTERS:
@@ -115,7 +115,7 @@ class Boost:
 
 
 def parse_boosts(boost: Boosts | None, names: Names) -> tuple[Boost, ...]:
-    """Checks boosts."""
+    """Check boosts."""
     if boost is None:
         return ()
     if isinstance(boost, (str, bytes)) or not isinstance(boost, (Mapping, Sequence)):

@@ -70,7 +70,7 @@ def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
 
 
 def register_vector_parameter(connection: Connection) -> None:
-    """Teaches a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
+    """Teache a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
     connection.adapters.register_dumper(_WireVector, _WireVectorDumper)
 
 
@@ -232,7 +232,7 @@ class VectorScorer(Scorer):
         return scores_in_column(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Reads the vectors by key."""
+        """Read the vectors by key."""
         text = sql.SQL(
             "SELECT {offset}::float8 - ({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) "

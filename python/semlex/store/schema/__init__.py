@@ -1,1 +1,1 @@
-"""Tables, and what is known of them."""
+"""Tables of the schema, their names, locks and migrations."""

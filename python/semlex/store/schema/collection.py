@@ -92,7 +92,7 @@ class Versions:
 
     @classmethod
     def stored(cls, serving: int, rows: Sequence[dict[str, Any]]) -> Versions:
-        """What rows of the table of versions say, as JSON."""
+        """Read rows of the table of versions, given as JSON."""
         found = sorted(
             (EmbeddingVersion(**{name: row[name] for name in _COLUMNS}) for row in rows),
             key=lambda version: version.version,
@@ -105,13 +105,13 @@ class Versions:
         )
 
     def of(self, identity_key: str) -> EmbeddingVersion | None:
-        """The one that holds a model's vectors and can answer: the serving one where several do, else the newest."""
+        """The version with a model's vectors that can answer: the serving one if several can, else the newest."""
         own = [version for version in self.standing if version.identity_key == identity_key]
         return next((version for version in own if version.version == self.serving), own[-1] if own else None)
 
     @property
     def answering(self) -> EmbeddingVersion | None:
-        """The one that whoever opens the collection uses, or None while there is none."""
+        """The version that serves, if any."""
         return next((version for version in self.standing if version.version == self.serving), None)
 
 
@@ -160,7 +160,7 @@ class CollectionInfo:
 
 
 def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> CollectionInfo:
-    """The collection with the set of vectors that a model's can be compared with; as it is where there is none yet."""
+    """The collection with the set of vectors that a model's can be compared with, if any."""
     versions, name = collection.versions, collection.names.collection
     own = versions.of(model.identity_key)
     if own is not None:
@@ -190,7 +190,7 @@ def stored_curve(collection: CollectionInfo) -> ConfidenceCurve | None:
 
 
 def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -> None:
-    """Refuses a curve that was learned with other vectors than those in use."""
+    """Refuse a curve that was learned with vectors other than those in use."""
     name, embedding = collection.names.collection, collection.embedding
     if collection.distance.name != "cosine":
         raise ConfigurationError(
@@ -204,7 +204,7 @@ def check_curve(curve: ConfidenceCurve, collection: CollectionInfo, what: str) -
 
 
 def curve_in_use(given: ConfidenceCurve | None, collection: CollectionInfo) -> tuple[ConfidenceCurve | None, list[str]]:
-    """The curve of a search, and what is told with it: the one that was given, else the one that is stored."""
+    """The curve of a search, the given one or else the stored one, with warnings."""
     if given is not None:
         check_curve(given, collection, "the calibration that was given (calibration=)")
         return given, []

@@ -25,10 +25,10 @@ _KNOWN = re.compile(rf"{'|'.join(TABLES)}|embedding_[0-9]+")
 
 
 async def drop_collection(database: Database, names: Names) -> bool:
-    """Drops a collection with everything in it; False when there is none of that name.
+    """Drop a collection with everything in it; return False if it does not exist.
 
-    Nothing is migrated. A collection of another semlex, newer or unreleased, goes with the tables that only that one
-    knows; not in the schema ``public``, where a table whose name begins like the collection's may be somebody else's.
+    Nothing is migrated. A collection of a newer or unreleased semlex is dropped with the tables that only that one
+    knows; not in the schema ``public``, where a table whose name begins like the collection's may belong to others.
     """
 
     async def work(connection: Connection) -> bool:
@@ -68,7 +68,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
 
 
 async def _end_jobs(connection: Connection, names: Names) -> None:
-    """Ends the jobs of a collection, which would fail, or begin one of the same name anew."""
+    """End the jobs of a collection, which would fail, or fill another of the same name."""
     await connection.execute(
         sql.SQL(
             "UPDATE {} SET cancel_wanted = (state = 'running'), "

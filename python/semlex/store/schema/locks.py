@@ -28,23 +28,23 @@ T = TypeVar("T")
 
 # One lock for all set-up in a database: it is short and rare. "semlex" read as a number.
 SETUP_LOCK = 0x73656D6C6578
-# Nobody writes while somebody waits for those who are at it: after so long it lets the others through first.
+# New writers wait behind a process that waits for the current ones: after this time it lets them through first.
 LOCK_TIMEOUT = "2s"
 WRITERS_SECONDS = 300.0
-# Searches queue behind whoever waits to take their table for itself, so that one try is short.
+# Searches queue behind a process that waits to lock their table exclusively, so that one try is short.
 TABLE_LOCK_TIMEOUT = "100ms"
 TABLE_SECONDS = 60.0
-# After so long it is said who is waited for.
+# After this time the log names the sessions that are waited for.
 TELL_SECONDS = 2.0
 SHOWN_HOLDERS = 3
 
 
 def writing_lock(collection: CollectionIdentity) -> int:
-    """Key of the advisory lock that writers share, and that whoever changes a generation or a version takes alone.
+    """Key of the advisory lock that writers share, and that a change of a generation or a version takes alone.
 
-    The lock that counts is the one of the registry's row (on a distributed Postgres, advisory locks are per node). But
-    those who share a row pass by whoever waits for it alone, for ever if there are enough of them; for this lock they
-    queue.
+    The lock that counts is that of the registry's row (on a distributed Postgres, advisory locks are per node). But
+    shared locks of a row overtake a process that waits for an exclusive one, forever if enough of them come; for this
+    lock they queue.
     """
     return int.from_bytes(collection.collection_id.bytes[8:], signed=True)
 
@@ -57,7 +57,7 @@ async def without_writers(
     *,
     sets_up: bool = False,
 ) -> T:
-    """Runs a transaction while nobody writes into a collection."""
+    """Run a transaction while nobody writes into a collection."""
 
     async def locked(connection: Connection) -> T:
         # A limit of the role is for statements that others wait for, not for this.
@@ -76,17 +76,17 @@ async def without_writers(
 async def between_searches(
     database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]]
 ) -> T:
-    """Runs a transaction that takes a table for itself; searches hardly wait for it.
+    """Run a transaction that locks a table exclusively; searches hardly wait for it.
 
     Args:
         names: Of the collection whose tables are locked.
-        work: Gets the connection, and calls `lock_briefly` before it locks a table; it may be run again.
+        work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
     """
     return await _until_free(database, doing, names, work, TABLE_SECONDS)
 
 
 async def lock_briefly(connection: Connection) -> None:
-    """Sets how long the transaction waits for a table that it takes for itself."""
+    """Set how long the transaction waits for an exclusive lock of a table."""
     await set_local(connection, lock_timeout=TABLE_LOCK_TIMEOUT)
 
 
@@ -105,7 +105,7 @@ async def _until_free(
             holders = await _holders(database, names)
             if waited >= seconds:
                 raise StoreError(
-                    f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that this needs"
+                    f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that it needs"
                     f"{holders and f' ({holders})'}; end them, then try again",
                     sqlstate=LOCK_NOT_AVAILABLE,
                 )
@@ -129,7 +129,7 @@ async def _holders(database: Database, names: Names) -> str:
         )
         return await cursor.fetchall()
 
-    found = await database.read("look who holds locks", work)
+    found = await database.read("list holders of locks", work)
     return ", ".join(f"process {pid}, {state or 'state unknown'}, began {age} s ago" for pid, state, age in found)
 
 
@@ -137,7 +137,7 @@ async def _holders(database: Database, names: Names) -> str:
 async def begin_write(
     connection: Connection, collection: CollectionInfo, rows: int = 0
 ) -> AsyncIterator[IndexShare | None]:
-    """Takes the first lock of everyone who writes or deletes chunks.
+    """Take the first lock of everyone who writes or deletes chunks.
 
     Args:
         connection: In a transaction.

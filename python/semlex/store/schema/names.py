@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# Those that all collections of a schema share, beside that of jobs.
+# Tables that all collections of a schema share, besides that of jobs.
 REGISTRY_TABLES = ("collection", "embedding_version", "registry_version")
 JOB_TABLE = "job"
 
 
 def checked_identifier(field: str, name: str) -> str:
-    """The name, when it may become part of a table's name.
+    """Return a name that may become part of a table's name, or refuse it.
 
-    Lower-case ASCII letters, digits and underscores, at most 48 characters: every name derived from it then fits
+    Lower-case ASCII letters, digits and underscores, up to 48 characters: every name derived from it then fits
     Postgres' 63 bytes (longer ones are cut silently, which would mix two collections), and no two differ in case only.
     """
     found = _core.validate_identifier(name)
@@ -33,7 +33,7 @@ def checked_identifier(field: str, name: str) -> str:
 
 
 class CollectionIdentity(Protocol):
-    """Which collection is meant: not another that was made later under the same name."""
+    """Identifies a collection, as opposed to one made later under the same name."""
 
     @property
     def names(self) -> Names:

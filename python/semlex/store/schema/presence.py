@@ -34,7 +34,7 @@ class Presence:
 
     def __init__(self, collection: CollectionIdentity) -> None:
         self._collection, names = collection, collection.names
-        # Composed once: every read sends one of them. A look at the versions takes the server a third of a question.
+        # Composed once: every read sends one of them. Reading the versions adds a third to the server's time.
         here = sql.SQL("FROM {} AS c WHERE c.name = %s AND c.collection_id = %s").format(names.registry)
         lacking = sql.SQL("SELECT e.version FROM {} AS e WHERE e.name = c.name AND e.lacking_writes > 0")
         self._question = (sql.SQL("SELECT 1 ") + here).as_bytes()
@@ -69,14 +69,14 @@ class Presence:
 
 
 async def hold_collection(connection: Connection, collection: CollectionIdentity, *, alone: bool = False) -> None:
-    """Keeps a collection from being dropped before the transaction ends.
+    """Keep a collection from being dropped until the transaction ends.
 
-    Whoever writes calls it before anything else: a collection that was dropped and made again has the same tables by
-    name, and nothing in them would say so.
+    Every write calls it first: a collection that was dropped and made again has tables of the same names, and nothing
+    in them would show it.
 
     Args:
         connection: In a transaction.
-        alone: Whether other writers wait until the transaction ends.
+        alone: Whether other writers wait until then.
     """
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
@@ -89,12 +89,12 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
 
 
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
-    """Refuses a collection that was dropped, for those who may not lock its row.
+    """Refuse a dropped collection, for roles that may not lock its row.
 
-    Called behind a statement on one of its tables: whoever would drop that waits for this transaction from then on.
+    Call it after a statement on one of its tables: from then on, a drop of the table waits for this transaction.
 
     Args:
-        connection: In a transaction in which each statement sees what is committed by then.
+        connection: In a READ COMMITTED transaction.
     """
     presence = Presence(collection)
     await presence.check(await presence.ask(connection))

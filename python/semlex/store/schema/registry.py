@@ -1,7 +1,7 @@
 """Collections: made, opened, migrated, dropped.
 
-Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. Anything
-else runs under an advisory transaction lock: concurrent `CREATE … IF NOT EXISTS` fails in most rounds without it.
+Opening one that is up to date is a single read, so it works on a standby and for a role that may only SELECT. All else
+runs under an advisory transaction lock: without it, concurrent `CREATE … IF NOT EXISTS` mostly fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
 
 
-# Somebody else (another program, an owner without our lock) was faster: what we wanted to make is there.
+# Another program (or an owner without our lock) was faster: the object exists.
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
 CURSOR_KEY_BYTES = 32
@@ -53,7 +53,7 @@ LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DE
 
 
 async def find_collection(database: Database, names: Names) -> CollectionInfo | None:
-    """The collection as it is stored, or None; nothing is made or migrated."""
+    """The collection as it is stored, if any; nothing is made or migrated."""
     found = await database.read("look for the collection", lambda connection: find(connection, names))
     return found[0] if found is not None else None
 
@@ -61,7 +61,7 @@ async def find_collection(database: Database, names: Names) -> CollectionInfo | 
 async def open_collection(
     database: Database, names: Names, settings: CollectionSettings | None, *, create: bool = True
 ) -> CollectionInfo:
-    """Opens a collection, making or migrating it when needed."""
+    """Open a collection, making or migrating it when needed."""
     found = await database.read("open the collection", lambda connection: find(connection, names))
     current = len(migrations.COLLECTION)
     if found is not None:
@@ -97,7 +97,7 @@ async def open_collection(
 
 
 async def _with_rights(database: Database, names: Names, error: PrivilegeError) -> PrivilegeError:
-    """The error of a collection that could not be made, with what has to be granted to the role that was to make it."""
+    """The error of a collection that could not be made, with the grants that its role needs."""
     role = database.role
     if role is None or not await database.read("look for the schema", lambda c: _has_schema(c, names.schema)):
         return error
@@ -184,7 +184,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
         chunk_settings=ChunkSettings.stored(*map(stored.get, ChunkSettings._fields)),
     )
     versions = Versions.stored(stored["embedding_version"], vectors)
-    # Read in the same transaction: whoever made the collection may have made the extension a moment before.
+    # In the same transaction: the extension may have been made together with the collection.
     server = await read_server_info(connection)
     engine = await _keyword_engine(connection, settings)
     collection_id = uuid.UUID(stored["collection_id"])
@@ -194,7 +194,7 @@ async def find(connection: Connection, names: Names) -> tuple[CollectionInfo, in
 
 
 async def _keyword_engine(connection: Connection, settings: CollectionSettings) -> KeywordEngine:
-    """The engine of the keyword leg, which may stand on an extension of this server."""
+    """The engine of the keyword leg, which may need an extension of this server."""
     extension = await read_extension(connection, settings.keyword_engine)
     return keyword_engine(
         settings.keyword_engine, settings.language, stop_words=settings.stop_words, extension=extension
@@ -202,7 +202,7 @@ async def _keyword_engine(connection: Connection, settings: CollectionSettings) 
 
 
 async def migrate_registry(database: Database, schema: str) -> None:
-    """Brings the tables that all collections of a schema share to their newest form."""
+    """Bring the tables that all collections of a schema share to their newest form."""
 
     async def work(connection: Connection) -> None:
         await _lock_for_setup(connection)
@@ -329,9 +329,9 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
 
 
 async def _drop_registry(connection: Connection, schema: str) -> None:
-    """Drops the tables that all collections of a schema share, which hold none."""
+    """Drop the tables that all collections of a schema share, when there are none."""
     cursor = await connection.execute(
-        # In the schema public a table of this name may be somebody else's.
+        # In the schema public, a table of this name may belong to another program.
         "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND (relname = ANY(%s) "
         "OR relname = %s AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'fence'))",
         [f'"{schema}"', list(REGISTRY_TABLES), JOB_TABLE],
@@ -383,7 +383,7 @@ class Step:
 
 
 async def pending_steps(database: Database, schema: str) -> list[Step]:
-    """What has to be done in a schema, the registry first."""
+    """List the pending migrations of a schema, the registry first."""
 
     async def work(connection: Connection) -> list[Step]:
         version, newest = await registry_version(connection, schema), len(migrations.REGISTRY)
@@ -410,7 +410,7 @@ def _step(name: str, version: int, wanted: int, statements: list[sql.Composed]) 
 
 
 async def migrate(database: Database, schema: str) -> list[Step]:
-    """Migrates the registry of a schema and every collection, each in its own transaction; returns what was done."""
+    """Migrate the registry of a schema and every collection, each in its own transaction; return what was done."""
     steps = await pending_steps(database, schema)
     for step in steps:
         if step.name == REGISTRY:

@@ -1,1 +1,1 @@
-"""What is written: chunks, documents, vectors, deletions, the log."""
+"""Writing: chunks, documents, deletions, sources, the log."""

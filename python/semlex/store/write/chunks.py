@@ -99,7 +99,7 @@ async def write_chunks(
     new_documents: set[UUID] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
 ) -> int:
-    """Writes a batch inside the caller's transaction.
+    """Write a batch inside the caller's transaction.
 
     Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of the
     registry (where there is a keyword index), documents, chunks, vectors; each table's in the order of its key.
@@ -203,7 +203,7 @@ def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
 
 
 async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> tuple[Source, bool]:
-    """Copies rows into a temporary table; returns its name, and whether every row has a vector."""
+    """Copy rows into a temporary table; returns its name, and whether every row has a vector."""
     connection, collection = write.connection, write.collection
     # The name is random because a caller's transaction may hold the table of an earlier write.
     name = f"semlex_{secrets.token_hex(8)}"
@@ -236,7 +236,7 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
 
 
 async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID]) -> NDArray[np.int64]:
-    """Deletes the chunks of these documents that are not among the given ones; returns their keyword ids."""
+    """Delete the chunks of these documents that are not among the given ones; returns their keyword ids."""
     names = write.collection.names
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
@@ -258,7 +258,7 @@ async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID
 
 
 async def _refuse_stored(write: _Write, source: Source) -> None:
-    """Fails where chunks of the rows' keys are stored."""
+    """Fail where chunks of the rows' keys are stored."""
     cursor = await write.connection.execute(
         sql.SQL(
             "SELECT s.chunk_id FROM {} AS s JOIN {} AS c USING (document_id, chunk_id) "
@@ -339,7 +339,7 @@ class NewRows:
     _known: _Known | None = field(default=None, init=False)
 
     async def write(self, collection: CollectionInfo, rows: ChunkBatch) -> bool | None:
-        """Stores rows where none of them is there, with their vectors and what the keyword index has of them."""
+        """Store rows where none of them is there, with their vectors and what the keyword index has of them."""
         if self.database.joins_transaction or write_guard.get() is not None:
             return None
         known, self._known = self._known, None  # its ids are used once

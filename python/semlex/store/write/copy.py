@@ -66,7 +66,7 @@ async def copy_rows(
     parts: Iterable[_core.CopyEncoder],
     block_bytes: int = DEFAULT_BULK.copy_block_bytes,
 ) -> int:
-    """Sends rows through one binary COPY, in blocks encoded into one reused buffer.
+    """Send rows through one binary COPY, in blocks encoded into one reused buffer.
 
     Args:
         connection: In a transaction.

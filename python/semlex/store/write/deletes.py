@@ -54,7 +54,7 @@ class Selection:
 
 
 async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
-    """Deletes chunks with their vectors.
+    """Delete chunks with their vectors.
 
     A document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken as
     `write_chunks` takes them, so that none waits for another in a circle.
@@ -110,7 +110,7 @@ async def delete_within(
 async def _forget_empty(
     connection: Connection, collection: CollectionInfo, touched: set[UUID], meant: Sequence[UUID]
 ) -> int:
-    """Deletes the rows of documents that are empty now, counts the chunks of the others; returns how many are empty."""
+    """Delete the rows of documents that are empty now, counts the chunks of the others; returns how many are empty."""
     names = collection.names
     cursor = connection.cursor(binary=True)
     await cursor.execute(

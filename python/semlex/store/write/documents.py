@@ -114,7 +114,7 @@ async def write_documents(
     now: datetime,
     new_documents: set[UUID] | None = None,
 ) -> None:
-    """Writes the rows of documents, in key order.
+    """Write the rows of documents, in key order.
 
     They are the first locks that a writer takes, so that two writers of one document come one after the other.
 
@@ -158,7 +158,7 @@ def _as_json(row: DocumentRow) -> str:
 
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
-    """Lets nobody replace or delete these documents until the transaction ends; locked in key order."""
+    """Let nobody replace or delete these documents until the transaction ends; locked in key order."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
             collection.names.document
@@ -204,7 +204,7 @@ async def settle_chunk_settings(
 
 
 async def store_chunk_settings(connection: Connection, collection: CollectionInfo, settings: ChunkSettings) -> None:
-    """Changes how the files of a collection are cut from now on."""
+    """Change how the files of a collection are cut from now on."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(
@@ -275,7 +275,7 @@ def _unembedded(collection: CollectionInfo, columns: sql.SQL, rest: sql.SQL) -> 
 
 
 async def log_run(connection: Connection, collection: CollectionInfo, entry: LogEntry) -> None:
-    """Writes or completes one entry of the ingestion log."""
+    """Write or completes one entry of the ingestion log."""
     await hold_collection(connection, collection)
     names = [column.name for column in fields(entry)]
     values = {name: getattr(entry, name) for name in names}

@@ -121,7 +121,7 @@ _KEPT_PLACE = sql.SQL(
 
 
 def insertion(target: Target, table: sql.Composed) -> sql.Composed:
-    """Inserts rows in the order of their keys; what happens with those that are there comes behind."""
+    """Insert rows in the order of their keys; what happens with those that are there comes behind."""
     return sql.SQL(
         "INSERT INTO {} AS c ({}) SELECT {} FROM {} AS s ORDER BY s.document_id, s.chunk_id "
         "ON CONFLICT (document_id, chunk_id) DO "
@@ -129,7 +129,7 @@ def insertion(target: Target, table: sql.Composed) -> sql.Composed:
 
 
 def merging(target: Target, source: Source, *, replaces: bool) -> sql.Composed | bytes:
-    """Inserts rows with their vectors, or replaces those that are there."""
+    """Insert rows with their vectors, or replaces those that are there."""
     # Of arrays it is always the same text, and composing it takes longer than sending it.
     return _merging(target, source.table, replaces=replaces) if source.staged else _merging_arrays(target, replaces)
 
@@ -170,7 +170,7 @@ def _merging(target: Target, table: sql.Composed, *, replaces: bool) -> sql.Comp
 
 @lru_cache(maxsize=256)
 def inserting_new(target: Target) -> bytes:
-    """Inserts a few rows with their vectors where none of them is there, and the collection is as it was."""
+    """Insert a few rows with their vectors where none of them is there, and the collection is as it was."""
     names = target.names
     vectors: sql.Composable = sql.SQL("")
     if target.vectors is not None:

@@ -96,7 +96,7 @@ async def read_sources(connection: Connection, collection: CollectionInfo) -> li
 async def write_source(
     connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime
 ) -> Source | None:
-    """Makes sure that a source is known.
+    """Make sure that a source is known.
 
     A new one's key follows from its name, so that two processes that make it at once make the same.
     """
@@ -130,13 +130,13 @@ def _source_id(key: str) -> UUID:
 
 
 async def move_source(connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime) -> None:
-    """Says where the folder of a source is now. Call it with the collection held."""
+    """Say where the folder of a source is now. Call it with the collection held."""
     statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
     await connection.execute(statement, [root, now, name])
 
 
 async def remove_source(connection: Connection, collection: CollectionInfo, name: str, now: datetime) -> None:
-    """Forgets a source whose documents have been deleted."""
+    """Forget a source whose documents have been deleted."""
     await hold_collection(connection, collection)
     statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s")
     await connection.execute(statement.format(collection.names.source), [now, name])
@@ -206,7 +206,7 @@ class DocumentMove:
 
 
 async def store_file_states(connection: Connection, collection: CollectionInfo, states: Sequence[FileState]) -> None:
-    """Stores by what files are known that did not change."""
+    """Store by what files are known that did not change."""
     await hold_collection(connection, collection)
     ordered = sorted(states, key=lambda one: one.document_id.bytes)
     # Rows are locked in key order, as all writers do: the join of an UPDATE has an order of its own.
@@ -224,7 +224,7 @@ async def store_file_states(connection: Connection, collection: CollectionInfo, 
 async def move_documents(
     connection: Connection, collection: CollectionInfo, moves: Sequence[DocumentMove], now: datetime
 ) -> set[UUID]:
-    """Gives documents the names of their files, with the keys that follow from those.
+    """Give documents the names of their files, with the keys that follow from those.
 
     Chunks, vectors and what the keyword index has of them stay; only keys and places change. Names may be exchanged
     in any way. A document that stands under a new name, and does not move itself, is replaced.
@@ -274,7 +274,7 @@ async def move_documents(
 
 
 async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequence[tuple[UUID, UUID]]) -> None:
-    """Gives documents other keys; ids of chunks begin with the key of their document."""
+    """Give documents other keys; ids of chunks begin with the key of their document."""
     if not keys:
         return
     names = collection.names

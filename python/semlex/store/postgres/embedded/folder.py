@@ -64,7 +64,7 @@ def is_root() -> bool:
 
 
 def server_account(data: Path) -> Account | None:
-    """Chooses the account that runs the server."""
+    """Choose the account that runs the server."""
     if not is_root():
         return None
     if data.exists():
@@ -100,7 +100,7 @@ def run_as(
     text: str = "",
     keep_open: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end.
+    """Run a program to its end.
 
     Args:
         keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if we are killed.
@@ -127,7 +127,7 @@ def run_as(
 
 
 def require_traversable(folder: Path, account: Account | None) -> None:
-    """Checks that the server's account can pass through a folder and all folders above it.
+    """Check that the server's account can pass through a folder and all folders above it.
 
     No mode is changed here: opening a folder that is not ours would open it for everyone.
     """
@@ -143,7 +143,7 @@ def require_traversable(folder: Path, account: Account | None) -> None:
 
 
 def find_installations(account: Account | None) -> dict[int, Path]:
-    """Finds the Postgres versions that this machine can start."""
+    """Find the Postgres versions that this machine can start."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(DISTRIBUTION, "local", "the embedded Postgres", OWN_SERVER)
@@ -174,7 +174,7 @@ def _starts(found: dict[int, Path], account: Account) -> bool:
 
 
 def _copy_for_everyone(package: Path) -> Path:
-    """Copies the programs to semlex's folder, once per version of the wheel; returns the copied package."""
+    """Copy the programs to semlex's folder, once per version of the wheel; returns the copied package."""
     target = ROOT_STATE / f"bin-{importlib.metadata.version(DISTRIBUTION)}"
     if not target.exists():
         if not ROOT_STATE.exists():
@@ -231,7 +231,7 @@ def resolved_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes the folder if it is missing."""
+    """Make the folder if it is missing."""
     existing = next(path for path in [folder, *folder.parents] if path.exists())
     if not existing.is_dir():
         raise EmbeddedServerError(f"{existing} is not a folder: choose another (SEMLEX_DATA_DIR)")
@@ -279,7 +279,7 @@ def database_major(folder: Path) -> int:
 
 @contextlib.contextmanager
 def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> Iterator[int]:
-    """Holds the lock under which the server is started and stopped.
+    """Hold the lock under which the server is started and stopped.
 
     Args:
         timeout: Seconds to wait for another process.

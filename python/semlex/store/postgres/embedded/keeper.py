@@ -41,7 +41,7 @@ def keep_server(folder: Path, seconds: float) -> bool:
 
 
 def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> bool:
-    """Tells the folder's keeper how long it may be without users, and makes it look.
+    """Report the folder's keeper how long it may be without users, and makes it look.
 
     Args:
         seconds: How long.
@@ -93,7 +93,7 @@ def _says_something(ready: int) -> bool:
 
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
-    """Starts a keeper that writes to `tell` once it runs; closes `tell`."""
+    """Start a keeper that writes to `tell` once it runs; closes `tell`."""
     # Neither the user's secrets nor settings of Python's that were meant for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -136,7 +136,7 @@ def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
 
 
 def main() -> None:
-    """Runs a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it to run."""
+    """Run a keeper: its arguments are the folder, the seconds, since when they count, and who waits for it to run."""
     tell = int(sys.argv[4])
     with contextlib.suppress(BrokenPipeError):
         os.write(tell, b".")
@@ -179,7 +179,7 @@ class _Keeper:
         return _open_pipe(self._folder, os.O_RDWR)
 
     def _wait(self, pipe: int) -> bool:
-        """Waits for a message or the time of the next look; False when the folder is another one."""
+        """Wait for a message or the time of the next look; False when the folder is another one."""
         rest = self._since + self._order[1] - time.monotonic()
         if select.select([pipe], [], [], min(LOOK_SECONDS, max(rest, MIN_LOOK_SECONDS)))[0]:
             words = [float(word) for word in os.read(pipe, 65536).split()]

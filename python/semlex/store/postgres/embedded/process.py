@@ -40,7 +40,7 @@ class Postmaster:
 
 
 def read_postmaster(folder: Path) -> Postmaster | None:
-    """Reads ``postmaster.pid`` (lines: pid, data folder, start, port, socket folder, ...); None when there is none."""
+    """Read ``postmaster.pid`` (lines: pid, data folder, start, port, socket folder, ...); None when there is none."""
     try:
         lines = (folder / "data" / "postmaster.pid").read_bytes().split(b"\n")
         return Postmaster(int(lines[0]), Path(os.fsdecode(lines[4])))
@@ -100,7 +100,7 @@ def program_of(folder: Path) -> str | None:
 
 
 def stop_server(folder: Path, timeout: float) -> None:
-    """Ends the folder's server, without waiting for its sessions, and waits for its end."""
+    """End the folder's server, without waiting for its sessions, and waits for its end."""
     server = running_server(folder)
     if server is None:
         return
@@ -124,7 +124,7 @@ def stop_server(folder: Path, timeout: float) -> None:
 
 
 def clear_remains(folder: Path) -> None:
-    """Removes what a dead server left, so that the next one can start. Call it only when no server runs.
+    """Remove what a dead server left, so that the next one can start. Call it only when no server runs.
 
     Postgres itself would take any live process of that pid, or its own zombie, for a running server.
     """
@@ -165,7 +165,7 @@ def _alive_after_waiting(processes: list[Any], folder: Path, seconds: float) -> 
 
 
 def make_socket_folder(folder: Path, account: Account | None) -> Path:
-    """Makes the private folder (mode 0700) that the server puts its socket in.
+    """Make the private folder (mode 0700) that the server puts its socket in.
 
     It lies inside ``folder`` where the path is short and plain enough for a socket, else under XDG_RUNTIME_DIR or the
     temporary folder, named after the folder and the account.

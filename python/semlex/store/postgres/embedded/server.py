@@ -69,7 +69,7 @@ SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one paral
 
 
 def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
-    """Starts the server, after making its database if there is none.
+    """Start the server, after making its database if there is none.
 
     Args:
         timeout: Seconds to wait for it to take connections.
@@ -154,7 +154,7 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
-    """Makes the database beside its place and moves it there when complete: half of one is never opened."""
+    """Make the database beside its place and moves it there when complete: half of one is never opened."""
     unfinished = folder / "data.new"
     if unfinished.exists():  # its maker was killed, and has ended: it inherits the start lock that we now hold
         shutil.rmtree(unfinished)
@@ -183,7 +183,7 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
 
 
 def _open_log(folder: Path, account: Account | None) -> int:
-    """Makes the log writable for the server and keeps its size within bounds; returns where new lines begin."""
+    """Make the log writable for the server and keeps its size within bounds; returns where new lines begin."""
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         if account is not None:
@@ -259,7 +259,7 @@ class EmbeddedServer:
         return self._url
 
     def start(self) -> str:
-        """Makes sure that the server runs and counts this handle among its users. Calling it again does nothing."""
+        """Make sure that the server runs and counts this handle among its users. Calling it again does nothing."""
         if sys.platform == "win32":
             raise EmbeddedServerError(
                 "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
@@ -395,7 +395,7 @@ def server_status(folder: Path | None = None) -> dict[str, Any]:
 
 
 def stop_unused(folder: Path | None = None) -> bool:
-    """Stops a folder's server now, instead of after its time."""
+    """Stop a folder's server now, instead of after its time."""
     place = resolved_folder(default_folder() if folder is None else folder)
     if not (place / "start.lock").exists():
         return False

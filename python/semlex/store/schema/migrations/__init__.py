@@ -37,12 +37,12 @@ REMEDY = (
 
 
 def registry_fingerprint(version: int) -> str:
-    """Identifies the statements that make the tables that all collections share."""
+    """Identify the statements that make the tables that all collections share."""
     return _fingerprint(tuple(REGISTRY[:version]), "s")
 
 
 def collection_fingerprint(version: int | None = None) -> str:
-    """Identifies the statements that make the tables of a collection, of this semlex or of an older version."""
+    """Identify the statements that make the tables of a collection, of this semlex or of an older version."""
     return _fingerprint(tuple(COLLECTION[:version]), Names("s", "c"))
 
 
@@ -71,7 +71,7 @@ def _origin(version: int, fingerprint: str | None, own: str, newest: int) -> Ori
 
 
 def check_collection(name: str, version: int, fingerprint: str | None) -> None:
-    """Refuses the tables of a collection that this semlex cannot read."""
+    """Refuse the tables of a collection that this semlex cannot read."""
     origin = collection_origin(version, fingerprint)
     if origin == "newer":
         raise newer_tables(f"collection {name!r}", version, len(COLLECTION))
