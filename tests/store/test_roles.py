@@ -188,7 +188,9 @@ async def test_on_a_connection_of_the_users_it_is_told_as_well(
 async def test_a_right_that_the_role_lacks(tenants: Tenants) -> None:
     one, role = tenants.make("acme", "anvil"), tenants.make_role("one")
     async with Database(tenants.url) as database:
-        with pytest.raises(PrivilegeError, match=rf"permission denied for schema acme.*the role '{role}' lacks the right"):
+        with pytest.raises(
+            PrivilegeError, match=rf"permission denied for schema acme.*the role '{role}' lacks the right"
+        ):
             await database.acting_as(role).read("look", lambda c: c.execute("SELECT FROM acme.collection"))
         with pytest.raises(StoreError, match="the server refused a value"):  # 22023, and no role's fault
             await database.acting_as(one.owner).read("look", lambda c: c.execute("SELECT set_config('jit', 'x', true)"))

@@ -149,10 +149,10 @@ def test_a_field_that_no_chunk_has(
 @pytest.mark.parametrize(
     ("filters", "told"),
     [
-        ('year == "2024"', "'year' holds numbers, and the filter compares it with a text"),
+        ('year == "2024"', "'year' contains numbers, and the filter compares it with a text"),
         ('year in ["2024", "1999"]', "'year' holds numbers"),
         ('not not year like "20%"', "'year' holds numbers"),
-        ("author.name >= 5", "'author.name' holds texts, and the filter compares it with a number"),
+        ("author.name >= 5", "'author.name' contains texts, and the filter compares it with a number"),
         ("year == 5", None),
         ('author.name == "5"', None),
         ('year in [5, "2024"]', None),

@@ -1,4 +1,4 @@
-"""What a keyword engine offers, and the index that semlex itself maintains for one."""
+"""The interface of keyword engines, and of the index that semlex maintains for one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def terms_cut(terms: int) -> tuple[str, ...]:
 
 
 def match_lines(analyzer: _core.Analyzer, query: str, texts: Sequence[str]) -> list[int | None]:
-    """The line of each text, counted from 0, on which the first word of a query stands; None where none does."""
+    """The line of each text, from 0, with the first word of a query; None without any."""
     terms = [term for _, term in analyzer.query(query, MAX_TERMS).wanted]
     offsets = analyzer.first_matches(texts, terms)
     return [
@@ -84,12 +84,12 @@ class Rebuilt:
 
 
 class IndexShare(Protocol):
-    """What a keyword index gets of one write, in its transaction."""
+    """A keyword index's share of one write, in its transaction."""
 
     def assign_ids(
         self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> NDArray[np.int64]:
-        """Give the next rows their ids, int64, shape (n,), and begins to analyse them, each in its language."""
+        """Assign ids to the next rows, int64, shape (n,), and begin to analyse them, each in its language."""
         ...
 
     async def write(
@@ -104,7 +104,7 @@ class IndexShare(Protocol):
         ...
 
     async def write_few(self, keyword_id: int) -> Statement | None:
-        """What writes all that was analysed where a chunk has that id; None where it takes more than one statement."""
+        """The statement that writes all that was analysed if a chunk has that id; None if it takes more than one."""
         ...
 
 
@@ -120,7 +120,7 @@ class ReservedAnswers(Protocol):
     """Answers of the server that are on their way."""
 
     async def told(self) -> Reserved:
-        """What they say."""
+        """Read the answers."""
         ...
 
 
@@ -139,17 +139,17 @@ class KeywordIndex(Protocol):
         ...
 
     def cache_figures(self) -> dict[str, int]:
-        """Hits, misses and bytes of what is in memory."""
+        """Hits, misses and bytes of the cache."""
         ...
 
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int
     ) -> AbstractAsyncContextManager[IndexShare]:
-        """The index's share of a write of so many rows; takes a writer's first lock."""
+        """The index's share of a write of this many rows; takes a writer's first lock."""
         ...
 
     async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
-        """Ask for what a write of so many rows goes by; behind a writer's first lock."""
+        """Request what a write of this many rows relies on; after a writer's first lock."""
         ...
 
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
@@ -169,19 +169,19 @@ class KeywordIndex(Protocol):
         ...
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Put in order what a call has left that wrote so many chunks; nothing of it fails."""
+        """Tidy up after a call that wrote this many chunks; never fail."""
         ...
 
     async def optimize(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> int:
-        """Merge to the fewest segments; returns how many were merged."""
+        """Merge to the fewest segments; return how many were merged."""
         ...
 
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
-        """Make the index anew from the texts."""
+        """Rebuild the index from the texts."""
         ...
 
     async def statistics(
@@ -244,17 +244,17 @@ class KeywordEngine:
         return None
 
     def exclusions(self, query: str) -> Exclusions | None:
-        """What a query excludes, to be looked for in texts; None if nothing, or by an engine without exclusions."""
+        """What a query excludes, to be searched in texts; None if nothing, or for an engine without exclusions."""
         return None if self._analyzers is None else Exclusions.of(self._analyzers, query)
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """What of the query's quotes and exclusions each of some chunks breaks, in words."""
+        """Which quotes and exclusions of the query each of some chunks violates, in words."""
         del snapshot, names, query, with_phrases
         return [[] for _ in keys]
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each loaded text, counted from 0, on which the first word of the query stands, or None."""
+        """The line of each loaded text, from 0, with the first word of the query, or None."""
         del query, languages
         return [None] * len(texts)

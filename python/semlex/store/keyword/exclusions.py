@@ -1,4 +1,4 @@
-"""What a query excludes, looked for in the texts of chunks: for searches that the keyword index does not answer."""
+"""Exclusions of a query, checked in the texts of chunks: for searches without the keyword index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.schema.names import Names
 
-# Finds what is excluded in any language: it knows no stop words.
+# Finds exclusions in any language, because it has no stop words.
 PLAIN = _core.Analyzer("simple", stop_words=False)
 # More terms than the longest query has: nothing is cut.
 MAX_CONDITIONS = 4 * MAX_QUERY_BYTES
@@ -35,7 +35,7 @@ Row = tuple[str | None, str | None, str | None]
 
 
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
-    """What reads the `Row` of each chunk, in their order."""
+    """The statement that reads the `Row` of each chunk, in their order."""
     return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
 
 
@@ -57,7 +57,7 @@ class Exclusions:
         return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
 
     def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
-        """Whether each of n chunks holds something that is excluded: bool, shape (n,)."""
+        """Whether each of n chunks contains an exclusion: bool, shape (n,)."""
         held = np.zeros(len(rows), dtype=bool)
         analyzers = [self.analyzers.of(row[0]) for row in rows]
         for analyzer in set(analyzers):
@@ -66,7 +66,7 @@ class Exclusions:
         return held
 
     def broken(self, row: Row) -> list[str]:
-        """What of it one chunk holds, in words."""
+        """The exclusions that one chunk contains, in words."""
         analyzer = self.analyzers.of(row[0])
         return [
             f'it holds "{" ".join(group)}", which the question excludes'

@@ -57,7 +57,7 @@ class Extension:
         raise UnsupportedServerError(self.problem or f"the extension {self.name} cannot be used here")
 
     def refusing_leg(self) -> RefusingLeg:
-        """A keyword leg that answers with the error, so that the other legs still answer."""
+        """A keyword leg that fails with the error, so that the other legs still answer."""
         return RefusingLeg(self)
 
 
@@ -80,7 +80,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 async def read_extension(connection: Connection, name: str) -> Extension | None:
-    """What is known of an extension here; None when no extension stands behind that engine."""
+    """Read the state of an engine's extension; None if the engine needs none."""
     if name not in OLDEST:
         return None
     cursor = await connection.execute(
@@ -95,7 +95,7 @@ async def read_extension(connection: Connection, name: str) -> Extension | None:
 
 
 def first_words(query: str) -> tuple[str, tuple[str, ...]]:
-    """The query as far as it is searched, and the warning when something was cut off."""
+    """The query as far as it is searched, and a warning if something was cut off."""
     words = list(re.finditer(r"\w+", query))
     if len(words) <= MAX_TERMS:
         return query, ()

@@ -68,7 +68,7 @@ class PgSearchEngine(KeywordEngine):
         return tuple(index.create(names) for index in self.indexes(names))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The index, which is there from the beginning; made again when somebody has dropped it.
+        """The index, made with the collection, and again after someone dropped it.
 
         The extension wants one column that names a row, and orders by columns that are in its index.
         """
@@ -96,11 +96,11 @@ class PgSearchEngine(KeywordEngine):
         return PgSearchLeg((statement,), PgSearchScorer(names, words), warnings)
 
     def excerpt(self, query: str | None) -> sql.Composed:
-        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        """The passages with the words, by ts_headline; the beginning of the text without a query."""
         return self._headlines.excerpt(query)
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        """The line of each text with the first word of the query, by our own analyzer."""
         return self._headlines.match_lines(query, texts, languages)
 
 
@@ -126,7 +126,7 @@ class PgSearchScorer(Scorer):
     words: str  # the query as far as it is searched
 
     def missing_scores(self, keys: Sequence[Key]) -> PgSearchScores:
-        """Read which chunks exist, and the scores of those that hold a word."""
+        """Read which chunks exist, and the scores of those that contain a word."""
         arrays = key_arrays(keys)
         # The extension adds 1 to the score for a plain condition on a column of its index, hence `const(0)`. The
         # conditions let more chunks pass than are asked for; a join would lose the score.

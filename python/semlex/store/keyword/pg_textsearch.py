@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 INDEX = "keyword_text"
-# The extension looks at no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
+# The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
 MAX_DEPTH = 100_000
 # Chunks that the index looks for, per one that is wanted: room for those that score as the last one does. And how much
 # deeper it looks where that was too little.
 OVERSAMPLING = 8
 DEEPER = 8
-# Where a filter keeps no more chunks than this, each can be scored by itself, at about 0.1 ms.
+# If a filter keeps no more chunks than this, each is scored separately, at about 0.1 ms.
 NARROW_FILTER_ROWS = 20_000
 
 
@@ -58,7 +58,7 @@ class PgTextsearchEngine(KeywordEngine):
         return (column, *(index.create(names) for index in self.indexes(names)))
 
     def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The index, which is there from the beginning; made again when somebody has dropped it."""
+        """The index, made with the collection, and again after someone dropped it."""
         definition = sql.SQL("USING bm25 (keyword_text) WITH (text_config = {})").format(sql.Literal(self._language))
         return (TableIndex(INDEX, names.chunk, definition),)
 
@@ -72,7 +72,7 @@ class PgTextsearchEngine(KeywordEngine):
         return PgTextsearchLeg(names, self._extension, query, limit, condition)
 
     def excerpt(self, query: str | None) -> sql.Composed:
-        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        """The passages with the words, by ts_headline; the beginning of the text without a query."""
         return self._words.excerpt(query)
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:

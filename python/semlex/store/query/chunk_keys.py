@@ -24,8 +24,8 @@ def indexed_document_id(source_uri: str, uri: str) -> UUID:
 def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> str:
     """Id of an indexed document's chunk.
 
-    It follows from the document and the text, so that a chunk which did not change keeps its id and its vector, and it
-    begins with the document's key, so that it can be found by itself.
+    It follows from the document and the text, so that an unchanged chunk keeps its id and its vector, and it begins
+    with the document's key, so that the id alone finds the chunk.
 
     Args:
         occurrence: 0 for the first chunk of the document with that text, 1 for the second.
@@ -35,15 +35,15 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
 
 
 def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
-    """The keys of those of these ids that name a chunk of an indexed document."""
+    """The keys of the ids that name a chunk of an indexed document."""
     return [(UUID(hex=one[:32]), one) for one in chunk_ids if len(one) > DASH and one[DASH] == "-" and _INDEXED(one)]
 
 
 def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:
-    """Bytes of the keys of the documents under which chunks of these ids stand.
+    """Bytes of the keys of the documents to which chunks of these ids belong.
 
-    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document stands
-    in that document, whoever writes it; any other is a document by itself.
+    They follow from the id alone, so that two writers cannot make a chunk twice. A chunk of an indexed document belongs
+    to that document, whichever program writes it; any other is a document of its own.
     """
     keys = _core.hash_rows("added", [chunk_ids])
     places = {chunk_id: document_id.bytes for document_id, chunk_id in indexed_keys(chunk_ids)}

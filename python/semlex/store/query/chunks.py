@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
 
-# What chunks are grouped by: the key of an indexed document, or the name that added chunks give theirs.
+# Chunks are grouped by the key of an indexed document, or by the name that added chunks give theirs.
 DocumentKey = UUID | str
 
 # Gets the bytes of the texts and metadata of every statement that reads chunks, before they become values; what it
@@ -50,7 +50,7 @@ SIZE = sql.SQL(
     "SELECT coalesce(sum(octet_length(found.chunk_text) + octet_length(found.metadata::text)), 0)::bigint "
     "FROM ({}) AS found"
 )
-# By key for every row, whatever the planner thinks of these tables.
+# By key for every row, whichever plan the planner prefers.
 PLACE = sql.SQL(
     "(SELECT ARRAY[s.name, s.root] FROM {document} AS d JOIN {source} AS s ON s.source_id = d.source_id "
     "WHERE d.document_id = c.document_id)"
@@ -58,7 +58,7 @@ PLACE = sql.SQL(
 
 
 def _columns(collection: CollectionInfo, chunk_ids: Iterable[str]) -> sql.Composed:
-    # Planning the look at the sources takes the server longer than all the rest; chunks of added documents have none.
+    # Planning the join with the sources takes longer than all the rest; chunks of added documents have none.
     place: sql.Composable = sql.SQL("NULL")
     if indexed_keys(chunk_ids):
         place = PLACE.format(document=collection.names.document, source=collection.names.source)
@@ -110,7 +110,7 @@ async def load_results(
 
 
 async def _rows(cursor: AsyncCursor[Any], statement: sql.Composed, values: dict[str, Any], most: int) -> list[Any]:
-    """The rows of a statement with `COLUMNS`, up to so many, measured by `size_seen`."""
+    """The rows of a statement with `COLUMNS`, up to a number, measured by `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 5
-# Entries of the log that are looked at, newest first.
+# Entries of the log that are read, newest first.
 LOG_ENTRIES = 1_000
 # Paths of which the one most like an unknown name is chosen.
 LISTED_PATHS = 5_000
@@ -81,7 +81,7 @@ async def read_known_sources(connection: Connection, names: Names) -> list[Known
 async def find_named(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> NamedDocument | None:
-    """What a name means: an id, a path, a path on disk, a name of an added document, or the end of one path only.
+    """Resolve a name: an id, a path, a path on disk, a name of an added document, or the end of exactly one path.
 
     Args:
         connection: In a transaction.
@@ -149,7 +149,7 @@ async def _document(
 async def _chunks_of(
     connection: Connection, names: Names, name: str, document: UUID, line: int | None
 ) -> NamedDocument:
-    """The chunks of a document; with a line those that hold it."""
+    """The chunks of a document; with a line, those that contain it."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
@@ -165,7 +165,7 @@ async def _chunks_of(
     held = tuple((row[0], row[1]) for row in rows if row[2])
     if held:
         return NamedDocument(f"{name}:{line}", held)
-    note = f"no chunk holds line {line}: the whole document was looked at"
+    note = f"no chunk contains line {line}: the whole document was examined"
     return NamedDocument(name, tuple((row[0], row[1]) for row in rows), (note,))
 
 
@@ -184,7 +184,7 @@ async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
 
 
 async def read_records(connection: Connection, names: Names) -> Records:
-    """What is recorded of runs and of paths."""
+    """Read recent runs and paths of documents."""
     cursor = cursor_with_times(connection)
     await cursor.execute(
         sql.SQL(
@@ -200,7 +200,7 @@ async def read_records(connection: Connection, names: Names) -> Records:
     return Records(tuple(runs), tuple(uri for (uri,) in await cursor.fetchall()))
 
 
-# A document as lists name it. Pages are in this order, so that its last name is where the next page begins.
+# A document as lists name it. Pages are in this order, so that the next page begins after the last name.
 NAME = sql.SQL("(s.name || ': ' || d.uri) COLLATE \"C\"")
 
 

@@ -1,4 +1,4 @@
-"""What is known of chunks: whether they pass a filter, the fields it looks at; the exact rank of the nearest."""
+"""Facts about chunks: whether they pass a filter, the fields that it compares; the exact rank of the nearest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def read_facts(
 async def read_fields(
     snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key]
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """What a filter looks at, of each of some chunks: its metadata and semlex's own fields, as for `holds`."""
+    """The fields that a filter compares, for each of some chunks: metadata and semlex's own fields, as for `holds`."""
     names = collection.names
     own = [name for name in OWN if name != "document"]
     text = sql.SQL(

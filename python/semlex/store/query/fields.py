@@ -48,7 +48,7 @@ _SOME_CHUNKS = sql.SQL(
     "unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
     "JOIN {chunk} AS c ON c.document_id = k.document_id AND c.chunk_id = k.chunk_id"
 )
-# Fields that stand in other tables.
+# Fields in other tables.
 _BESIDE = {
     "title": sql.SQL("JOIN {document} AS d ON d.document_id = c.document_id"),
     "source": sql.SQL(
@@ -90,7 +90,7 @@ async def count_values(
 
 
 def _value(one: Field) -> sql.Composable:
-    """The value of a field as jsonb; NULL where there is none, and an empty text of semlex's own is none."""
+    """The value of a field as jsonb; NULL if missing, or if it is an empty text of semlex's own."""
     if not one.is_own:
         return value_at(sql.SQL("%(path)s::text[]"))
     column = OWN_COLUMNS[one.path[0]]
@@ -98,7 +98,7 @@ def _value(one: Field) -> sql.Composable:
 
 
 SAMPLE_CHUNKS = 10_000
-# Metadata that is looked at, as it is stored.
+# Metadata that is read, as it is stored.
 SAMPLE_BYTES = 8 * 1024 * 1024
 MAX_FIELDS = 1_000
 SHOWN_VALUES = 5
@@ -146,11 +146,11 @@ class FieldSample:
 
     @property
     def source(self) -> sql.Composable:
-        """They as a table with the alias ``c``."""
+        """The chunks as a table with the alias ``c``."""
         return _bounded(self.names, self.chunks)
 
     def nodes(self) -> sql.Composable:
-        """The beginning of a statement that looks at all values of their metadata."""
+        """The beginning of a statement that reads all values of their metadata."""
         return _NODES.format(
             sample=self.source,
             outer=_OBJECT.format(value=sql.SQL("c.metadata")),
@@ -168,7 +168,7 @@ def _bounded(names: Names, chunks: int) -> sql.Composable:
 
 
 async def take_field_sample(connection: Connection, names: Names) -> FieldSample:
-    """Find out how many chunks are looked at: 10,000 on random pages, fewer where their metadata is large.
+    """Determine how many chunks to read: 10,000 on random pages, fewer if their metadata is large.
 
     Args:
         connection: In a transaction of one snapshot.
@@ -227,7 +227,7 @@ def _by_count(types: dict[str, int]) -> dict[str, int]:
 
 
 async def _count_own(connection: Connection, sample: FieldSample) -> dict[Field, tuple[dict[str, int], dict[str, int]]]:
-    """How many of the chunks have each of semlex's own fields."""
+    """Count the chunks that have each of semlex's own fields."""
     conditions = [
         parse_filters(f"exists @{name}", sample.names).expression if "exists" in OPERATORS[kind] else sql.SQL("true")
         for name, kind in OWN.items()

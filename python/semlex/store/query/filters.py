@@ -1,8 +1,8 @@
-"""Filters as SQL: a tree as a condition over a chunk's row; what it means says `semlex.filters.evaluate`.
+"""Filters as SQL: a tree as a condition over a chunk's row; `semlex.filters.evaluate` defines its meaning.
 
-A condition stands bare, so that an index can serve it, and gives NULL or FALSE where it does not hold; a negated one is
-``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the metadata
-serves; comparisons are of the one expression that `typed_value` gives.
+A condition is written bare, so that an index can serve it, and gives NULL or FALSE if it does not hold; a negated one
+is ``(…) IS NOT TRUE``. Equality and membership of single values are containment (``@>``), which the index on the
+metadata serves; comparisons use the one expression that `typed_value` gives.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OWN_COLUMNS = {
     "document": sql.SQL("c.document_id"),
     "id": sql.SQL("c.chunk_id"),
 }
-# What is known of a document stands in other tables; looking it up once is faster than for every chunk.
+# Fields of documents are in other tables; looking them up once is faster than for every chunk.
 _OF_DOCUMENTS = {
     "title": sql.SQL("c.document_id IN (SELECT d.document_id FROM {document} AS d WHERE {condition})"),
     "source": sql.SQL(
@@ -73,7 +73,7 @@ def constant_path(path: Sequence[str]) -> sql.Composable:
 
 
 def value_at(path: sql.Composable, metadata: sql.Composable = sql.SQL("c.metadata")) -> sql.Composed:  # noqa: B008
-    """The value at a path, as jsonb; NULL where there is none."""
+    """The value at a path, as jsonb; NULL if missing."""
     return sql.SQL("({} #> {})").format(metadata, path)
 
 
@@ -83,7 +83,7 @@ def typed_value(value: sql.Composable, of: ValueType) -> sql.Composed:
 
 
 def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Composable:
-    """A condition on a column of semlex's own as one on a chunk."""
+    """Turn a condition on a column of semlex's own into one on a chunk."""
     if name not in _OF_DOCUMENTS:
         return condition
     return _OF_DOCUMENTS[name].format(document=names.document, source=names.source, condition=condition)
@@ -91,7 +91,7 @@ def about_document(name: str, condition: sql.Composable, names: Names) -> sql.Co
 
 logger = logging.getLogger("semlex")
 
-# So many values are looked up in the index on the metadata one by one; more are one hash table.
+# Up to this many values are looked up in the index on the metadata one by one; more become a hash table.
 MAX_LOOKED_UP = 32
 # Fields that are looked for where nothing was found.
 MAX_LOOKED_FOR = 10
@@ -108,12 +108,17 @@ _KINDS = sql.SQL(
     "ARRAY(SELECT DISTINCT jsonb_typeof(s.v) FROM (SELECT c.metadata #> {path}::text[] AS v FROM {chunk} AS c "
     "WHERE c.metadata #> {path}::text[] IS NOT NULL LIMIT 1000) AS s)"
 )
-# What is said where a filter compares a field whose values are all of the first kind with the second.
+# Warnings for a filter that compares a field whose values are all of the first kind with one of the second.
 _NEVER = {
-    ("string", "number"): "holds texts, and the filter compares it with a number, which never fits: compare it with a "
+    (
+        "string",
+        "number",
+    ): "contains texts, and the filter compares it with a number, which never matches: compare it with a "
     "text, or store numbers",
-    ("number", "string"): "holds numbers, and the filter compares it with a text, which never fits: write the number "
-    "without quotes",
+    (
+        "number",
+        "string",
+    ): "contains numbers, and the filter compares it with a text, which never matches: write the number without quotes",
 }
 
 _CASTS = {
@@ -156,7 +161,7 @@ class Filter:
         return blake2b(repr((self.conditions, self.parameters)).encode()).digest()
 
     def selecting(self, ids: NDArray[np.int64]) -> Filter:
-        """The same filter as a list of ids, which holds in one snapshot only."""
+        """The same filter as a list of ids, valid in one snapshot only."""
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         condition = sql.SQL("c.keyword_id = ANY(%(selected)s::bigint[])")
@@ -186,7 +191,7 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Check a filter and turns it into SQL; keys and values are bound or quoted by the driver."""
+    """Check a filter and turn it into SQL; the driver binds or quotes keys and values."""
     tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
@@ -338,7 +343,7 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
     There are none for a collection without chunks.
 
     Args:
-        connection: In a transaction; every chunk may have to be looked at, in the first of three statements.
+        connection: In a transaction; the first of three statements may have to read every chunk.
     """
     asked = list(condition.metadata_fields)[:MAX_LOOKED_FOR]
     is_missing = await _for_each(connection, names, _IS_MISSING, [one.path for one in asked])
@@ -395,11 +400,11 @@ async def log_unknown_fields(connection: Connection, names: Names, condition: Fi
 
 
 def _unknown(asked: Field, known: list[str]) -> str:
-    """What is said of a field that no chunk has."""
+    """Warning about a field that no chunk has."""
     name = str(asked)
     own = COLUMNS.get(asked.path[-1], asked.path[-1])
     if own in OWN and len(asked.path) == 1:
         remedy = f"; did you mean @{own}?"
     else:
-        remedy = nearest(name, known) or f"; beside metadata, filters know {', '.join(f'@{one}' for one in OWN)}"
+        remedy = nearest(name, known) or f"; besides metadata, filters know {', '.join(f'@{one}' for one in OWN)}"
     return f"no chunk has the metadata field {name[:SHOWN_CHARACTERS]!r}{remedy}"

@@ -52,7 +52,7 @@ class RowSample:
     estimated: int | None  # about how many rows the table has, if known
 
     def described(self, looked: int, noun: str) -> str:
-        """How much was looked at, in words."""
+        """The number of examined rows, in words."""
         if self.is_whole:
             return f"all {looked:,} {noun}"
         return f"{looked:,} {noun} of about {self.estimated or 0:,}"
@@ -66,7 +66,7 @@ async def sample_rows(
     *,
     where: sql.Composable | None = None,
 ) -> RowSample:
-    """At most so many rows.
+    """Draw up to a number of rows.
 
     Args:
         connection: In a transaction.
@@ -106,7 +106,7 @@ class Share(NamedTuple):
     sample: RowSample  # where they were drawn from
 
     def counted(self, noun: str) -> str:
-        """The number in words: of all rows, or of those that were looked at."""
+        """The number in words: of all rows, or of those that were examined."""
         found = noun if self.found == 1 else f"{noun}s"
         return (
             f"{self.found:,} {found}" if self.sample.is_whole else f"{self.found:,} of {self.looked:,} sampled {noun}s"
@@ -141,14 +141,14 @@ async def orphaned_vectors(connection: Connection, names: Names, version: int) -
             "warning",
             of_collection(names.schema, names.collection),
             f"has {share.counted('vector')} whose chunk is gone",
-            "they only take room; delete them",
+            "they only take space; delete them",
             sql.SQL("DELETE FROM {} AS e WHERE {};").format(table, orphaned).as_string(connection),
         )
     ]
 
 
 async def orphaned_chunks(connection: Connection, names: Names) -> Share:
-    """Chunks that were read from a document, and have none.
+    """Chunks that were read from a document which is missing.
 
     Their ids begin with the key of the document; those of texts that were added do not, and they have no document.
     """
@@ -168,13 +168,13 @@ async def chunks_without_vector(connection: Connection, names: Names, version: i
 
 
 async def documents_without_source(connection: Connection, names: Names) -> Share:
-    """Documents whose source is not there."""
+    """Documents whose source is missing."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS s WHERE s.source_id = e.source_id)").format(names.source)
     return await _share(connection, names.document, sql.SQL("source_id"), condition)
 
 
 async def documents_without_text(connection: Connection, names: Names) -> Share:
-    """Documents of which nothing is searched."""
+    """Documents without a chunk."""
     condition = sql.SQL("NOT EXISTS (SELECT FROM {} AS c WHERE c.document_id = e.document_id)").format(names.chunk)
     return await _share(connection, names.document, sql.SQL("document_id"), condition)
 
@@ -211,7 +211,7 @@ async def is_large(connection: Connection, table: sql.Identifier) -> bool:
 
 
 async def tombstone_share(connection: Connection, names: Names, generation: int) -> tuple[int, int]:
-    """Chunks of the keyword index that are gone, and all that its segments hold, of a generation."""
+    """Deleted chunks and all chunks in the segments of a generation of the keyword index."""
     cursor = await connection.execute(
         sql.SQL("SELECT coalesce(sum(chunks), 0)::bigint FROM {} WHERE generation = %s").format(names.segment),
         [generation],
@@ -230,7 +230,7 @@ class DeadRows(NamedTuple):
 
 
 async def dead_rows(connection: Connection, tables: Sequence[sql.Identifier]) -> list[DeadRows]:
-    """What the server's statistics say of tables; it loses them in a crash, and a standby has none."""
+    """Read the server's statistics of tables; a crash loses them, and a standby has none."""
     cursor = await connection.execute(
         "SELECT t.name, s.n_live_tup, s.n_dead_tup FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, place) "
         "JOIN pg_catalog.pg_stat_all_tables AS s ON s.relid = pg_catalog.to_regclass(t.name) ORDER BY t.place",
@@ -253,7 +253,7 @@ class TablePrivileges(NamedTuple):
 
 
 async def table_privileges(connection: Connection, schema: str, tables: Sequence[str]) -> list[TablePrivileges]:
-    """What the present role may do with tables, by their names.
+    """Read what the current role may do with tables, by their names.
 
     Args:
         connection: In a transaction.
@@ -270,7 +270,7 @@ async def table_privileges(connection: Connection, schema: str, tables: Sequence
 
 
 def grant(connection: Connection, schema: str, privileges: Sequence[str], tables: Sequence[str]) -> str:
-    """SQL for the owner that gives this role what it lacks."""
+    """SQL with which the owner grants this role what it lacks."""
     role = sql.Identifier(connection.info.user)
     words = sql.SQL(", ").join(sql.SQL(privilege) for privilege in privileges)
     names = sql.SQL(", ").join(sql.Identifier(schema, table) for table in tables)
@@ -302,14 +302,14 @@ async def vector_recall(
     seconds: float,
     clock: Clock = SYSTEM,
 ) -> Recall:
-    """Ask for the neighbours of stored vectors, through the index and exactly.
+    """Compare the neighbours of stored vectors found through the index with the exact ones.
 
     The vectors are those of `VectorSample`, the same at every call while the collection stays the same. A vector does
     not count as its own neighbour, and of equally near ones any will do.
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.
-        seconds: Most time for all of them; what was measured by then counts.
+        seconds: Maximum time for all of them; what was measured by then counts.
     """
     queries = await sample_vectors(connection, collection, vectors)
     until, shares, plan = clock.monotonic() + seconds, [], ""
@@ -352,7 +352,7 @@ BM25, OF_KEYWORD_INDEX = "bm25", ("segment", "posting", "tombstone", "manifest")
 
 
 async def find_problems(connection: Connection, server: ServerInfo, only: Names | None = None) -> list[Finding]:
-    """Look at the server and at every schema that holds collections.
+    """Examine the server and every schema with collections.
 
     Args:
         connection: In a transaction, not in a pipeline: a part of it may be undone.

@@ -1,4 +1,4 @@
-"""Hits as a relation of the user's: a statement that holds them, and a temporary table that they are put into."""
+"""Hits as a relation for a user's SQL: a statement that contains them, or a temporary table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Relation:
             strings_errors("include", include),
         )
         if set(include) - set(get_args(Included)):
-            raise ConfigurationError(f"include names what is no column: there are {', '.join(get_args(Included))}")
+            raise ConfigurationError(f"include names an unknown column; known columns: {', '.join(get_args(Included))}")
         self.columns = COLUMNS | {name: kind for name, kind in INCLUDED.items() if name in include}
         for name in ("id", "source", "source_document", *(name for name in include if name != "metadata")):
             check_rows(name, [getattr(hit, name) for hit in listed])
@@ -115,7 +115,7 @@ def statement(connection: Connection, relation: Relation) -> str:
         rows: list[list[sql.Composable]] = [
             [_literal(connection, value, kind) for value, kind in _cells(relation, row)] for row in relation.rows
         ]
-        # The first row says the types of all.
+        # The first row sets the types of all.
         rows[0] = [sql.SQL("{}::{}").format(cell, kind) for cell, kind in zip(rows[0], kinds, strict=True)]
         lines = [sql.SQL("({})").format(sql.SQL(", ").join(row)) for row in rows]
         body = sql.SQL("VALUES\n    {}\n").format(sql.SQL(",\n    ").join(lines))
@@ -134,7 +134,7 @@ def _literal(connection: Connection, value: object, kind: str) -> sql.Composable
     text = sql.Literal(json.dumps(value) if kind == "jsonb" else value).as_string(connection).strip()
     if not isinstance(value, str) or not ("\n" in text or "\t" in text or UNSAFE.search(text)):
         return sql.SQL(text)
-    if not text.startswith("E'"):  # it holds no backslash then
+    if not text.startswith("E'"):  # it has no backslash then
         text = f"E{text}"
     text = text.replace("\n", "\\n").replace("\t", "\\t")
     return sql.SQL(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))

@@ -56,24 +56,23 @@ class LegPlan(Protocol):
         ...
 
     def prepare(self, side_column: SideColumn | None) -> PreparedLeg:
-        """The leg as it is sent.
+        """Prepare the leg for sending.
 
-        Called when the legs before this one are on their way, so what it computes costs no time that the server does
-        not need anyway.
+        Called when the earlier legs have been sent, so that it computes while the server works.
         """
         ...
 
 
 class PreparedLeg(Protocol):
-    """A leg that is ready to be sent, with all that reading its rows takes."""
+    """A leg that is ready to be sent, and can read its rows."""
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """Sent with those of the other legs in one go."""
+        """Statements, sent together with those of the other legs."""
         ...
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Make the result of the rows of each statement; may read more of the same snapshot."""
+        """Make the result from the rows of each statement; may read more of the same snapshot."""
         ...
 
 
@@ -91,15 +90,15 @@ class PlainKeywordLeg:
 
 
 class ScoreQuery(Protocol):
-    """What has to be read for a leg's exact scores of chunks that another leg found."""
+    """Reads a leg's exact scores of chunks that another leg found."""
 
     @property
     def statements(self) -> Sequence[Statement]:
-        """Sent with those of other queries in one go."""
+        """Statements, sent together with those of other queries."""
         ...
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
-        """The scores, of the rows of each statement: float64, shape (n,), one a chunk; NaN for one that has none."""
+        """The scores by the rows of each statement: float64, shape (n,), one a chunk; NaN if a chunk has none."""
         ...
 
 
@@ -110,13 +109,13 @@ class Scorer(Protocol):
         """The scores of chunks by the values of the leg's side column.
 
         Returns:
-            float64, shape (n,), NaN for a chunk that has none; or None where the values do not suffice.
+            float64, shape (n,), NaN for a chunk that has none; or None if the values do not suffice.
         """
         del values
         return None
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """What has to be read for the scores of chunks whose side column is not known."""
+        """The query for the scores of chunks whose side column is unknown."""
         ...
 
 
@@ -170,12 +169,12 @@ class KnownScores:
 
 
 def key_arrays(keys: Sequence[Key]) -> dict[str, Any]:
-    """Keys as the values of two arrays, ``document_ids`` and ``chunk_ids``."""
+    """Keys as two arrays, ``document_ids`` and ``chunk_ids``."""
     return {"document_ids": [key[0] for key in keys], "chunk_ids": [key[1] for key in keys]}
 
 
 def scores_by_key(statement: Statement, keys: Sequence[Key]) -> ScoresInOrder:
-    """The query of a statement that takes `key_arrays` and returns one score a key, in their order; NULL is NaN."""
+    """The query of a statement that takes `key_arrays` and returns one score a key, in their order; NULL means NaN."""
     return ScoresInOrder((Statement(statement.text, {**statement.parameters, **key_arrays(keys)}),))
 
 
@@ -190,7 +189,7 @@ def in_key_order(keys: Iterable[Key]) -> list[Key]:
 
 
 def scores_in_column(values: list[float | None]) -> NDArray[np.float64]:
-    """Scores that a column holds: float64, shape (n,), NaN for NULL."""
+    """Scores in a column: float64, shape (n,), NaN for NULL."""
     return np.array(values, dtype=np.float64)
 
 

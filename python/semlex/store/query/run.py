@@ -1,4 +1,4 @@
-"""Runs the legs of a search, pipelined in one snapshot; a leg that fails does not take the others with it."""
+"""Runs the legs of a search, pipelined in one snapshot; the others survive a failing leg."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Sent:
 
 
 async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calibration | None = None) -> LegRun:
-    """Send all legs at once and reads their results."""
+    """Send all legs at once and read their results."""
     started = time.perf_counter()
     sent = await _send(snapshot, plans, calibration)
     results: dict[str, LegResult] = {}
@@ -89,13 +89,13 @@ async def _send(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Calib
                 sent.spread = calibration.spread_in_memory()
     except psycopg.Error as error:
         if is_retryable(error):
-            raise  # the whole transaction is run again
+            raise  # the whole transaction is retried
         sent.failure = error
     return sent
 
 
 async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str, NDArray[np.float64]]:
-    """Send all queries in one go; the scores of each."""
+    """Send all queries at once; return the scores of each."""
     if not queries:
         return {}
     connection = snapshot.connection
@@ -106,7 +106,7 @@ async def ask(snapshot: Snapshot, queries: Mapping[str, ScoreQuery]) -> dict[str
 
 
 async def fetch(snapshot: Snapshot, statement: Statement) -> list[Any]:
-    """The rows of a statement. When it fails, the connection can be used again as far as its transaction allows."""
+    """The rows of a statement. After a failure, the connection is usable as far as its transaction allows."""
     return (await fetch_all(snapshot, [statement]))[0]
 
 

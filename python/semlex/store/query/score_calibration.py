@@ -91,13 +91,13 @@ class VectorSample:
             return found
         embedding = collection.embedding
         if embedding is None:
-            raise ConfigurationError("the collection holds no vectors")
+            raise ConfigurationError("the collection has no vectors")
         written = self._written
         vectors, rows = await _draw(connection, collection, embedding)
         if collection.distance.name == "cosine":
             vectors = _unit(vectors)
         of = (collection.collection_id, embedding.version)
-        # What was written while we read counts against the new sample.
+        # Rows written while the sample was read count against it.
         self._drawn = _Drawn(of, vectors, rows, self._clock.monotonic(), written)
         return spread_of(vectors, query, collection.distance.name)
 
@@ -153,7 +153,7 @@ def spread_of(vectors: NDArray[np.float32], query: NDArray[np.float32], distance
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of norm 1; one without direction stays as it is."""
+    """Rows of norm 1; a row of zeros stays unchanged."""
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1.0)).astype(np.float32)
 
@@ -176,7 +176,7 @@ async def sample_chunks(
     """
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
+        raise ConfigurationError("the collection has no vectors")
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
     found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
     kept = found[:: max(1, -(-len(found) // rows))]
@@ -184,14 +184,14 @@ async def sample_chunks(
 
 
 async def sample_vectors(connection: Connection, collection: CollectionInfo, rows: int) -> NDArray[np.float32]:
-    """At most so many vectors of the sample, spread evenly: float32, shape (n, d).
+    """Up to a number of vectors of the sample, spread evenly: float32, shape (n, d).
 
     Args:
         connection: In a transaction.
     """
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
+        raise ConfigurationError("the collection has no vectors")
     vectors, _ = await _draw(connection, collection, embedding)
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
@@ -199,7 +199,7 @@ async def sample_vectors(connection: Connection, collection: CollectionInfo, row
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
     """A vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
 
-    So it is read whatever the connection's owner has taught it to make of vectors.
+    So it is read independently of the loaders that the connection's owner has registered for vectors.
     """
     return sql.SQL("{}.{}(e.embedding)").format(
         collection.server.extension, sql.Identifier(f"{embedding.storage}_send")
@@ -226,7 +226,7 @@ async def _drawn(
     """
     table = collection.names.embedding(embedding.version)
     cursor = connection.cursor(binary=True)
-    # No full scan: counting stops behind the sample's size, and a larger table says its size as far as it knows it.
+    # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(
         "SELECT (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few), "
         "(SELECT c.reltuples::float8 FROM pg_class AS c WHERE c.oid = to_regclass(%(table)s))"

@@ -50,7 +50,7 @@ class RememberedShares:
         self._shares: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def get(self, condition: Filter) -> float | None:
-        """The share of a filter, 0 to 1; None where there is none that is young enough."""
+        """The remembered share of a filter, 0 to 1; None if it is missing or too old."""
         taken, share = self._shares.get(condition.key, (0.0, None))
         return share if self._clock.monotonic() - taken < REMEMBERED_SECONDS else None
 
@@ -63,7 +63,7 @@ class RememberedShares:
 
 
 def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
-    """About so many chunks on random pages, the same ones every time, as a table with the alias ``c``."""
+    """About a number of chunks on random pages, the same ones every time, as a table with the alias ``c``."""
     return sql.SQL(
         "{chunk} AS c TABLESAMPLE SYSTEM (("
         "SELECT least(100, 100.0 * {chunks} / greatest(1, pg_relation_size(t.oid) / 8192 * "
@@ -78,7 +78,7 @@ def sampled_chunks(names: Names, chunks: int) -> sql.Composable:
 
 
 async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, condition: Filter) -> float:
-    """Which share of about 2,000 chunks on random pages passes, the same ones every time; 1 where there are none."""
+    """The share of about 2,000 chunks on random pages that pass, the same ones every time; 1 without chunks."""
     text = sql.SQL("SELECT count(*) FILTER (WHERE {condition}), count(*) FROM {sampled}").format(
         condition=condition.expression, sampled=sampled_chunks(collection.names, SAMPLE_CHUNKS)
     )
@@ -89,7 +89,7 @@ async def sampled_share(snapshot: Snapshot, collection: CollectionInfo, conditio
 async def read_ids(
     snapshot: Snapshot, collection: CollectionInfo, condition: Filter, limit: int
 ) -> NDArray[np.int64] | None:
-    """The ids of the chunks that pass a filter, ascending; None where they are more than `limit`."""
+    """The ids of the chunks that pass a filter, ascending; None if there are more than `limit`."""
     text = sql.SQL(
         "SELECT array_send(array_agg(k.keyword_id)) FROM "
         "(SELECT c.keyword_id FROM {chunk} AS c WHERE {condition} LIMIT {limit}) AS k"

@@ -1,4 +1,4 @@
-"""How much a collection holds: counted where that is quick or wanted, else estimated by the server's statistics."""
+"""The size of a collection: counted if that is quick or requested, else estimated by the server's statistics."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
 
     Returns:
         ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
-        gone), and those of `KeywordIndex.statistics`. ``estimated`` is True where a large table was not counted: its
-        number is an estimate then, and what only a count can give is None.
+        gone), and those of `KeywordIndex.statistics`. ``estimated`` is True if a large table was not counted: its
+        number is an estimate then, and figures that need a count are None.
     """
     estimates = {} if exact else await _estimates(connection, collection.names, _tables(collection))
     estimated = bool(estimates)
@@ -49,18 +49,18 @@ def _documents_and_chunks(names: Names) -> dict[str, sql.Identifier]:
 
 
 def _count_documents(names: Names) -> sql.Composed:
-    """Counts documents: those that were added have no row but their chunk's, and an empty file has no chunk."""
+    """Count documents: added ones have only their chunk's row, and an empty file has no chunk."""
     return sql.SQL(
         "(SELECT count(*) FROM (SELECT document_id FROM {} UNION SELECT document_id FROM {}) AS each_document)"
     ).format(names.document, names.chunk)
 
 
 async def collection_counts(connection: Connection, schema: str, collection: str) -> dict[str, Any]:
-    """What a collection of any version holds, for lists."""
+    """Counts of a collection of any version, for lists."""
     names = Names(schema, collection)
     tables = _documents_and_chunks(names)
     cursor = await connection.execute(
-        # In the order of a CASE: a table that is gone has no privileges to ask for.
+        # CASE, because a missing table has no privileges to check.
         "SELECT bool_and(CASE WHEN to_regclass(name) IS NULL THEN false "
         "ELSE has_table_privilege(to_regclass(name), 'SELECT') END) FROM unnest(%s::text[]) AS name",
         [[table.as_string(connection) for table in tables.values()]],
@@ -84,7 +84,7 @@ async def collection_counts(connection: Connection, schema: str, collection: str
 
 
 async def _estimates(connection: Connection, names: Names, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
-    """What large tables hold, for `tables` by name; documents are estimated where the chunks are."""
+    """Estimated rows of large tables, by their names in `tables`; documents are estimated if chunks are."""
     found = await _estimated_rows(connection, tables)
     files = found.pop("documents", None)
     if "chunks" in found and (distinct := await _distinct_documents(connection, names, found["chunks"])) is not None:
@@ -96,7 +96,7 @@ async def _estimates(connection: Connection, names: Names, tables: Mapping[str, 
 
 
 async def _distinct_documents(connection: Connection, names: Names, chunks: int) -> int | None:
-    """To how many documents the chunks belong, by the statistics of the server; None where it has none."""
+    """How many documents the chunks belong to, by the server's statistics; None if it has none."""
     cursor = await connection.execute(
         "SELECT s.n_distinct FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
         "JOIN pg_catalog.pg_stats AS s ON (s.schemaname, s.tablename) = (n.nspname, c.relname) "
@@ -112,7 +112,7 @@ async def _distinct_documents(connection: Connection, names: Names, chunks: int)
 
 
 async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Identifier]) -> dict[str, int]:
-    """Rows of the large tables that the server has statistics of, as its planner reckons them."""
+    """Rows of the large tables that have statistics, as the planner estimates them."""
     cursor = await connection.execute(
         "SELECT pg_catalog.pg_relation_size(c.oid), c.reltuples, "
         "c.relpages::float8 * pg_catalog.current_setting('block_size')::int "
@@ -130,7 +130,7 @@ async def _estimated_rows(connection: Connection, tables: Mapping[str, sql.Ident
 async def _counted(
     connection: Connection, collection: CollectionInfo, estimates: dict[str, int]
 ) -> dict[str, int | None]:
-    """What is not estimated, counted; None for what needs a look at every row of a table that is estimated."""
+    """Count what is not estimated; None for figures that need every row of an estimated table."""
     tables = _tables(collection)
     chunks = tables["chunks"]
     parts = {
@@ -163,7 +163,7 @@ async def _counted(
 
 
 async def count_vectors(connection: Connection, collection: CollectionInfo, version: int, *, exact: bool) -> int:
-    """How many vectors a set of them has; estimated where its table is large, unless `exact`."""
+    """How many vectors a set has; estimated if its table is large, unless `exact`."""
     table = collection.names.embedding(version)
     estimates = {} if exact else await _estimated_rows(connection, {"vectors": table})
     if estimates:
@@ -174,7 +174,7 @@ async def count_vectors(connection: Connection, collection: CollectionInfo, vers
 
 
 async def vector_counts(connection: Connection, collection: CollectionInfo, version: int) -> tuple[int, int, int]:
-    """Of a set of vectors: how many chunks have one, how many lack one, and the bytes of its table with its indexes."""
+    """For a set of vectors: chunks with one, chunks without, and the bytes of its table with indexes."""
     names = collection.names
     cursor = await connection.execute(
         sql.SQL(

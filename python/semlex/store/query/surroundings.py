@@ -79,12 +79,12 @@ class PlacedChunk:
 
     @property
     def document(self) -> UUID:
-        """Key of its document; an added chunk is one by itself."""
+        """Key of its document; an added chunk is a document of its own."""
         return self.key[0]
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is a part of a document's text as it was read: nobody has stored another text in its place."""
+        """Whether it is part of a document's text as it was read, not a text stored in its place."""
         if self.char_start is None or self.char_end is None:
             return False
         return self.char_end - self.char_start == len(self.text)
@@ -98,10 +98,10 @@ async def read_surroundings(
     share: float = 1.0,
     with_vectors: Sequence[Key] = (),
 ) -> tuple[list[PlacedChunk], dict[Key, NDArray[np.float32]]]:
-    """Chunks and all that stand near them in their documents, in one round trip.
+    """Read chunks and their surroundings in their documents, in one round trip.
 
     Args:
-        share: Least share of a section that must be wanted for `Reach.section`, above 0 to 1.
+        share: Minimum share of a section that must be wanted for `Reach.section`, above 0, up to 1.
 
     Returns:
         The chunks, in no order; and the vectors that there are, float32, shape (d,), by key.
@@ -141,13 +141,13 @@ def _placed(row: Sequence[Any]) -> PlacedChunk:
 
 
 def _introduction(context: str, titles: tuple[str, ...]) -> str:
-    """What stands in the context of a chunk below its titles, which are one line of it where there are any."""
+    """The context of a chunk below its titles, which take one line if there are any."""
     return context.partition("\n")[2] if titles else context
 
 
 _PATH = sql.SQL("c.chapter_title, c.section_title, c.subsection_title")
 _HAS_HEADING = sql.SQL("(c.chapter_title <> '' OR c.section_title <> '' OR cardinality(c.subsection_title) > 0)")
-# Chunks of one file have its key. Added ones, each a document by itself, are joined by the name that they give theirs.
+# Chunks of one file have its key. Added ones, each a document of its own, are joined by the name that they give theirs.
 _FILE = sql.SQL(
     "CASE WHEN c.char_start IS NULL AND (c.source_document <> '' OR NOT {has_heading}) THEN NULL ELSE c.document_id END"
 ).format(has_heading=_HAS_HEADING)

@@ -49,7 +49,7 @@ OVERSAMPLING: dict[Element, float] = {"halfvec": 1.2, "bit": 4.0}
 
 
 class _WireVector:
-    """A vector in pgvector's binary form, whatever schema the extension's types live in."""
+    """A vector in pgvector's binary form, independent of the schema of the extension's types."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -70,7 +70,7 @@ def vector_parameter(values: NDArray[np.float32], storage: str) -> Any:
 
 
 def register_vector_parameter(connection: Connection) -> None:
-    """Teache a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
+    """Prepare a connection to send `vector_parameter` values; they are of a private class, so nothing else changes."""
     connection.adapters.register_dumper(_WireVector, _WireVectorDumper)
 
 
@@ -83,7 +83,7 @@ SCAN = sql.SQL(
     "FROM {embedding} AS e JOIN {chunk} AS c USING (document_id, chunk_id) WHERE {condition} "
     "ORDER BY ({distance}) + 0.0::float8, e.document_id, e.chunk_id LIMIT %(limit)s"
 )
-# OFFSET 0 keeps the subqueries apart: a nested loop, whatever the server thinks of the filter.
+# OFFSET 0 keeps the subqueries apart: a nested loop, however the planner rates the filter.
 KEYS = sql.SQL(
     "SELECT k.document_id, k.chunk_id, n.distance "
     "FROM (SELECT c.document_id, c.chunk_id FROM {chunk} AS c WHERE {condition} OFFSET 0) AS k "
@@ -100,14 +100,14 @@ INDEX = sql.SQL(
 # From this version on Postgres sorts what such an index brings by more columns. Before, a second column in the order
 # keeps it off the index, so that the key orders what was found, and does not decide where the candidates end.
 INDEX_IN_SORTS = 17
-# What the index holds is coarser than the stored vectors: more of it is looked at, and compared by the whole vectors.
+# The index is coarser than the stored vectors: more of it is read, and compared by the whole vectors.
 RESCORED = sql.SQL(
     "SELECT r.document_id, r.chunk_id, r.distance FROM ("
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
     "ORDER BY {index_distance} LIMIT %(candidates)s) AS r "
     "ORDER BY r.distance, r.document_id, r.chunk_id LIMIT %(limit)s"
 )
-# The condition is asked of one chunk after another, as the index brings them, until enough pass or enough were asked.
+# The condition is checked chunk by chunk, as the index returns them, until enough pass or enough were checked.
 FILTERED = sql.SQL(
     "SELECT r.document_id, r.chunk_id, r.distance FROM ("
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM ("
@@ -152,7 +152,7 @@ def vector_leg(
     """
     embedding = collection.embedding
     if embedding is None:
-        raise ConfigurationError("the collection holds no vectors")
+        raise ConfigurationError("the collection has no vectors")
     extension = collection.server.extension
     value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
     parts: dict[str, sql.Composable] = {

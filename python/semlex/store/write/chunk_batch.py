@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from semlex.store.query.leg import Key
 
-# Rows that are made at a time: what is in a socket's buffer keeps the server busy for about as long as that takes.
+# Rows made at a time: a full socket buffer keeps the server busy for about as long.
 PART_ROWS = 128
 # Types that have no array of their own kind in a small batch: they travel as JSON.
 AS_JSON = ("text[]", "jsonb")
@@ -33,7 +33,7 @@ class Column(NamedTuple):
 
     @property
     def array(self) -> str:
-        """The type that stands for it in the arrays of a small batch."""
+        """Its type in the arrays of a small batch."""
         return "text" if self.wire in AS_JSON else self.wire
 
 
@@ -90,7 +90,7 @@ class ChunkBatch:
         return getattr(self, name)  # type: ignore[no-any-return]
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """The same rows in runs of at most `PART_ROWS`."""
+        """The same rows in runs of up to `PART_ROWS`."""
         for start in range(0, len(self), PART_ROWS):
             stop = start + PART_ROWS
             columns = {name: self.values(name)[start:stop] for name in COLUMN_NAMES}
@@ -118,14 +118,14 @@ KEYWORD_ID = Column("keyword_id", "int8")
 
 
 class RowSource(Protocol):
-    """Rows that are all there, or that are made as they are written."""
+    """Rows that exist already or are made while they are written."""
 
     def __len__(self) -> int:
         """Number of rows."""
         ...
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """The rows, in runs of at most `PART_ROWS`; from the beginning at every call."""
+        """The rows, in runs of up to `PART_ROWS`; from the beginning at every call."""
         ...
 
     def whole(self) -> ChunkBatch:

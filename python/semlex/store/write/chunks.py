@@ -203,9 +203,9 @@ def _vector_encoder(part: ChunkBatch, storage: str) -> _core.CopyEncoder:
 
 
 async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig) -> tuple[Source, bool]:
-    """Copy rows into a temporary table; returns its name, and whether every row has a vector."""
+    """Copy rows into a temporary table; return its name and whether every row has a vector."""
     connection, collection = write.connection, write.collection
-    # The name is random because a caller's transaction may hold the table of an earlier write.
+    # The name is random because a caller's transaction may contain the table of an earlier write.
     name = f"semlex_{secrets.token_hex(8)}"
     staging = sql.Identifier("pg_temp", name)
     embedding = collection.embedding
@@ -236,7 +236,7 @@ async def _staged_source(write: _Write, rows: RowSource, bulk: BulkIngestConfig)
 
 
 async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID]) -> NDArray[np.int64]:
-    """Delete the chunks of these documents that are not among the given ones; returns their keyword ids."""
+    """Delete the chunks of these documents that are not among the given ones; return their keyword ids."""
     names = write.collection.names
     others = sql.SQL(
         "DELETE FROM {} AS t WHERE t.document_id = ANY(%(replaced)s) AND NOT EXISTS (SELECT 1 FROM {} "
@@ -307,7 +307,7 @@ async def _merge(
     return int(count)
 
 
-# The first one tells what is to be known where nothing is, or something has changed.
+# The first statement returns what a later attempt needs, if nothing is known or something changed.
 ATTEMPTS = 2
 
 
@@ -322,7 +322,7 @@ class _Known:
 
 @dataclass(slots=True)
 class _Answers:
-    """What the server says to one attempt."""
+    """The server's answer to one attempt."""
 
     state: Cursor
     versions: Cursor
@@ -383,7 +383,7 @@ class NewRows:
 
 
 async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Known) -> list[Statement] | None:
-    """What writes the rows; the first one tells how many went in. None where it is too much for one round trip."""
+    """Statements that write the rows; the first returns how many were inserted. None if one round trip is too small."""
     index, few, used = collection.keyword.index, None, collection.embedding
     if used is not None and used.version != known.serving:
         return None  # what the serving vectors lack has to be noted
@@ -400,7 +400,7 @@ async def _statements(collection: CollectionInfo, rows: ChunkBatch, known: _Know
 
 
 async def _told(collection: CollectionInfo, answers: _Answers) -> _Known:
-    """What a write goes by from now on."""
+    """What later writes rely on."""
     row = await answers.state.fetchone()
     if row is None:
         raise gone(collection)

@@ -82,7 +82,7 @@ async def copy_rows(
             buffer, view = np.frombuffer(memory, dtype=np.uint8), memoryview(memory)
             position = 0
             while position <= encoder.rows:
-                # Each part is a stream of its own; only the rows are wanted of it.
+                # Each part is a stream of its own, of which only the rows are sent.
                 start = len(HEADER) if position == 0 else 0
                 position, size = encoder.encode_into(buffer, position)
                 end = size - len(TRAILER) if position > encoder.rows else size
@@ -95,7 +95,7 @@ async def copy_rows(
     return sent
 
 
-# What array_send() makes of a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
+# The form that array_send() gives a bigint[] without NULL: 20 bytes of dimensions, then length and value of each.
 ARRAY_HEADER_BYTES = 20
 ARRAY_ENTRY = np.dtype([("bytes", ">i4"), ("value", ">i8")])
 NO_IDS: NDArray[np.int64] = np.empty(0, dtype=np.int64)

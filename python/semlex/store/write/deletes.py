@@ -1,4 +1,4 @@
-"""Deleting: chunks with their vectors and what the keyword index has of them, and documents that are empty then."""
+"""Deleting: chunks with their vectors and postings, and documents that become empty."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Selection:
 async def delete_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """Delete chunks with their vectors.
 
-    A document that has no chunk left is forgotten, so that indexing its file brings it back. Locks are taken as
-    `write_chunks` takes them, so that none waits for another in a circle.
+    A document without chunks is forgotten, so that indexing its file brings it back. Locks are taken as `write_chunks`
+    takes them, so that no deadlock occurs.
     """
     async with begin_write(connection, collection) as index:
         return await delete_within(connection, collection, selection, index)
@@ -88,7 +88,7 @@ async def delete_within(
     document_ids, chunk_ids, keyword_ids = row or (None, None, None)
     gone = list(zip(document_ids or [], chunk_ids or [], strict=True))
     for version in await stored_versions(connection, collection) if gone else ():
-        # A chunk that somebody else has made since keeps its vector.
+        # A chunk that another process has made since keeps its vector.
         await connection.execute(
             sql.SQL(
                 "DELETE FROM {vectors} AS t USING (SELECT d.document_id, d.chunk_id FROM {vectors} AS d "
@@ -110,7 +110,7 @@ async def delete_within(
 async def _forget_empty(
     connection: Connection, collection: CollectionInfo, touched: set[UUID], meant: Sequence[UUID]
 ) -> int:
-    """Delete the rows of documents that are empty now, counts the chunks of the others; returns how many are empty."""
+    """Delete rows of empty documents and count the chunks of the others; return how many are empty."""
     names = collection.names
     cursor = connection.cursor(binary=True)
     await cursor.execute(
@@ -185,7 +185,7 @@ async def documents_that_pass(
 async def documents_named(
     connection: Connection, collection: CollectionInfo, name: str, sources: Sequence[UUID] | None
 ) -> dict[UUID, UUID | None]:
-    """Documents of a name, with their source: of these sources, or of all; where there is none, those that were added.
+    """Documents of a name, with their source: of these sources, or of all; if none match, added ones.
 
     Args:
         connection: In a transaction.

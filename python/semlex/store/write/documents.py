@@ -1,4 +1,4 @@
-"""What the indexer asks of the store beside writing chunks: documents, settings, what is already there, the log."""
+"""Rows of documents, settings of their chunks, which chunks exist or lack vectors, and the log of runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Unembedded = tuple[UUID, str, bytes, str, str]
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """What was read from a source."""
+    """A document read from a source."""
 
     document_id: UUID
     source_id: UUID
@@ -158,7 +158,7 @@ def _as_json(row: DocumentRow) -> str:
 
 
 async def share_documents(connection: Connection, collection: CollectionInfo, documents: Sequence[UUID]) -> None:
-    """Let nobody replace or delete these documents until the transaction ends; locked in key order."""
+    """Keep these documents from being replaced or deleted until the transaction ends; locked in key order."""
     await connection.execute(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR SHARE").format(
             collection.names.document
@@ -234,7 +234,7 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
 
 
 async def is_empty(connection: Connection, collection: CollectionInfo) -> bool:
-    """Whether the collection holds no chunk."""
+    """Whether the collection has no chunk."""
     cursor = await connection.execute(sql.SQL("SELECT NOT EXISTS (SELECT 1 FROM {})").format(collection.names.chunk))
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -275,7 +275,7 @@ def _unembedded(collection: CollectionInfo, columns: sql.SQL, rest: sql.SQL) -> 
 
 
 async def log_run(connection: Connection, collection: CollectionInfo, entry: LogEntry) -> None:
-    """Write or completes one entry of the ingestion log."""
+    """Write or complete one entry of the ingestion log."""
     await hold_collection(connection, collection)
     names = [column.name for column in fields(entry)]
     values = {name: getattr(entry, name) for name in names}
@@ -294,7 +294,7 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
 
 
 async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
-    """The newest entry of the ingestion log that is of a run over files."""
+    """The newest entry of the ingestion log about a run over files."""
     cursor = cursor_with_times(connection)
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
     await cursor.execute(statement.format(collection.names.ingestion_log))

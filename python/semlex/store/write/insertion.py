@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from semlex.store.write.chunk_batch import ChunkBatch, Column
 
 
-# How a value becomes the column's type, by that type, where Postgres casts the element of an array not by itself.
+# Casts by the column's type, for types to which Postgres does not cast elements of an array automatically.
 FROM_ARRAY = {
     "text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
     "jsonb": sql.SQL("{}::jsonb"),
@@ -198,7 +198,7 @@ def inserting_new(target: Target) -> bytes:
 
 
 def collection_state(names: Names, *, is_held: bool = False) -> sql.Composed:
-    """A text that changes when anything does that a writer goes by: generations, sets of vectors, the collection.
+    """A text that changes with anything that a writer relies on: generations, sets of vectors, the collection.
 
     Args:
         is_held: Whether the row is locked, and the number of the serving set of vectors read as well.

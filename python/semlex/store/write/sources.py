@@ -78,7 +78,7 @@ class KnownDocument:
 def is_present(names: Names) -> sql.Composed:
     """The condition that a source (a row ``s``) was not removed, or that a run has stored documents of it since.
 
-    A removed one keeps its row, so that its documents have the same keys should it come back.
+    A removed one keeps its row, so that its documents get the same keys if it comes back.
     """
     return sql.SQL("(s.kind <> 'removed' OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))").format(
         names.document
@@ -130,7 +130,7 @@ def _source_id(key: str) -> UUID:
 
 
 async def move_source(connection: Connection, collection: CollectionInfo, name: str, root: str, now: datetime) -> None:
-    """Say where the folder of a source is now. Call it with the collection held."""
+    """Store the new folder of a source. Call it with the collection held."""
     statement = sql.SQL("UPDATE {} SET root = %s, updated_at = %s WHERE name = %s").format(collection.names.source)
     await connection.execute(statement, [root, now, name])
 
@@ -161,7 +161,7 @@ async def list_sources(connection: Connection, collection: CollectionInfo) -> li
 async def known_documents(
     connection: Connection, collection: CollectionInfo, sources: Sequence[UUID]
 ) -> dict[UUID, dict[UUID, KnownDocument]]:
-    """The documents of sources: key of the source -> key of the document -> what is known."""
+    """The documents of sources: key of the source -> key of the document -> the document."""
     cursor = connection.cursor(binary=True)
     await cursor.execute(
         sql.SQL(
@@ -206,7 +206,7 @@ class DocumentMove:
 
 
 async def store_file_states(connection: Connection, collection: CollectionInfo, states: Sequence[FileState]) -> None:
-    """Store by what files are known that did not change."""
+    """Store states that show that files have not changed."""
     await hold_collection(connection, collection)
     ordered = sorted(states, key=lambda one: one.document_id.bytes)
     # Rows are locked in key order, as all writers do: the join of an UPDATE has an order of its own.
@@ -226,8 +226,8 @@ async def move_documents(
 ) -> set[UUID]:
     """Give documents the names of their files, with the keys that follow from those.
 
-    Chunks, vectors and what the keyword index has of them stay; only keys and places change. Names may be exchanged
-    in any way. A document that stands under a new name, and does not move itself, is replaced.
+    Chunks, vectors and postings stay; only keys and places change. Names may be exchanged in any way. A document that
+    has a new name already, and does not move itself, is replaced.
 
     Args:
         connection: In a transaction.
@@ -246,7 +246,7 @@ async def move_documents(
         old, new = {move.old for move in possible}, {move.new for move in possible}
         if replaced := sorted((new & stored.keys()) - old, key=lambda key: key.bytes):
             await delete_within(connection, collection, Selection(replaced, Filter(), whole=True), index)
-        # Keys are compared row by row: whoever stands where another one is to stand steps aside first.
+        # Keys are checked row by row: a document whose key another one will get takes a temporary key first.
         aside = {key: uuid4() for key in old & new}
         await _rename(connection, collection, list(aside.items()))
         await _rename(connection, collection, [(aside.get(move.old, move.old), move.new) for move in possible])
@@ -288,7 +288,7 @@ async def _rename(connection: Connection, collection: CollectionInfo, keys: Sequ
         "FROM unnest(%(old)s::uuid[], %(new)s::uuid[], %(old_hex)s::text[], %(new_hex)s::text[]) "
         "AS k(old, new, old_hex, new_hex) WHERE t.document_id = k.old"
     )
-    # What a chunk names as its parent may be a chunk of another document.
+    # The parent of a chunk may be a chunk of another document.
     new_id = sql.SQL("CASE WHEN starts_with({0}, k.old_hex) THEN k.new_hex || substr({0}, 33) ELSE {0} END")
     await connection.execute(sql.SQL("UPDATE {} AS t SET document_id = k.new ").format(names.document) + keyed, values)
     for version in await stored_versions(connection, collection):

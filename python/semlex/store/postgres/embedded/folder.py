@@ -4,7 +4,7 @@
 
     <folder>/data         the database (mode 0700); data.new while it is made
     <folder>/socket       the server's socket (mode 0700); elsewhere when the path is too long for one
-    <folder>/log          what the server says
+    <folder>/log          the server's log
     <folder>/start.lock   held while someone starts or stops the server
     <folder>/users.lock   held, shared, by everyone who uses it
     <folder>/keeper       a named pipe, on which who keeps the server for a while is spoken to
@@ -105,7 +105,7 @@ def run_as(
     Args:
         keep_open: File descriptors that it inherits. A lock among them is held until it ends, even if we are killed.
     """
-    # The environment is made anew: PGPORT and its like would change the server, and secrets do not belong in it.
+    # A new environment: PGPORT and its like would change the server, and secrets do not belong in it.
     # LC_ALL=C keeps messages in English and macOS's postmaster single-threaded.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -150,7 +150,7 @@ def find_installations(account: Account | None) -> dict[int, Path]:
     package = Path(spec.submodule_search_locations[0])
     found = _programs(package)
     if not found:
-        raise EmbeddedServerError(f"the installed {DISTRIBUTION} holds no Postgres 16 or 18: install version 0.6")
+        raise EmbeddedServerError(f"the installed {DISTRIBUTION} contains no Postgres 16 or 18: install version 0.6")
     if account is not None and not _starts(found, account):
         found = _programs(_copy_for_everyone(package))
         if not _starts(found, account):
@@ -174,7 +174,7 @@ def _starts(found: dict[int, Path], account: Account) -> bool:
 
 
 def _copy_for_everyone(package: Path) -> Path:
-    """Copy the programs to semlex's folder, once per version of the wheel; returns the copied package."""
+    """Copy the programs to semlex's folder, once per version of the wheel; return the copied package."""
     target = ROOT_STATE / f"bin-{importlib.metadata.version(DISTRIBUTION)}"
     if not target.exists():
         if not ROOT_STATE.exists():
@@ -223,7 +223,7 @@ def default_folder() -> Path:
 def resolved_folder(folder: Path) -> Path:
     """The absolute path without links."""
     given = os.fspath(folder)
-    # The system's calls refuse a NUL with an error of their own, so the given path is looked at first.
+    # The system's calls refuse a NUL with an error of their own, so the path is checked first.
     resolved = given if "\0" in given else os.path.realpath(given)
     if any(ord(character) < ord(" ") for character in resolved):
         raise EmbeddedServerError(f"control characters in the folder's name {resolved!r}: choose another")
@@ -271,7 +271,7 @@ def database_major(folder: Path) -> int:
     text = path.read_bytes().strip()
     if not text.isdigit():
         raise EmbeddedServerError(
-            f"{path} holds no version of Postgres: the database is damaged; restore the folder from a backup, or "
+            f"{path} contains no version of Postgres: the database is damaged; restore the folder from a backup, or "
             "choose another (SEMLEX_DATA_DIR)"
         )
     return int(text)
@@ -307,7 +307,7 @@ def start_lock(folder: Path, timeout: float, abandoned: Callable[[], bool] = lam
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether anyone holds the lock of users. Call it with the start lock held, else it may hinder who comes."""
+    """Whether any process holds the lock of users. Call it with the start lock held, else it may hinder newcomers."""
     # A descriptor of its own: a failed upgrade of a shared lock would drop that one.
     users = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -24,8 +24,8 @@ from semlex.store.postgres.embedded.process import program_of, read_postmaster, 
 LOOK_SECONDS = 5.0
 MIN_LOOK_SECONDS = 0.2  # between two looks; a message makes for one at once
 STOP_SECONDS = 60.0
-READY_SECONDS = 10.0  # within which a new keeper says that it runs
-# The shell ends at once, so the keeper is nobody's child that somebody would have to wait for.
+READY_SECONDS = 10.0  # within which a new keeper reports that it runs
+# The shell ends at once, so that no process has to wait for the keeper.
 DETACH = '"$@" &'
 PROGRAM = "from semlex.store.postgres.embedded.keeper import main; main()"
 
@@ -41,7 +41,7 @@ def keep_server(folder: Path, seconds: float) -> bool:
 
 
 def tell_keeper(folder: Path, seconds: float, since: float | None = None) -> bool:
-    """Report the folder's keeper how long it may be without users, and makes it look.
+    """Tell the folder's keeper how long the server may be without users, and make it check.
 
     Args:
         seconds: How long.
@@ -88,12 +88,12 @@ def _start_keeper(folder: Path, seconds: float, since: float) -> bool:
 
 
 def _says_something(ready: int) -> bool:
-    # At its end it is readable, too: a keeper that could not start says nothing.
+    # At its end it is readable, too: a keeper that could not start writes nothing.
     return bool(select.select([ready], [], [], READY_SECONDS)[0] and os.read(ready, 1))
 
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
-    """Start a keeper that writes to `tell` once it runs; closes `tell`."""
+    """Start a keeper that writes to `tell` once it runs; close `tell`."""
     # Neither the user's secrets nor settings of Python's that were meant for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
@@ -163,7 +163,7 @@ class _Keeper:
             try:
                 with start_lock(self._folder, LOOK_SECONDS):
                     if self._is_over():
-                        # Before the lock is let go: whoever comes next must find that nobody listens.
+                        # Before the lock is released: the next client must find that no keeper listens.
                         (self._folder / "keeper").unlink(missing_ok=True)
                         os.close(pipe)
                         return

@@ -1,4 +1,4 @@
-"""Is the embedded server running? What its pid file, its socket and the process table say, taken together."""
+"""Whether the embedded server runs, judged by its pid file, its socket and the process table together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MARK = re.compile(r"semlex-[0-9a-f]+-[0-9a-f]+")
 
 
 def process_mark(folder: Path) -> str:
-    """A name for the servers of this folder that stands in the command line of each of their processes.
+    """A name for the servers of this folder, in the command line of each of their processes.
 
     Postgres shows its setting ``cluster_name`` in the title of every process. Device and inode rather than the path:
     the path may be long, and the same folder may be reached by another one.
@@ -100,7 +100,7 @@ def program_of(folder: Path) -> str | None:
 
 
 def stop_server(folder: Path, timeout: float) -> None:
-    """End the folder's server, without waiting for its sessions, and waits for its end."""
+    """End the folder's server without waiting for its sessions, and wait for its end."""
     server = running_server(folder)
     if server is None:
         return

@@ -128,7 +128,7 @@ def settings_of(memory: int, cores: int) -> dict[str, str]:
 
 
 def failure(folder: Path, message: str, log_start: int | None = None) -> EmbeddedServerError:
-    """An error that names the log, and quotes its end from `log_start` on: earlier lines may hold users' statements."""
+    """An error that names the log and quotes it from `log_start` on: earlier lines may contain users' statements."""
     text = ""
     if log_start is not None:
         with contextlib.suppress(OSError), (folder / "log").open("rb") as log:
@@ -154,7 +154,7 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
-    """Make the database beside its place and moves it there when complete: half of one is never opened."""
+    """Make the database next to its place and move it there when complete: half of one is never opened."""
     unfinished = folder / "data.new"
     if unfinished.exists():  # its maker was killed, and has ended: it inherits the start lock that we now hold
         shutil.rmtree(unfinished)
@@ -173,7 +173,7 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
             break
     else:
         raise EmbeddedServerError(f"initdb failed in {folder}:\n{_tail(result.stdout + result.stderr)}")
-    # In single-user mode, before the move: whoever finds the data folder finds the database in it.
+    # In single-user mode, before the move: a data folder always contains the database.
     command = [str(programs / "postgres"), "--single", "-D", "data.new", USER]
     statement = f"CREATE DATABASE {DATABASE}\n"
     result = run_as(account, command, folder=folder, text=statement, keep_open=[start_lock])
@@ -183,7 +183,7 @@ def _create(folder: Path, programs: Path, account: Account | None, start_lock: i
 
 
 def _open_log(folder: Path, account: Account | None) -> int:
-    """Make the log writable for the server and keeps its size within bounds; returns where new lines begin."""
+    """Make the log writable for the server and bound its size; return where new lines begin."""
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         if account is not None:
@@ -259,7 +259,7 @@ class EmbeddedServer:
         return self._url
 
     def start(self) -> str:
-        """Make sure that the server runs and counts this handle among its users. Calling it again does nothing."""
+        """Make sure that the server runs with this handle among its users. Idempotent."""
         if sys.platform == "win32":
             raise EmbeddedServerError(
                 "the embedded server does not run on Windows: start a Postgres with pgvector and set DATABASE_URL"
@@ -351,7 +351,7 @@ class EmbeddedServer:
         raise EmbeddedServerError(f"the start of the server of {self.folder} was given up: it was closed meanwhile")
 
     def _is_ready(self, *, again: bool = False) -> bool:
-        """Whether the server takes connections; that it is this folder's is asked of itself."""
+        """Whether the server takes connections and confirms that it is this folder's."""
         import psycopg  # noqa: PLC0415 - the folder and its locks need no driver
         from psycopg.pq import PGconn, Ping  # noqa: PLC0415 - as above
 
@@ -380,7 +380,7 @@ class EmbeddedServer:
 
 
 def server_status(folder: Path | None = None) -> dict[str, Any]:
-    """What is known of a folder's server; nothing is started."""
+    """Read the state of a folder's server; nothing is started."""
     place = resolved_folder(default_folder() if folder is None else folder)
     status: dict[str, Any] = {"folder": str(place), "running": False}
     status |= dict.fromkeys(("process", "postgres", "url", "in_use", "kept"))
