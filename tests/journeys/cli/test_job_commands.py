@@ -85,7 +85,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
         (("submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
         (("submit", "index", "docs", "--timeout", "1"), "give --wait, too"),
         (("jobs", "--state", "sleeping"), "state must be one of"),
-        (("jobs", "show", "7"), "no id of a job"),
+        (("jobs", "show", "7"), "not the id of a job"),
         (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
         (("worker", "--drain", "--allow", "nowhere"), "no folder"),
         (("worker", "--drain", "--lease", "0"), "lease must be"),

@@ -147,7 +147,7 @@ async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> Non
             reader.submit("optimize"),
             reader.drop(),
         ):
-            with pytest.raises(PrivilegeError, match="the role .* lacks the right"):
+            with pytest.raises(PrivilegeError, match=r"the role .* lacks the right"):
                 await call
         assert await reader.count() == ROWS
         new = client.collection("more", schema="acme", role=acme.reader)

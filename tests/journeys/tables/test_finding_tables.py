@@ -66,7 +66,7 @@ def test_names(source: psycopg.Connection[Any], moved: SyncRetriever, name: str,
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("nothing", {}, r"no table .* 'nothing' .*it holds 'data_li_docs' \(llama-index\).*'old docs'"),
+        ("nothing", {}, r"no table .* 'nothing' .*it has 'data_li_docs' \(llama-index\).*'old docs'"),
         ("nothing", {"source_schema": "semlex"}, "no table that can be recognised"),
         ("lc_docs", {"source_schema": "nowhere"}, "schema 'nowhere'"),
         ("lc_docs", {"layout": "haystack"}, "has no column 'id', 'blob_data'.*it has 'langchain_id'"),
