@@ -255,8 +255,8 @@ async def measured(bench: Bench, url: str, data: Data, *, quick: bool) -> None:
                 bar=None if quick else SCAN_BARS.get(cell.name),
             )
             # Each leg alone, as deep as both go together.
-            nearest_alone, _ = await timed(retriever, data, cell, "vector", candidates=MIN_CANDIDATES)
-            words, _ = await timed(retriever, data, cell, "keyword", candidates=MIN_CANDIDATES)
+            nearest_alone, _ = await timed(retriever, data, cell, "vector", tuning={"candidates": MIN_CANDIDATES})
+            words, _ = await timed(retriever, data, cell, "keyword", tuning={"candidates": MIN_CANDIDATES})
             both, answers = await timed(retriever, data, cell, "hybrid")
             bench.at_least(
                 f"{name}, hybrid, rows of those that exist", statistics.mean(map(len, answers)) / most, unit="", bar=1.0
@@ -278,7 +278,7 @@ async def in_hindsight(
         return found
     with forced("index"):
         for size in EF_SEARCH:
-            seconds, hits = await timed(retriever, data, cell, "vector", ef_search=size)
+            seconds, hits = await timed(retriever, data, cell, "vector", tuning={"ef_search": size})
             if recall(hits, truth) >= RECALL_BAR:
                 found[f"index, ef_search {size}"] = seconds
     return found

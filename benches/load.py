@@ -139,7 +139,7 @@ def searchable(bench: Bench, url: str, state: Path, *, rows: int) -> None:
         for ef_search in EF_SEARCH:
             found = 0
             for question, wanted in zip(questions, nearest, strict=True):
-                hits = retriever.search(vector=question, top_k=10, mode="vector", ef_search=ef_search)
+                hits = retriever.search(vector=question, top_k=10, mode="vector", tuning={"ef_search": ef_search})
                 found += len({int(hit.id.removeprefix("document-")) for hit in hits} & wanted)
             recall = found / (10 * len(questions))
             if ef_search == EF_SEARCH[-1] or recall >= RECALL_BAR:

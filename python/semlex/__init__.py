@@ -15,7 +15,8 @@ Retrievers:
     DocumentRetriever: What an application needs of a retriever.
     JSONKBRetriever, SyncJSONKBRetriever: Over JSON files, in memory; what a search may fall back to.
     from_settings, from_settings_sync: One of these, as the environment and settings files say.
-    SearchDefaults: Arguments of searches that their calls may leave out.
+    SearchDefaults: What searches take from their retriever.
+    SearchOptions, Tuning, ContextOptions, AnswerOptions: What calls of it take by name, for your own signatures.
 
 Several collections at once:
     KnowledgeBase, SyncKnowledgeBase: Collections of any servers, asked together.
@@ -100,6 +101,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 # Where each public name is; type checkers read the same from `__init__.pyi`.
 _MODULES = {
     "Answer": "semlex.types.answers",
+    "AnswerOptions": "semlex.options.answers",
     "AnswerSentence": "semlex.types.answers",
     "BaseEmbedder": "semlex.embedding.base",
     "Bm25Options": "semlex.parameters",
@@ -120,6 +122,8 @@ _MODULES = {
     "connect_sync": "semlex.retriever.synchronous",
     "Context": "semlex.types.answers",
     "ContextSource": "semlex.types.answers",
+    "Tuning": "semlex.options.search",
+    "ContextOptions": "semlex.options.answers",
     "CrossEncoderReranker": "semlex.reranking.cross_encoder",
     "DeleteReport": "semlex.ingest.progress",
     "Diagnosis": "semlex.types.checkups",
@@ -186,8 +190,9 @@ _MODULES = {
     "register_loader": "semlex.ingest.loaders.registry",
     "Reranker": "semlex.reranking.base",
     "Route": "semlex.types.queries",
-    "SearchDefaults": "semlex.retriever.configured.search_defaults",
     "SearchExplanation": "semlex.types.explanations",
+    "SearchDefaults": "semlex.options.search",
+    "SearchOptions": "semlex.options.search",
     "SearchQuery": "semlex.types.queries",
     "SearchResult": "semlex.types.results",
     "SearchResults": "semlex.types.results",

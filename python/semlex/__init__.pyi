@@ -39,6 +39,11 @@ from semlex.jobs.job import Job as Job
 from semlex.maintenance.dump import TransferReport as TransferReport
 from semlex.maintenance.reembed import EmbeddingFigures as EmbeddingFigures
 from semlex.maintenance.reembed import ReembedReport as ReembedReport
+from semlex.options.answers import AnswerOptions as AnswerOptions
+from semlex.options.answers import ContextOptions as ContextOptions
+from semlex.options.search import SearchDefaults as SearchDefaults
+from semlex.options.search import SearchOptions as SearchOptions
+from semlex.options.search import Tuning as Tuning
 from semlex.parameters import Bm25Options as Bm25Options
 from semlex.parameters import CollectionOptions as CollectionOptions
 from semlex.parameters import FileLimits as FileLimits
@@ -55,7 +60,6 @@ from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
 from semlex.retriever.configured.retrievers import from_settings as from_settings
 from semlex.retriever.configured.retrievers import from_settings_sync as from_settings_sync
-from semlex.retriever.configured.search_defaults import SearchDefaults as SearchDefaults
 from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
@@ -114,6 +118,7 @@ from semlex.types.results import SearchResults as SearchResults
 
 __all__ = [
     "Answer",
+    "AnswerOptions",
     "AnswerSentence",
     "BaseEmbedder",
     "Bm25Options",
@@ -128,6 +133,7 @@ __all__ = [
     "CollectionOptions",
     "ConfidenceCurve",
     "Context",
+    "ContextOptions",
     "ContextSource",
     "CrossEncoderReranker",
     "DeleteReport",
@@ -195,6 +201,7 @@ __all__ = [
     "Route",
     "SearchDefaults",
     "SearchExplanation",
+    "SearchOptions",
     "SearchQuery",
     "SearchResult",
     "SearchResults",
@@ -215,6 +222,7 @@ __all__ = [
     "TableImport",
     "TermOverlapReranker",
     "TransferReport",
+    "Tuning",
     "ValidationError",
     "VectorDocument",
     "WholeDocument",

@@ -16,6 +16,8 @@ from semlex.errors import ConfigurationError, FieldError, ValidationError
 Errors = list[FieldError]
 # A whole number beyond is not spelled out: it may have thousands of digits.
 HUGE = 2**63
+# The longest text that a message repeats.
+SHOWN_CHARACTERS = 40
 # Rows that a message about many rows names.
 SHOWN_ROWS = 10
 
@@ -64,6 +66,15 @@ def text_errors(
     return errors
 
 
+def shown(value: object) -> str:
+    """A refused argument, for a message: what is long, or may be large, by its type."""
+    if isinstance(value, (float, bool, NoneType)):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if abs(value) < HUGE else "a huge number"
+    return repr(value) if isinstance(value, str) and len(value) <= SHOWN_CHARACTERS else type(value).__name__
+
+
 def check_rows(field: str, rows: Sequence[object], **rules: Any) -> None:
     """Refuses texts by the rules of `text_errors`."""
     found = (replace(error, row=row) for row, text in enumerate(rows) for error in text_errors(field, text, **rules))
@@ -101,16 +112,24 @@ def check_range(name: str, value: object, minimum: int, maximum: int | None = No
     check_parameters(whole_number_errors(name, value, minimum, maximum))
 
 
-def number_errors(field: str, value: object, minimum: float = -math.inf, maximum: float = math.inf) -> Errors:
-    """What is wrong with a finite number from `minimum` to `maximum`."""
+def number_errors(
+    field: str,
+    value: object,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    *,
+    above: float | None = None,
+) -> Errors:
+    """What is wrong with a finite number from `minimum` to `maximum`, or above a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return wrong_type(field, "float", value)
-    limit = f"{minimum:g} to {maximum:g}"
+    limit = f"{minimum:g} to {maximum:g}" if above is None else f"above {above:g} and at most {maximum:,g}"
     if abs(value) >= HUGE and isinstance(value, int):
         return refuse(field, "out_of_range", limit, "huge")
     if not math.isfinite(value):
         return refuse(field, "not_finite")
-    return [] if minimum <= value <= maximum else refuse(field, "out_of_range", limit, f"{value:g}")
+    is_in = minimum <= value <= maximum and (above is None or value > above)
+    return [] if is_in else refuse(field, "out_of_range", limit, f"{value:g}")
 
 
 def callable_errors(field: str, value: object) -> Errors:

@@ -27,7 +27,7 @@ RULE = """
     store embedding reranking
     chat settings
     models
-    parameters
+    options parameters
     types
     filters
     validation json_values forks telemetry

@@ -9,6 +9,7 @@ import pytest
 
 import semlex
 from semlex.operations import OPERATIONS, Operation, Required
+from semlex.options.declare import arguments_of
 from tests.support.command_tree import RUNNABLE
 
 # What the command line has for itself.
@@ -76,7 +77,11 @@ def test_an_operation_is_a_method_with_these_parameters(operation: Operation) ->
     method = getattr(getattr(semlex, operation.of), operation.method)
     signature = inspect.signature(method)
     assert ALIASES.get(signature.return_annotation, signature.return_annotation) == operation.result
+    declared = arguments_of(method) if hasattr(method, "__operation__") else {}
     for argument in operation.arguments:
+        if argument.name not in signature.parameters:
+            assert argument.name in declared or any(argument.name in one.parts for one in declared.values())
+            continue
         parameter = signature.parameters[argument.name]
         default = Required if parameter.default is inspect.Parameter.empty else parameter.default
         assert argument.default == default, argument.name
@@ -84,7 +89,7 @@ def test_an_operation_is_a_method_with_these_parameters(operation: Operation) ->
     needed = {
         name
         for name, parameter in signature.parameters.items()
-        if parameter.default is inspect.Parameter.empty and name != "self"
+        if parameter.default is parameter.empty and name != "self" and parameter.kind is not parameter.VAR_KEYWORD
     }
     assert needed <= given
 

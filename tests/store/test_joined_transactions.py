@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 from semlex import Client, PostgreSQLRetriever, SyncClient
 from semlex.errors import ConfigurationError
-from semlex.retriever.configured.search_defaults import SearchDefaults
+from semlex.options.search import SearchDefaults
 from semlex.testing import HashEmbedder
 from tests.support.waiting import LIMIT, held, until_waiting
 

@@ -125,7 +125,7 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
     kind, retriever, vectors = built
     query = clustered(1, DIMENSIONS, seed=9)[0]
     every = [str(row) for row in np.argsort(-(vectors @ query))[:10]]
-    hits = retriever.search(vector=query, top_k=10, ef_search=1000, probes=20)
+    hits = retriever.search(vector=query, top_k=10, tuning={"ef_search": 1000, "probes": 20})
     assert [hit.id for hit in hits] == every
     near = {
         "hnsw": "vector index, ef_search 1000",
@@ -137,7 +137,7 @@ def test_a_search_says_how_far_it_looks(built: tuple[str, SyncRetriever, NDArray
     assert hits.legs["vector"].plan == near
     if kind == "ivfflat":
         assert retriever.search(vector=query).legs["vector"].plan == "vector index, probes 8"
-        assert retriever.search(vector=query, probes=1).legs["vector"].plan == "vector index, probes 1"
+        assert retriever.search(vector=query, tuning={"probes": 1}).legs["vector"].plan == "vector index, probes 1"
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ async def test_every_kind_with_every_distance_and_storage(
         if distance == "cosine":
             expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
         # As far as the index goes: its lists and levels are drawn by lot, and one question is no measure of recall.
-        hits = await retriever.search(vector=vectors[7], top_k=10, ef_search=400, probes=20)
+        hits = await retriever.search(vector=vectors[7], top_k=10, tuning={"ef_search": 400, "probes": 20})
         assert len(hits) == 10
         nearest = set(np.argsort(-expected)[:10])
         assert len(nearest & {int(hit.id) for hit in hits}) >= 9

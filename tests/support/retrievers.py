@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from semlex import PostgreSQLRetriever, SyncRetriever
@@ -50,3 +51,13 @@ def openings(patch: pytest.MonkeyPatch) -> list[Database]:
 
     patch.setattr(Database, "open", counted)
     return attempts
+
+
+def arguments_in(remedy: str | None) -> dict[str, Any]:
+    """The arguments of a search that a remedy names."""
+    found: dict[str, Any] = {
+        key: int(value) for key, value in re.findall(r"(top_k|max_results|group_size)=(\d+)", remedy or "")
+    }
+    if depth := re.search(r"tuning=\{'candidates': (\d+)\}", remedy or ""):
+        found["tuning"] = {"candidates": int(depth[1])}
+    return found

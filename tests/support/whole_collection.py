@@ -125,7 +125,7 @@ def answers(store: SyncRetriever) -> list[list[tuple[Any, ...]]]:
                 round(hit.keyword_score or 0, 4),
                 hit.id,
             )
-            for hit in store.search(question, 200, mode=mode, ef_search=1_000)
+            for hit in store.search(question, 200, mode=mode, tuning={"ef_search": 1_000})
         )
         for question, mode in QUESTIONS.items()
     ]

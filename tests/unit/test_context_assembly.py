@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex.answering.context import Assembly, Counting
-from semlex.answering.options import ContextOptions
+from semlex.answering.options import ContextPlan
 from semlex.answering.prompts import context_text
 from semlex.chat import untrusted
 from semlex.chat.untrusted import MAX_SHOWN, drawn_mark, one_line, visible
@@ -36,7 +36,7 @@ COUNTERS = [
 ]
 NONE_AROUND = Around()
 OPTIONS = st.builds(
-    ContextOptions,
+    ContextPlan,
     tokens=st.integers(1, 400) | st.sampled_from([2000, 10_000_000]),
     around=AROUND,
     order=st.sampled_from(["score", "document"]),
@@ -101,13 +101,13 @@ def test_what_was_made_without_a_bound_fits_into_its_own_count(texts):
         PlacedHit(SearchResult(text, id=f"d{n}", rank=n + 1), PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, text))
         for n, text in enumerate(texts)
     ]
-    whole = Assembly(ContextOptions(10_000_000, NONE_AROUND), counting, {}).assembled(hits)
+    whole = Assembly(ContextPlan(10_000_000, NONE_AROUND), counting, {}).assembled(hits)
     assert [source.text for source in whole.sources] == texts
     if texts:
-        again = Assembly(ContextOptions(whole.tokens, NONE_AROUND), counting, {}).assembled(hits)
+        again = Assembly(ContextPlan(whole.tokens, NONE_AROUND), counting, {}).assembled(hits)
         assert again.sources == whole.sources
         assert again.tokens == whole.tokens
-        less = Assembly(ContextOptions(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits)
+        less = Assembly(ContextPlan(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits)
         assert less.left_out or less.warnings
 
 
@@ -118,7 +118,7 @@ LENGTH = Counting(given=len)
 
 def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **options):
     placed_hits = placed(hits, DOCUMENT.chunks, around)
-    return Assembly(ContextOptions(tokens, around, **options), counting, same or {}).assembled(placed_hits)
+    return Assembly(ContextPlan(tokens, around, **options), counting, same or {}).assembled(placed_hits)
 
 
 def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_behind_it_may_fit():
@@ -131,7 +131,7 @@ def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_beh
     chunk = PlacedChunk((uuid.UUID(int=9), "short"), 0, "Short.")
     one, two = placed(HITS[:2], DOCUMENT.chunks, NONE_AROUND)
     third = PlacedHit(replace(short, rank=3), chunk)
-    made = Assembly(ContextOptions(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled([one, two, third])
+    made = Assembly(ContextPlan(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled([one, two, third])
     assert [hit.rank for source in made.sources for hit in source.hits] == [1, 3]
     assert [hit.rank for hit in made.left_out] == [2]
 
@@ -148,7 +148,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     hit = SearchResult(text, id="long", rank=1)
     other = PlacedHit(SearchResult("Short.", id="s", rank=2), PlacedChunk((uuid.UUID(int=9), "s"), 0, "Short."))
     one = PlacedHit(hit, PlacedChunk((uuid.UUID(int=8), "long"), 0, text, char_start=10, char_end=10 + len(text)))
-    made = Assembly(ContextOptions(700, NONE_AROUND), LENGTH, {}).assembled([one, other])
+    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([one, other])
     [source] = made.sources
     assert text.startswith(source.text)
     assert source.text.endswith(("!", ".)"))
@@ -157,7 +157,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     assert (made.left_out, source.hits) == ((other.hit,), (hit,))
     assert made.warnings == ("the best hit alone is longer than the budget: it was cut behind a sentence",)
     # A second one is never cut.
-    made = Assembly(ContextOptions(700, NONE_AROUND), LENGTH, {}).assembled([other, one])
+    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one])
     assert [source.text for source in made.sources] == ["Short."]
     assert made.left_out == (hit,)
 

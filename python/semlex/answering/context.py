@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from semlex.answering.options import ContextOptions, Count
+    from semlex.answering.options import ContextPlan
     from semlex.models.tokenizer import TokenCounter
     from semlex.open_collection import OpenCollection
+    from semlex.options.answers import Count
     from semlex.search.postprocess.passages import Passage
     from semlex.search.postprocess.surroundings import PlacedHit
     from semlex.store.query.leg import Key
@@ -150,7 +151,7 @@ class Counting:
 
 
 async def make_context(
-    opened: OpenCollection, results: SearchResults, options: ContextOptions, counting: Counting, notes: Sequence[str]
+    opened: OpenCollection, results: SearchResults, options: ContextPlan, counting: Counting, notes: Sequence[str]
 ) -> Context:
     """The context of the hits of a search.
 
@@ -192,9 +193,7 @@ async def make_context(
     )
 
 
-def _reduced(
-    results: SearchResults, options: ContextOptions
-) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
+def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
     """The hits that are wanted, best first, and by id those that nearly say the same as one of them."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
@@ -224,7 +223,7 @@ class Assembly:
         counting: Counts tokens.
     """
 
-    def __init__(self, options: ContextOptions, counting: Counting, same: dict[str, list[SearchResult]]) -> None:
+    def __init__(self, options: ContextPlan, counting: Counting, same: dict[str, list[SearchResult]]) -> None:
         self.mark = drawn_mark()
         self._options = options
         self._counting = counting

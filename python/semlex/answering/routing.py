@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
-from semlex.search.fusion import shown
+from semlex.options.search import MAX_CANDIDATES, SearchOptions, Tuning
 from semlex.search.planner import RERANK_OVERSAMPLING
-from semlex.search.request import MAX_CANDIDATES
 from semlex.types.queries import Route, RouteBy, RouteKind
+from semlex.validation import shown
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,17 +70,21 @@ class RoutedSearch:
     rerank: bool | None = None
     group_size: int | None = None
 
-    def depth(self, given: int | None, most: int, group_size: int | None) -> int | None:
-        """Candidates of each leg of a search for so many hits, in groups of so many; nothing of it was checked yet."""
-        if given is not None or self.candidates is None:
-            return given
-        if not isinstance(most, int) or not isinstance(group_size, int | None):
-            return self.candidates
-        return min(MAX_CANDIDATES, max(self.candidates, RERANK_OVERSAMPLING * most * (group_size or 1)))
-
-    def reranks(self, given: bool | None, least: float | None) -> bool | None:
-        """Whether hits are reranked; a least score by the reranker needs one."""
-        return self.rerank if given is None and least is None else given
+    def options(self, given: SearchOptions, rerank: bool | None, top_k: int) -> tuple[SearchOptions, bool | None]:
+        """Return the options of a search and whether it reranks, with what the route sets; a caller's own stay."""
+        made = SearchOptions(**given)
+        is_open = all(given.get(name) is None for name in ("group_by", "group_size", "max_results"))
+        if self.group_size is not None and is_open:
+            made["group_by"], made["group_size"] = "document", self.group_size
+        tuning = Tuning(**(given.get("tuning") or {}))
+        if tuning.get("candidates") is None and self.candidates is not None:
+            most = given.get("max_results") or top_k  # a wrong one is refused later
+            wanted = RERANK_OVERSAMPLING * most * (made.get("group_size") or 1) if isinstance(most, int) else 0
+            tuning["candidates"] = min(MAX_CANDIDATES, max(self.candidates, wanted))
+            made["tuning"] = tuning
+        # A minimum score by the reranker needs one.
+        is_free = rerank is None and given.get("min_rerank") is None
+        return made, self.rerank if is_free else rerank
 
 
 SEARCHES: dict[RouteKind, RoutedSearch] = {

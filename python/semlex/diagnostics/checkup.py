@@ -290,21 +290,7 @@ class CheckupRun:
 
     def _begun(self, text: str) -> SearchState:
         opened = self._opened
-        request = Request.checked(
-            names=opened.info.names,
-            query=text,
-            vector=None,
-            top_k=1,
-            filters=None,
-            mode=self._mode,
-            fusion="completed",
-            weights=None,
-            rrf_k=60.0,
-            candidates=None,
-            ef_search=None,
-            deadline=None,
-            rerank=False,
-        )
+        request = Request.of(text, 1, names=opened.info.names, mode=self._mode, rerank=False)
         state = self._pipeline.begin(request)
         self._notes |= dict.fromkeys(state.warnings)
         return state

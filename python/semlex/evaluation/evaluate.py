@@ -11,8 +11,8 @@ from semlex.errors import ConfigurationError
 from semlex.evaluation.metrics import measure_named, randomisation_p
 from semlex.evaluation.runs import absent_notes, judged_unit, on_its_loop, ranked_scores, searchable
 from semlex.ingest.progress import Progress
+from semlex.options.search import FusionMethod
 from semlex.retriever.query_log import without_query_log
-from semlex.search.fusion import FusionMethod
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_range
 

@@ -170,7 +170,7 @@ async def search_parts(
             candidates,
             mode="hybrid",
             fusion=fusion,
-            candidates=candidates,
+            tuning={"candidates": candidates},
             weights={"vector": DEFAULT_VECTOR_WEIGHT},  # any that leaves something of both parts
             rerank=False,
         )

@@ -12,6 +12,8 @@ from semlex.diagnostics.status import CountedCollection, count_collections, serv
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
+from semlex.options.declare import check_options
+from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
@@ -26,10 +28,9 @@ from semlex.parameters import (
 )
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.collection import Collection
-from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
-from semlex.search.request import check_deadline
+from semlex.search.request import NO_DEFAULTS, check_search
 from semlex.settings.table import model_names
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
@@ -131,7 +132,7 @@ class Client:
         search_defaults: SearchDefaults = NO_DEFAULTS,
     ) -> None:
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
-        check_parameters(kind_errors("search_defaults", search_defaults, SearchDefaults))
+        check_options(SearchDefaults, search_defaults, "SearchDefaults")
         self._defaults, self._role, self._search_defaults = defaults, checked_role(role), search_defaults
         server = ServerOptions(db_url, schema, pool, None, data_folder, keep_alive, max_connections, timeout)
         chosen = ModelOptions(
@@ -337,7 +338,7 @@ class Client:
         Raises:
             SearchTimeoutError: The deadline passed.
         """
-        check_deadline(deadline)
+        check_search({"deadline": deadline}, "health_check")
         return await (await self._queue()).count(deadline=deadline)
 
     async def job(self, job_id: str) -> Job:
@@ -425,7 +426,7 @@ class Client:
             deadline: Seconds to wait for its answer; by default the client's ``timeout``. Opening, which the first call
                 does, takes as long as it takes.
         """
-        check_deadline(deadline)
+        check_search({"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
             return (await self._resources.ready()).database

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.errors import CollectionFailedError, ConfigurationError, SemlexError, ValidationError
+from semlex.options.declare import check_options
+from semlex.options.search import QuestionOptions
 from semlex.parameters import CollectionOptions
 from semlex.retriever.base import CLOSED
 from semlex.retriever.client import ANY_OPTIONS, Client
@@ -21,17 +23,17 @@ from semlex.types.results import KnowledgeResults, SearchResults
 from semlex.validation import check_parameters, kind_errors, path_errors, refuse, text_errors, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from os import PathLike
+    from typing import Unpack
     from uuid import UUID
 
     from psycopg_pool import AsyncConnectionPool
 
     from semlex.embedding.base import Embedder
-    from semlex.filters.forms import Boosts, Filters
+    from semlex.filters.forms import Filters
     from semlex.reranking.base import Reranker
     from semlex.retriever.collection import Collection
-    from semlex.search.fusion import FusionMethod
     from semlex.search.postprocess.steps import HitStep
     from semlex.types.results import SearchMode
 
@@ -263,13 +265,7 @@ class KnowledgeBase:
         on_error: Literal["raise", "skip"] = "raise",
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = "completed",
-        weights: Mapping[str, float] | None = None,
-        candidates: int | None = None,
-        deadline: float | None = None,
-        boost: Boosts | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
+        **options: Unpack[QuestionOptions],
     ) -> KnowledgeResults:
         """The hits of all collections that fit a question best.
 
@@ -288,13 +284,7 @@ class KnowledgeBase:
             on_error: ``raise``, or ``skip``: who does not answer is left out, and the result says so.
             mode: As for `search`.
             rerank: As for `search`.
-            fusion: As for `search`.
-            weights: As for `search`.
-            candidates: As for `search`.
-            deadline: As for `search`.
-            boost: As for `search`.
-            min_similarity: As for `search`.
-            min_rerank: As for `search`.
+            **options: As for `search`.
 
         Raises:
             ValidationError: The question or a filter is refused.
@@ -307,26 +297,14 @@ class KnowledgeBase:
             [] if per_collection is None else whole_number_errors("per_collection", per_collection, 1, MAX_TOP_K),
             [] if on_error in ("raise", "skip") else refuse("on_error", "unknown_type", "'raise' and 'skip'"),
         )
+        check_options(QuestionOptions, options, "retrieve")
         check_steps(steps)
         self._open_if_new()
         wanted = per_collection or min(MAX_TOP_K, top_k * (WITH_STEPS if steps else 1))
 
         async def search(label: str) -> SearchResults:
             collection = await self.collection(label)
-            return await collection.search(
-                question,
-                wanted,
-                filters,
-                mode=mode,
-                rerank=rerank,
-                fusion=fusion,
-                weights=weights,
-                candidates=candidates,
-                deadline=deadline,
-                boost=boost,
-                min_similarity=min_similarity,
-                min_rerank=min_rerank,
-            )
+            return await collection.search(question, wanted, filters, mode=mode, rerank=rerank, **options)
 
         labels = sorted(self._collections)
         answers, failures = parted(labels, await asyncio.gather(*map(search, labels), return_exceptions=True))

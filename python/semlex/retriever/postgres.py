@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
 from semlex.embedding.query_cache import DEFAULT_QUERIES
+from semlex.options.declare import check_options
+from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_LIMITS,
@@ -21,10 +23,9 @@ from semlex.parameters import (
 )
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
-from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
-from semlex.search.request import check_deadline
+from semlex.search.request import NO_DEFAULTS, check_search
 from semlex.settings.table import model_names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
@@ -153,9 +154,9 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
     ) -> None:
         check_parameters(
             kind_errors("defaults", defaults, Mapping, NoneType),
-            kind_errors("search_defaults", search_defaults, SearchDefaults),
             kind_errors("fallback", fallback, DocumentRetriever, NoneType),
         )
+        check_options(SearchDefaults, search_defaults, "SearchDefaults")
         server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
         listed = model_names(models)
         chosen = ModelOptions(
@@ -258,7 +259,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. Opening, which the first
                 call does, takes as long as it takes.
         """
-        check_deadline(deadline)
+        check_search({"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
             if self._current() is None:

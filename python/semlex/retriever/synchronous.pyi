@@ -5,7 +5,6 @@ from datetime import datetime
 from numpy.typing import ArrayLike
 from os import PathLike
 from pathlib import Path
-from semlex.answering.options import ContextOrder, Count
 from semlex.chat.base import ChatModel
 from semlex.diagnostics.status import CollectionStatus, CountedCollection, ServerHealth
 from semlex.embedding.base import Embedder
@@ -22,13 +21,14 @@ from semlex.jobs.job import Job
 from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
+from semlex.options.answers import AnswerOptions, ContextOptions
+from semlex.options.search import QuestionOptions, RankingOptions, SearchDefaults, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, DistanceName, FileLimits, StorageName
 from semlex.progress import ProgressOption
 from semlex.reranking.base import Reranker
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
-from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
 from semlex.retriever.parts.answers import Hits
@@ -36,7 +36,6 @@ from semlex.retriever.parts.embeddings import Figures
 from semlex.retriever.parts.reads import Chunks, ManyResults, Vectors
 from semlex.retriever.parts.upkeep import Sources
 from semlex.retriever.postgres import PostgreSQLRetriever
-from semlex.search.fusion import FusionMethod
 from semlex.search.postprocess.steps import HitStep
 from semlex.store.foreign_tables import LayoutName
 from semlex.store.indexes.build import IndexesBuilt
@@ -56,11 +55,11 @@ from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import Document, Ids, Outline, WholeDocument
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
-from semlex.types.queries import RouteBy, SearchQuery
+from semlex.types.queries import SearchQuery
 from semlex.types.query_log import QueryLogMode, QueryLogOptions, QueryLogSummary
 from semlex.types.reports import EnrichmentReport, JobError, JobProgress, JobState, TableImport
 from semlex.types.results import KnowledgeResults, SearchMode, SearchResult, SearchResults
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -439,27 +438,11 @@ class SyncCollection(Synchronous):
         top_k: int | None = None,
         filters: Filters | None = None,
         *,
-        vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        deadline: float | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        max_results: int | None = None,
-        group_by: Literal['document'] | None = None,
-        group_size: int | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
-        route: RouteBy | Literal[False] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Explanation:
-        """Why a document is where it is in the answer to a question, or why it is missing."""
+        """Explain why a document is where it is in the answer to a question, or why it is missing."""
 
     def candidates(
         self,
@@ -496,29 +479,13 @@ class SyncCollection(Synchronous):
         top_k: int | None = None,
         filters: Filters | None = None,
         *,
-        vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        deadline: float | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        max_results: int | None = None,
-        group_by: Literal['document'] | None = None,
-        group_size: int | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
-        fallback: DocumentRetriever | Literal[False] | None = None,
         explain: bool = False,
-        route: RouteBy | Literal[False] | None = None,
+        fallback: DocumentRetriever | Literal[False] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> SearchResults:
-        """The chunks that fit a query best."""
+        """Return the chunks that fit a query best."""
 
     def search_page(
         self,
@@ -537,19 +504,9 @@ class SyncCollection(Synchronous):
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
+        **options: Unpack[RankingOptions],
     ) -> ManyResults:
-        """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database."""
+        """Search for many queries at once: the model embeds them in one batch, and all see one snapshot."""
 
     def get(self, ids: Iterable[AnyId]) -> Chunks:
         """Chunks by id, in the order of `ids`; missing ones are left out."""
@@ -574,29 +531,12 @@ class SyncCollection(Synchronous):
         question: str,
         tokens: int = 4000,
         *,
-        top_k: int = 20,
         filters: Filters | None = None,
-        neighbours: int = 1,
-        sections: float | None = 0.5,
-        parents: bool = False,
-        per_document: int | None = None,
-        near_duplicates: float | None = 0.9,
-        diversity: float | None = None,
-        order: ContextOrder = 'score',
-        count: Count | None = None,
-        vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        candidates: int | None = None,
-        deadline: float | None = None,
-        boost: Boosts | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
-        route: RouteBy | None = None,
+        **options: Unpack[ContextOptions],
     ) -> Context:
-        """The passages that fit a question best, as numbered text for a prompt."""
+        """Return the passages that fit a question best, as numbered text for a prompt."""
 
     def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> Hits:
         """Hits in another order: each as relevant, and as unlike those before it, as possible, by their stored vectors."""
@@ -607,15 +547,9 @@ class SyncCollection(Synchronous):
         tokens: int = 4000,
         *,
         context: Context | None = None,
-        top_k: int = 20,
-        filters: Filters | None = None,
-        mode: SearchMode | None = None,
-        rerank: bool | None = None,
-        min_coverage: float = 0.25,
-        min_similarity: float = 0.35,
-        route: RouteBy | None = None,
+        **options: Unpack[AnswerOptions],
     ) -> Answer:
-        """An answer to a question, from the collection's documents alone, with every quote looked up."""
+        """Answer a question from the collection's documents alone, with every quote looked up."""
 
     def answer_stream(
         self,
@@ -623,15 +557,9 @@ class SyncCollection(Synchronous):
         tokens: int = 4000,
         *,
         context: Context | None = None,
-        top_k: int = 20,
-        filters: Filters | None = None,
-        mode: SearchMode | None = None,
-        rerank: bool | None = None,
-        min_coverage: float = 0.25,
-        min_similarity: float = 0.35,
-        route: RouteBy | None = None,
+        **options: Unpack[AnswerOptions],
     ) -> Generator[AnswerSentence | Answer, None, None]:
-        """`answer`, sentence by sentence while it is written: each after its citations were looked up."""
+        """Answer sentence by sentence while the answer is written: each after its citations were looked up."""
 
     def using(self, connection: CallersConnection) -> SyncCollection:
         """Return the same collection through your connection: what is read and written joins your transaction."""
@@ -937,13 +865,7 @@ class SyncKnowledgeBase(Opened):
         on_error: Literal['raise', 'skip'] = 'raise',
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod = 'completed',
-        weights: Mapping[str, float] | None = None,
-        candidates: int | None = None,
-        deadline: float | None = None,
-        boost: Boosts | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
+        **options: Unpack[QuestionOptions],
     ) -> KnowledgeResults:
         """The hits of all collections that fit a question best."""
 

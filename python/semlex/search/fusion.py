@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import TYPE_CHECKING, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Literal
 
 from semlex import _core
 from semlex.errors import ConfigurationError
+from semlex.options.search import RRF_K
+from semlex.validation import number_errors, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,18 +19,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.options.search import FusionMethod
     from semlex.search.score_completion import Union
     from semlex.store.query.leg import Key, LegResult
     from semlex.store.query.score_calibration import Spread
 
-FusionMethod = Literal["completed", "rrf", "linear"]
 LEGS = ("vector", "keyword")
 # Weight of the vector leg in completed fusion where the embedder declares none: with it a model that does not fit the
 # texts costs least (at most 0.02 of nDCG@10 against the keyword leg alone, measured on nine collections).
 DEFAULT_VECTOR_WEIGHT = 0.5
-# The longest text that a message repeats.
-SHOWN_CHARACTERS = 40
-RRF_K = 60.0  # Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet …", SIGIR 2009
 
 
 @dataclass(slots=True)
@@ -50,10 +48,8 @@ class Candidate:
     boost: float | None = None
 
 
-def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float) -> None:
-    """Refuses parameters of the fusion, before anything is searched."""
-    if not (isinstance(method, str) and method in get_args(FusionMethod)):
-        raise ConfigurationError(f"fusion must be 'completed', 'rrf' or 'linear'; got {shown(method)}")
+def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> None:
+    """Refuse weights that the fusion cannot use, before anything is searched."""
     if not isinstance(weights, (Mapping, NoneType)):
         raise ConfigurationError(
             f"weights must be a mapping of legs to numbers, such as {{'vector': 0.7}}; got {shown(weights)}"
@@ -61,26 +57,13 @@ def check_fusion(method: str, weights: Mapping[str, float] | None, rrf_k: float)
     unknown = set(weights or {}) - set(LEGS)
     if unknown:
         raise ConfigurationError(f"weights are given by leg, 'vector' and 'keyword'; got {sorted(map(shown, unknown))}")
-    for name, value in {**(weights or {}), "rrf_k": rrf_k}.items():
-        if not (is_number(value) and 0 <= value <= sys.float_info.max):
-            what = name if name == "rrf_k" else f"the weight of the {name} leg"
-            raise ConfigurationError(f"{what} must be a finite number, at least 0; got {shown(value)}")
+    for name, value in (weights or {}).items():
+        if number_errors(name, value, 0):
+            raise ConfigurationError(
+                f"the weight of the {name} leg must be a finite number, at least 0; got {shown(value)}"
+            )
     if method == "completed":
         vector_weight(weights, DEFAULT_VECTOR_WEIGHT)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is an int or a float (a truth value is neither here)."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def shown(value: object) -> str:
-    """A refused argument, for a message: what is long, or may be large, by its type."""
-    if isinstance(value, (float, bool, type(None))):
-        return repr(value)
-    if isinstance(value, int):
-        return repr(value) if abs(value) < 2**63 else "a huge number"
-    return repr(value) if isinstance(value, str) and len(value) <= SHOWN_CHARACTERS else type(value).__name__
 
 
 def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:

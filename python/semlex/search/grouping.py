@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from semlex.search.request import MAX_CANDIDATES
+from semlex.options.search import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,9 +12,10 @@ import hmac
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -22,15 +23,15 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import Group
+from semlex.options.declare import declared
+from semlex.options.search import SearchOptions
 from semlex.search.planner import candidate_depth
-from semlex.search.request import Page, Request, check_deadline
+from semlex.search.request import Page, Request, check_search
 from semlex.search.rerank import by_scores, rerank
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from semlex.filters.forms import Filters
@@ -50,17 +51,17 @@ MAX_RERANKED = 4 * MAX_TOP_K
 CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; search anew for one list"
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
-_SEARCH = (
-    *("query", "vector", "top_k", "filters", "mode", "fusion", "weights", "rrf_k", "candidates", "ef_search"),
-    *("exact_rows", "index_share", "boost", "probes"),
-)
+# Of the options of a search those that a page does not have; the others are in the cursor by their names.
+_NOT_PAGED = {"vector", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size"}
+_PAGED = declared(SearchOptions).keys() - _NOT_PAGED
+_SEARCH = ("query", "vector", "top_k", "filters", "mode", "boost", "tuning", "options")
 _PAGE = ("max_results", "offset", "fingerprint", "scores", "reranker")
 _FIELDS = {*_SEARCH, *_PAGE}
 
 
 def opened_list(request: Request, *, reranks: bool) -> Request:
     """The request of the first page, with the depth that all pages have."""
-    opened = replace(request, candidates=candidate_depth(request, reranks=reranks))
+    opened = request.with_candidates(candidate_depth(request, reranks=reranks))
     size = len(_json(_search_of(opened)))
     if size > MAX_SEARCH_BYTES:
         raise ValidationError(
@@ -122,15 +123,26 @@ def read_cursor(
     clock: Clock = SYSTEM,
 ) -> Request:
     """The request of the page that a cursor leads to."""
-    check_deadline(deadline)
+    check_search({"deadline": deadline}, "search_page")
     required = filter_tree(filters)
     content = _content_of(cursor, collection.cursor_key)
     try:
         page = _page_of(content)
-        search = {name: content[name] for name in _SEARCH}
-        search |= {"vector": _numbers_of(content["vector"]), "names": collection.names}
-        request = Request.checked(**search, rerank=None, deadline=deadline, max_results=page.max_results, clock=clock)
-    except (ConfigurationError, ValidationError, TypeError):
+        if content["options"].keys() - _PAGED:
+            _refuse(A_CURSOR, "other content")
+        options = {name: content[name] for name in ("boost", "tuning")} | content["options"]
+        options |= {"vector": _numbers_of(content["vector"]), "max_results": page.max_results}
+        check_search({name: value for name, value in options.items() if name != "vector"})
+        request = Request.of(
+            content["query"],
+            content["top_k"],
+            content["filters"],
+            names=collection.names,
+            mode=content["mode"],
+            options=cast("SearchOptions", options | {"deadline": deadline}),
+            clock=clock,
+        )
+    except (ConfigurationError, ValidationError, TypeError, AttributeError):
         _refuse(A_CURSOR, "other content")
     if page.offset >= page.max_results or request.candidates is None:
         _refuse(A_CURSOR, "other content")
@@ -155,15 +167,13 @@ def _search_of(request: Request) -> dict[str, Any]:
         "top_k": request.top_k,
         "filters": None if request.condition.tree is None else str(request.condition.tree),
         "mode": request.mode,
-        "fusion": request.fusion,
-        "weights": None if request.weights is None else dict(request.weights),
-        "rrf_k": request.rrf_k,
-        "candidates": request.candidates,
-        "ef_search": request.ef_search,
-        "exact_rows": request.exact_rows,
-        "index_share": request.index_share,
-        "probes": request.probes,
         "boost": [(str(boost.condition.tree), boost.factor) for boost in request.boosts],
+        "tuning": request.tuning,
+        "options": {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in sorted(request.options.items())
+            if name in _PAGED
+        },
     }
 
 

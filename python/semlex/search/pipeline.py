@@ -10,7 +10,7 @@ from semlex.errors import ConfigurationError
 from semlex.search.pagination import next_cursor, opened_list, ranked_list
 from semlex.search.planner import choose_legs
 from semlex.search.query_vector import embed_queries, embed_query
-from semlex.search.rerank import over_probability
+from semlex.search.rerank import at_least
 from semlex.search.results import search_results
 from semlex.search.retrieval import Retrieval
 from semlex.search.state import SearchState
@@ -94,9 +94,9 @@ class SearchPipeline:
         if request.page is not None and not request.page.offset:
             request = opened_list(request, reranks=self._reranker is not None)
         legs, warnings = choose_legs(request, collection, opened.models)
-        if request.min_similarity is not None:
+        if request.options.get("min_similarity") is not None:
             check_similarity(collection, legs)
-        if request.min_rerank is not None and (self._reranker is None or request.text is None):
+        if request.options.get("min_rerank") is not None and (self._reranker is None or request.text is None):
             raise ConfigurationError(
                 "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and leave it on"
             )
@@ -122,7 +122,7 @@ class SearchPipeline:
         if "vector" in state.legs:
             state.warnings += self._opened.lacking_note()
         hits, reranked_by = await ranked_list(state, found.hits, self._reranker, self._opened.executor)
-        hits, notes = over_probability(hits, state.request.min_rerank, reranked_by)
+        hits, notes = at_least(hits, state.request.options.get("min_rerank"), reranked_by)
         state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]
         curve, notes = curve_in_use(self._opened.curve, collection)
         state.warnings += notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError, ModelError, ModelMismatchError, ValidationError
-from semlex.search.request import MAX_CANDIDATES
+from semlex.options.search import MAX_CANDIDATES
 from semlex.store.query.vector import VectorPlan, vector_leg
 from semlex.store.schema.collection import for_model
 from semlex.validation import refuse
@@ -103,9 +103,9 @@ def rows_wanted(request: Request, *, reranks: bool) -> int:
     return max(first, min(page.offset + request.top_k + 1, page.max_results))
 
 
-def vector_plan(selection: Filter, *, has_index: bool, index_share: float) -> VectorPlan:
+def vector_plan(selection: Filter, *, has_index: bool, min_share: float) -> VectorPlan:
     """How the vector leg finds its chunks."""
-    is_wide = selection.is_empty or (selection.share is not None and selection.share >= index_share)
+    is_wide = selection.is_empty or (selection.share is not None and selection.share >= min_share)
     return "index" if is_wide and has_index else exact_plan(selection)
 
 
@@ -140,8 +140,8 @@ def plan_legs(
                 selection,
                 plan=plan,
                 indexes=indexes,
-                ef_search=request.ef_search,
-                probes=request.probes,
+                ef_search=request.tuning.get("ef_search"),
+                probes=request.tuning.get("probes"),
             )
         )
     if "keyword" in state.legs and "keyword" not in state.failed and request.text is not None:

@@ -160,8 +160,8 @@ def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> S
     """Why the query has no vector. A model's own time-out is no deadline of the search."""
     if is_late:
         return SearchTimeoutError(
-            f"embedding the query took longer than the deadline of {request.deadline:g} s allows: raise deadline=, or "
-            "search by words alone (mode='keyword')"
+            f"embedding the query took longer than the deadline of {request.options['deadline']:g} s allows: raise "
+            "deadline=, or search by words alone (mode='keyword')"
         )
     # The kind alone: a model's message may quote the query.
     failed = ModelError(f"embedding the query failed: {type(reason).__name__}")

@@ -69,7 +69,7 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
     return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0))
 
 
-def over_probability(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
+def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
     """The hits that the reranker gives at least a score, and what is told with them."""
     if least is None or not hits:
         return hits, []

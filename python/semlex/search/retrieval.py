@@ -9,6 +9,7 @@ from itertools import compress, islice
 from typing import TYPE_CHECKING
 
 from semlex.errors import ModelError, SearchTimeoutError, SemlexError
+from semlex.options.search import MAX_CANDIDATES
 from semlex.search.fusion import (
     DEFAULT_VECTOR_WEIGHT,
     LEGS,
@@ -27,7 +28,6 @@ from semlex.search.planner import (
     rows_wanted,
     vector_plan,
 )
-from semlex.search.request import MAX_CANDIDATES
 from semlex.search.score_completion import completed_scores, hold_excluded, without_excluded
 from semlex.search.state import Found
 from semlex.search.thresholds import reaching
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.open_collection import OpenCollection
-    from semlex.search.fusion import Candidate, FusionMethod
+    from semlex.options.search import FusionMethod
+    from semlex.search.fusion import Candidate
     from semlex.search.request import Request
     from semlex.search.score_completion import Candidates
     from semlex.search.state import SearchState
@@ -132,7 +133,7 @@ class Retrieval:
         )
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
-            plan = vector_plan(request.condition, has_index=True, index_share=request.index_share)
+            plan = vector_plan(request.condition, has_index=True, min_share=request.min_filter_share)
             plans = plan_legs(state, depth, request.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
@@ -158,11 +159,11 @@ class Retrieval:
             share = await sampled_share(snapshot, state.collection, condition)
             self._filter_shares.put(condition, share)
         condition = replace(condition, share=share)
-        is_narrow = share < request.index_share
+        is_narrow = share < request.min_filter_share
         if is_narrow and "keyword" in state.legs and state.collection.keyword.index is not None:
-            ids = await read_ids(snapshot, state.collection, condition, request.exact_rows)
+            ids = await read_ids(snapshot, state.collection, condition, request.max_filter_ids)
             condition = condition if ids is None else condition.selecting(ids)
-        return condition, vector_plan(condition, has_index=indexes.used is not None, index_share=request.index_share)
+        return condition, vector_plan(condition, has_index=indexes.used is not None, min_share=request.min_filter_share)
 
     async def _search(
         self, snapshot: Snapshot, state: SearchState, plans: list[LegPlan], depth: int, selection: Filter | None
@@ -204,8 +205,9 @@ class Retrieval:
         if state.request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)
         left_out: LeftOut | None = None
-        if state.request.min_similarity is not None:
-            reached, left_out = reaching(fused, state.request.min_similarity)
+        least = state.request.options.get("min_similarity")
+        if least is not None:
+            reached, left_out = reaching(fused, least)
             fused = iter(reached)
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
@@ -256,7 +258,9 @@ class Retrieval:
         if len(results) < len(LEGS):
             return candidates_of(results, union), request.fusion
         if request.fusion != "completed":
-            fused = fuse(results, union, method=request.fusion, weights=request.weights, rrf_k=request.rrf_k)
+            fused = fuse(
+                results, union, method=request.fusion, weights=request.options.get("weights"), rrf_k=request.rrf_k
+            )
             return fused, request.fusion
         remaining = request.remaining()
         if remaining is None:
@@ -290,7 +294,7 @@ class Retrieval:
     ) -> Iterator[Candidate]:
         """Candidates by both legs' scores of all that either found."""
         declared = getattr(self._embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
-        weight = vector_weight(state.request.weights, declared)
+        weight = vector_weight(state.request.options.get("weights"), declared)
         results, union = candidates.results, candidates.union
         scores = candidates.scores or await completed_scores(snapshot, results, union)
         state.spread = spread or await self._calibration(state).spread(snapshot)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from semlex.search.fusion import Candidate, FusionMethod
+    from semlex.options.search import FusionMethod
+    from semlex.search.fusion import Candidate
     from semlex.search.request import Request
     from semlex.search.thresholds import LeftOut
     from semlex.store.query.chunks import DocumentKey

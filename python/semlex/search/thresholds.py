@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.search.fusion import is_number, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from semlex.options.search import SearchOptions
     from semlex.search.fusion import Candidate
     from semlex.store.schema.collection import CollectionInfo
 
 
-def check_thresholds(
-    min_similarity: float | None, min_rerank: float | None, *, mode: str | None, fusion: str, paged: bool
-) -> None:
-    """Refuses thresholds that are no numbers of their scale, or that a search cannot keep."""
-    if min_similarity is not None and not (is_number(min_similarity) and -1 <= min_similarity <= 1):
-        raise ConfigurationError(f"min_similarity must be a number from -1 to 1; got {shown(min_similarity)}")
-    # A reranker of one's own may have another scale than 0 to 1.
-    if min_rerank is not None and not (is_number(min_rerank) and math.isfinite(min_rerank)):
-        raise ConfigurationError(f"min_rerank must be a finite number, such as 0.5; got {shown(min_rerank)}")
-    if paged and (min_similarity is not None or min_rerank is not None):
+def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -> None:
+    """Refuse thresholds that a search cannot keep."""
+    has_similarity = options.get("min_similarity") is not None
+    if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
         raise ConfigurationError("a threshold and max_results exclude each other: ask for more with top_k")
-    if min_similarity is not None and mode == "keyword":
+    if has_similarity and mode == "keyword":
         raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
-    if min_similarity is not None and mode != "vector" and fusion != "completed":
+    if has_similarity and mode != "vector" and fusion != "completed":
         raise ConfigurationError(
             f"min_similarity needs the cosine of every hit, which the fusion {fusion!r} does not compute: use "
             "fusion='completed' or mode='vector'"
         )
+
+
+def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
+    """Why a search cannot keep a minimum cosine; None if it can."""
+    if mode == "keyword":
+        return "mode 'keyword' computes no cosines"
+    if options.get("max_results") is not None:
+        return "a list of pages takes no threshold"
+    if mode != "vector" and options.get("fusion") not in (None, "completed"):
+        return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
+    return None
 
 
 def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:

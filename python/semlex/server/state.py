@@ -18,7 +18,6 @@ from semlex.errors import (
     StoreError,
 )
 from semlex.retriever.client import Client
-from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.server.observability import Metrics
 from semlex.server.open_client import OpenClient
 from semlex.server.options import client_options
@@ -198,7 +197,7 @@ class ServerState:
     async def _opened(self, settings: Settings) -> OpenClient:
         """A client of the settings, which can do no less than the one that serves."""
         given = client_options(settings.retriever_options, self.options)
-        client = Client(**given, search_defaults=SearchDefaults(**settings.search_options))
+        client = Client(**given, search_defaults=settings.search_options)
         try:
             await client.initialize()
             open_client = OpenClient(client, settings)

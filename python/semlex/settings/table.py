@@ -12,10 +12,12 @@ import math
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
+from semlex.options.declare import declared
+from semlex.options.search import SearchDefaults
 from semlex.parameters import MIB, FileLimits
 from semlex.types.queries import MAX_OVERSAMPLING, MAX_TOP_K
 from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
@@ -386,12 +388,11 @@ class Settings:
         )
 
     @property
-    def search_options(self) -> dict[str, Any]:
-        """What searches begin with, by the names of `semlex.retriever.configured.search_defaults.SearchDefaults`."""
-        names = ("top_k", "fusion", "hybrid_weight", "rrf_k", "oversampling", "min_similarity", "route")
-        # Hybrid where both legs are possible is what a search does without a mode.
-        mode = None if self.mode == "hybrid" else self.mode
-        return {name: getattr(self, name) for name in names} | {"mode": mode}
+    def search_options(self) -> SearchDefaults:
+        """The defaults of searches."""
+        # Without a mode, a search is hybrid if it can be.
+        given = {name: getattr(self, name) for name in declared(SearchDefaults)} | {"mode": self.mode}
+        return cast("SearchDefaults", given | ({"mode": None} if self.mode == "hybrid" else {}))
 
     def value(self, setting: Setting) -> Any:
         """The value of a setting of the table."""

@@ -38,7 +38,10 @@ def test_an_index_is_found_again_over_what_is_stored(database_url: str, client: 
         index = VectorStoreIndex.from_vector_store(store, embed_model=WordEmbedding())
         assert index.as_retriever(similarity_top_k=1).retrieve("owl night")[0].node.ref_doc_id == "owls"
         hybrid = index.as_retriever(
-            vector_store_query_mode="hybrid", alpha=0.3, similarity_top_k=2, vector_store_kwargs={"candidates": 50}
+            vector_store_query_mode="hybrid",
+            alpha=0.3,
+            similarity_top_k=2,
+            vector_store_kwargs={"tuning": {"candidates": 50}},
         )
         assert isinstance(hybrid, VectorIndexRetriever)
         assert hybrid.retrieve("cub")[0].node.ref_doc_id == "cubs"

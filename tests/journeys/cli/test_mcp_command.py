@@ -86,7 +86,7 @@ def test_searches_begin_as_the_settings_say(shell: Shell, monkeypatch: pytest.Mo
     shell("mcp", "-c", "handbook")
     ((client, settings),) = made
     begin = client._search_defaults
-    assert (begin.top_k, begin.fusion, begin.min_similarity) == (7, "rrf", 0.5)
+    assert (begin["top_k"], begin["fusion"], begin["min_similarity"]) == (7, "rrf", 0.5)
     assert [settings.calibration_of(name) for name in ("handbook", "other")] == [Path("/curve.json"), None]
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from semlex import PostgreSQLRetriever, SearchResult, SearchResults
 from semlex.errors import ConfigurationError, ModelError, SemlexError
-from semlex.evaluation import JudgedSet, evaluate, metrics, read_judged_set, read_judgements, read_queries, tune
-from semlex.evaluation.datasets import read_corpus
+from semlex.evaluation import evaluate, metrics, tune
+from semlex.evaluation.datasets import JudgedSet, read_corpus, read_judged_set, read_judgements, read_queries
 from semlex.evaluation.evaluate import FUSIONS, each
 from semlex.evaluation.runs import ranked_scores, searchable, write_run
 from semlex.evaluation.tune import GRID, search_parts
@@ -276,7 +276,11 @@ async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion:
             parts = await search_parts(retriever, text, fusion, 50, "chunk")
             for weight in (0.0, 0.35, 1.0):
                 hits = await retriever.search(
-                    text, 50, fusion=fusion, weights={"vector": weight, "keyword": 1 - weight}, candidates=50
+                    text,
+                    50,
+                    fusion=fusion,
+                    weights={"vector": weight, "keyword": 1 - weight},
+                    tuning={"candidates": 50},
                 )
                 fused = dict(zip(parts.ids, (1 - weight) * parts.keyword + weight * parts.vector, strict=True))
                 assert {hit.id: hit.fused_score for hit in hits} == pytest.approx(fused, abs=1e-9)

@@ -21,7 +21,7 @@ from semlex import (
     SyncRetriever,
 )
 from semlex.errors import ConfigurationError, ReadOnlyError, SemlexError
-from semlex.search.fusion import FusionMethod
+from semlex.options.search import FusionMethod
 from semlex.settings.table import NAMED, Settings
 from semlex.testing import HashEmbedder
 from semlex.types.queries import RouteBy
@@ -205,7 +205,8 @@ def test_settings_know_the_words_of_searches() -> None:
     for name, words in (("mode", SearchMode), ("fusion", FusionMethod), ("route", RouteBy)):
         for word in words.__args__:
             assert NAMED[name].read(word) == word
-    assert SearchDefaults() == SearchDefaults(**Settings().search_options)
+    given = {name: value for name, value in Settings().search_options.items() if value is not None}
+    assert given == {"top_k": 5, "fusion": "completed", "rrf_k": 60.0}
 
 
 @pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
@@ -217,7 +218,7 @@ def test_the_weight_is_the_share_of_the_vectors(database_url: str, fusion: Fusio
         retriever.add_texts(TEXTS)
         found = retriever.search("lions and keys")
         given = retriever.search(
-            "lions and keys", 6, fusion=fusion, weights={"vector": 0.25, "keyword": 0.75}, candidates=12
+            "lions and keys", 6, fusion=fusion, weights={"vector": 0.25, "keyword": 0.75}, tuning={"candidates": 12}
         )
         assert [hit.id for hit in found] == [hit.id for hit in given]
         assert [hit.fused_score for hit in found] == [hit.fused_score for hit in given]
@@ -239,4 +240,4 @@ def test_the_weight_is_the_share_of_the_vectors(database_url: str, fusion: Fusio
 )
 def test_defaults_that_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SemlexError, match=next(iter(wrong))):
-        SearchDefaults(**wrong)
+        PostgreSQLRetriever("postgresql://", search_defaults=SearchDefaults(**wrong))

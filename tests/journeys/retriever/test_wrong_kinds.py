@@ -12,6 +12,7 @@ import pytest
 import semlex
 from semlex import Client, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import SemlexError
+from semlex.options.declare import declared, unpacked
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.line_models import LineModel
@@ -155,7 +156,6 @@ CLASSES = (
     "IvfflatIndex",
     "Bm25Options",
     "QueryLogOptions",
-    "SearchDefaults",
 )
 GOOD_FIELDS: dict[str, dict[str, Any]] = {
     "SearchQuery": {"query_text": "good"},
@@ -170,9 +170,20 @@ GOOD_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def public_methods() -> dict[str, inspect.Signature]:
+def public_methods() -> dict[str, Callable[..., object]]:
     found = inspect.getmembers(PostgreSQLRetriever, inspect.iscoroutinefunction)
-    return {name: inspect.signature(member) for name, member in found if not name.startswith("_")}
+    return {name: member for name, member in found if not name.startswith("_")}
+
+
+def arguments_of_call(call: Callable[..., object]) -> list[str]:
+    """The names of all arguments, those of its options included."""
+    found = []
+    for name, parameter in inspect.signature(call).parameters.items():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            found.append(name)
+        elif (options := unpacked(call)) is not None:
+            found += declared(options)
+    return found
 
 
 def cases(of: Callable[[], Iterator[tuple[str, str, str]]], *, full: bool) -> list[tuple[str, str, str]]:
@@ -181,14 +192,14 @@ def cases(of: Callable[[], Iterator[tuple[str, str, str]]], *, full: bool) -> li
 
 
 def of_methods() -> Iterator[tuple[str, str, str]]:
-    for name, signature in public_methods().items():
-        for argument in signature.parameters:
+    for name, method in public_methods().items():
+        for argument in arguments_of_call(method):
             yield from ((name, argument, kind) for kind in WRONG if argument != "self" and name not in APART)
 
 
 def of_classes() -> Iterator[tuple[str, str, str]]:
     for name in CLASSES:
-        for argument in inspect.signature(getattr(semlex, name)).parameters:
+        for argument in arguments_of_call(getattr(semlex, name)):
             yield from ((name, argument, kind) for kind in WRONG)
 
 
@@ -199,7 +210,7 @@ def of_documents() -> Iterator[tuple[str, str, str]]:
 
 def of_constructor() -> Iterator[tuple[str, str, str]]:
     for made in (PostgreSQLRetriever, Client):
-        for argument in inspect.signature(made).parameters:
+        for argument in arguments_of_call(made):
             yield from ((made.__name__, argument, kind) for kind in WRONG)
 
 

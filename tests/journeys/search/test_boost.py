@@ -62,7 +62,7 @@ BOOSTS: list[dict[Any, float]] = [
 def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchMode, fusion: Any) -> None:
     for boost in BOOSTS:
         for question in ("cat ship", "moon -lion"):
-            options: dict[str, Any] = {"mode": mode, "fusion": fusion, "candidates": 60}
+            options: dict[str, Any] = {"mode": mode, "fusion": fusion, "tuning": {"candidates": 60}}
             plain = library.search(question, 60, **options)
             assert {hit.boost for hit in plain} == {None}
             wanted = expected(plain, boost)
@@ -85,8 +85,8 @@ def test_forms_and_company(library: SyncRetriever) -> None:
     assert [[hit.id for hit in one] for one in many] == [[hit.id for hit in first]] * 2
     # Page by page, with a filter, and grouped.
     boost = {"n >= 30 and third == true": 5, '"n" < 10': 0.5}
-    whole = library.search("cat ship", 12, "n != 7", boost=boost, candidates=60)
-    page = library.search("cat ship", 4, "n != 7", boost=boost, candidates=60, max_results=12)
+    whole = library.search("cat ship", 12, "n != 7", boost=boost, tuning={"candidates": 60})
+    page = library.search("cat ship", 4, "n != 7", boost=boost, tuning={"candidates": 60}, max_results=12)
     pages = [hit.id for hit in page]
     while page.next_cursor is not None:
         page = library.search_page(page.next_cursor)

@@ -123,7 +123,7 @@ def test_it_agrees_with_documents_that_lack_the_heading(
         twin.add_documents([bare.get(number, whole[number]) for number in sorted({*section, *changed})])
         changed = section
         hits = twin.search(
-            one.heading, 21, mode=mode, candidates=21, weights={"vector": WEIGHT} if mode is None else None
+            one.heading, 21, mode=mode, tuning={"candidates": 21}, weights={"vector": WEIGHT} if mode is None else None
         )
         similar = stored.astype(np.float64) @ EMBEDDER.embed_query(one.heading).astype(np.float64)
         greatest = max((hit.keyword_score or 0.0 for hit in hits), default=0.0)

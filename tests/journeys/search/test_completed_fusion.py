@@ -155,7 +155,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
         for number, query in enumerate(QUERIES):
             stored, vector = Stored(database_url, query), vectors[-number - 1] + vectors[number]
             for weights, weight in ((None, 0.5), ({"vector": 1, "keyword": 3}, 0.25), ({"keyword": 0.2}, 0.8)):
-                results = await retriever.search(query, 30, vector=vector, weights=weights, candidates=30)
+                results = await retriever.search(query, 30, vector=vector, weights=weights, tuning={"candidates": 30})
                 assert (results.fusion, results.warnings) == ("completed", [])
                 wanted = stored.fused(distance, vector, weight, 30)
                 assert_equal(explained(results), wanted, 2e-3 if storage == "halfvec" else 1e-4)
@@ -176,8 +176,8 @@ async def test_scores_are_complete_whichever_leg_found_a_chunk(database_url: str
             connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id < 'd050'")  # noqa: S608
         # Again and again: what is in memory is asked for in another way.
         for query in QUERIES * 3:
-            few = await retriever.search(query, 10, candidates=10)
-            many = await retriever.search(query, 300, candidates=300)
+            few = await retriever.search(query, 10, tuning={"candidates": 10})
+            many = await retriever.search(query, 300, tuning={"candidates": 300})
             scores = {hit.id: (hit.vector_score, hit.keyword_score or 0.0) for hit in many}
             assert {hit.id: (hit.vector_score, hit.keyword_score or 0.0) for hit in few}.items() <= scores.items()
             # The best keyword score is a candidate's in both: so are the fused scores.
@@ -195,7 +195,7 @@ async def test_the_embedders_weight_is_the_default(database_url: str) -> None:
     async def contributions(embedder: HashEmbedder, **options: Any) -> tuple[float, float]:
         async with PostgreSQLRetriever(database_url, embedder, keyword="tsvector") as retriever:
             await retriever.add_documents(texts(40))
-            hits = await retriever.search("sea and stone", 40, candidates=40, **options)
+            hits = await retriever.search("sea and stone", 40, tuning={"candidates": 40}, **options)
             best = max(hits, key=lambda hit: hit.keyword_score or 0.0)
             one = max(hits, key=lambda hit: abs(hit.vector_contribution or 0.0))
             return best.keyword_contribution or 0.0, one.vector_contribution or 0.0
@@ -289,7 +289,7 @@ async def test_writing_through_a_retriever_is_noticed(database_url: str) -> None
     vector = embedder.embed_query("sea stone")
 
     async def shares(retriever: PostgreSQLRetriever) -> dict[str, float | None]:
-        hits = await retriever.search("sea stone", 100, vector=vector, candidates=100)
+        hits = await retriever.search("sea stone", 100, vector=vector, tuning={"candidates": 100})
         return {hit.id: hit.vector_contribution for hit in hits}
 
     async with (

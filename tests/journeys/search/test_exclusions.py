@@ -105,7 +105,7 @@ async def answer(retriever: PostgreSQLRetriever, chance: random.Random, question
         return await retriever.search(question, wanted, group_by="document", group_size=2, **options), 1
     candidates = chance.choice((None, wanted))
     found = await retriever.search(
-        question, wanted, candidates=candidates, explain=kind == "explained", deadline=600, **options
+        question, wanted, tuning={"candidates": candidates}, explain=kind == "explained", deadline=600, **options
     )
     return found, wanted
 

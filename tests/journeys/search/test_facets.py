@@ -201,7 +201,7 @@ def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
 
 def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
     for mode in ("keyword", "vector", "hybrid"):
-        hits = library.search("sea", 1000, {"year": 2001}, mode=mode, candidates=1000)  # type: ignore[arg-type]
+        hits = library.search("sea", 1000, {"year": 2001}, mode=mode, tuning={"candidates": 1000})  # type: ignore[arg-type]
         facets = library.facets(["tags", "@uri"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
         assert (facets.of, facets.exact, facets.chunks) == ("candidates", True, len(hits))
         rows = [dict(hit.metadata) for hit in hits]

@@ -26,11 +26,11 @@ DIMENSIONS, ROWS = 8, 3000
 PASSING = {"1/2": 2, "1/10": 10, "1/100": 100, "1/1000": 1000}
 PLANNING = (
     {},
-    {"index_share": 0.0},
-    {"index_share": 0.0, "ef_search": 1},
-    {"index_share": 1.0},
-    {"index_share": 1.0, "exact_rows": 0},
-    {"index_share": 1.0, "exact_rows": 5},
+    {"min_filter_share": 0.0},
+    {"min_filter_share": 0.0, "ef_search": 1},
+    {"min_filter_share": 1.0},
+    {"min_filter_share": 1.0, "max_filter_ids": 0},
+    {"min_filter_share": 1.0, "max_filter_ids": 5},
 )
 
 
@@ -89,12 +89,12 @@ def test_k_rows_whenever_k_pass(
 ) -> None:
     _, retriever = indexed
     vector = None if mode == "keyword" else vectors[number]
-    results = retriever.search("text number", top_k, {name: value}, vector=vector, mode=mode, **planning)
+    results = retriever.search("text number", top_k, {name: value}, vector=vector, mode=mode, tuning=planning)
     kept = passing(vectors, name, value)
     assert len(results) == min(top_k, int(kept.sum()))
     assert all(kept[int(hit.id)] for hit in results)
     assert len({hit.id for hit in results}) == len(results)
-    is_exact = planning.get("index_share") == 1.0 or len(results) < top_k
+    is_exact = planning.get("min_filter_share") == 1.0 or len(results) < top_k
     if mode == "vector" and is_exact:
         assert [hit.id for hit in results] == nearest(vectors, vectors[number], kept, top_k)
 
@@ -109,7 +109,9 @@ def test_a_filter_that_leaves_out_what_is_near_is_answered_exactly(
     kept = passing(vectors, "far", 1)
     assert 0.15 < kept.mean() < 0.5
     for mode in ("vector", None):
-        results = retriever.search("text", 10, {"far": True}, vector=query, mode=mode, fusion="rrf", ef_search=10)
+        results = retriever.search(
+            "text", 10, {"far": True}, vector=query, mode=mode, fusion="rrf", tuning={"ef_search": 10}
+        )
         if mode == "vector":
             assert [hit.id for hit in results] == nearest(vectors, query, kept, 10)
         assert len(results) == 10

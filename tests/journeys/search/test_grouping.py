@@ -86,7 +86,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
     )
     @settings(max_examples=2_000 if full else 25)
     def search(query: str, top_k: int, size: int, options: dict[str, Any]) -> None:
-        options |= {"rerank": False, "candidates": 1000}
+        options |= {"rerank": False, "tuning": {"candidates": 1000}}
         whole = library.search(query, 1000, **options)
         results = library.search(query, top_k, group_by="document", group_size=size, **options)
         assert ids_of(results) == grouped(whole, top_k, size)
@@ -104,7 +104,7 @@ def test_as_many_documents_as_exist_come_back(library: SyncRetriever, full: bool
     @given(query=QUERY, top_k=st.integers(1, 30), size=st.integers(1, 5), rerank=st.sampled_from([None, False]))
     @settings(max_examples=1_000 if full else 20)
     def search(query: str, top_k: int, size: int, rerank: bool | None) -> None:
-        left = {document_of(hit) for hit in library.search(query, 1000, rerank=False, candidates=1000)}
+        left = {document_of(hit) for hit in library.search(query, 1000, rerank=False, tuning={"candidates": 1000})}
         results = library.search(query, top_k, group_by="document", group_size=size, rerank=rerank)
         assert len(results.documents) == min(top_k, len(left))
         named = [document_of(document.hits[0]) for document in results.documents]
@@ -136,13 +136,13 @@ def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriev
     for top_k, size in ((1, 1), (3, 2), (5, 3), (10, 10), (20, 1)):
         # The slow twin: the best chunks of so many documents that the reranker gets about 4 x top_k, reranked, grouped.
         count = max(top_k, -(-4 * top_k // size))
-        fused = library.search("river light", 1000, rerank=False, candidates=1000)
+        fused = library.search("river light", 1000, rerank=False, tuning={"candidates": 1000})
         wanted = {one for group in grouped(fused, count, size) for one in group}
         given_hits = [hit for hit in fused if hit.id in wanted]
         scores = reranker.score("river light", [hit.content for hit in given_hits]).tolist()
         order = sorted(range(len(given_hits)), key=lambda place: -scores[place])
         results = library.search(
-            "river light", top_k, group_by="document", group_size=size, candidates=1000, rerank=True
+            "river light", top_k, group_by="document", group_size=size, tuning={"candidates": 1000}, rerank=True
         )
         assert ids_of(results) == grouped([given_hits[place] for place in order], top_k, size)
         assert results.reranker_model == reranker.identity

@@ -109,8 +109,8 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
     def search(query: str, cuts: int, most: int) -> None:
         top_k = -(-most // cuts)
         # The slow twin: the whole list in the order of the fusion, its beginning reranked.
-        options = {"max_results": most, "candidates": 1000}
-        fused = library.search(query, 1000, rerank=False, candidates=1000)
+        options = {"max_results": most, "tuning": {"candidates": 1000}}
+        fused = library.search(query, 1000, rerank=False, tuning={"candidates": 1000})
         window = fused[: 4 * top_k]
         scores = reranker.score(query, [hit.content for hit in window]).tolist()
         order = sorted(range(len(window)), key=lambda place: -scores[place])
@@ -172,12 +172,12 @@ def test_what_was_written_is_told_where_it_changes_the_list(database_url: str) -
 def test_a_changed_list_is_reranked_anew(database_url: str) -> None:
     with sync_opened(database_url, DIMENSIONS, TermOverlapReranker()) as retriever:
         retriever.add_documents(documents(60))
-        first = retriever.search("sea hill", 5, max_results=60, candidates=60)
+        first = retriever.search("sea hill", 5, max_results=60, tuning={"candidates": 60})
         retriever.delete([first[0].id])
         page = retriever.search_page(first.next_cursor or "")
         assert CHANGED in page.warnings
         assert "rerank" in page.timings
-        assert plain(page) == plain(pages(retriever, "sea hill", 5, max_results=60, candidates=60)[1])
+        assert plain(page) == plain(pages(retriever, "sea hill", 5, max_results=60, tuning={"candidates": 60})[1])
         rest = retriever.search_page(page.next_cursor or "")
         assert "rerank" not in rest.timings
         assert rest.warnings == []
@@ -342,7 +342,7 @@ def test_bounds(library: SyncRetriever) -> None:
         with pytest.raises(ConfigurationError, match="max_results"):
             library.search("sea", 5, max_results=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="candidates must be between max_results"):
-        library.search("sea", 5, max_results=100, candidates=50)
+        library.search("sea", 5, max_results=100, tuning={"candidates": 50})
     with pytest.raises(ValidationError, match=r"65,?536 bytes"):
         library.search("sea", 5, {"even": ["x" * 1000] * 60 + ["é" * 3000]}, max_results=50)
     with pytest.raises(ConfigurationError, match="deadline"):

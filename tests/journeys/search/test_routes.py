@@ -134,11 +134,11 @@ def test_a_route_sets_depth_reranker_and_grouping(retriever: SyncRetriever) -> N
 
 def test_what_is_given_goes_before_the_route(retriever: SyncRetriever) -> None:
     given = retriever.search(
-        EXPLORATORY, 4, route="rules", rerank=True, candidates=7, group_by="document", group_size=2
+        EXPLORATORY, 4, route="rules", rerank=True, tuning={"candidates": 7}, group_by="document", group_size=2
     )
     assert given.reranker_model is not None
     assert max(len(document.hits) for document in given.documents) == 2
-    explained = retriever.search(ANALYTICAL, 2, route="rules", candidates=7, explain=True).explanation
+    explained = retriever.search(ANALYTICAL, 2, route="rules", tuning={"candidates": 7}, explain=True).explanation
     assert explained is not None
     assert explained.depth == 7
     with_least = retriever.search(EXPLORATORY, 2, route="rules", min_rerank=0.01)
@@ -168,7 +168,7 @@ def test_contexts_and_answers_have_it_too(retriever: SyncRetriever) -> None:
     answer = retriever.answer(FACTUAL, route="rules", min_coverage=0)
     assert answer.to_dict()["route"]["kind"] == "factual"
     assert retriever.answer(FACTUAL, min_coverage=0).to_dict()["route"] is None
-    with pytest.raises(ConfigurationError, match="context is made already"):
+    with pytest.raises(ConfigurationError, match="made its search already: give route"):
         retriever.answer(FACTUAL, context=context, route="rules")
 
 

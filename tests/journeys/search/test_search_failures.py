@@ -210,9 +210,9 @@ async def test_a_models_own_time_out_is_no_deadline(
 
 
 async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
-    fused = await retriever.search("text number 7", 20, rerank=False, candidates=COUNT)
+    fused = await retriever.search("text number 7", 20, rerank=False, tuning={"candidates": COUNT})
     assert (fused.reranker_model, reranker.seen) == (None, [])
-    results = await retriever.search("text number 7", 5, candidates=COUNT)
+    results = await retriever.search("text number 7", 5, tuning={"candidates": COUNT})
     # The best 4 x top_k of the fusion are judged, and the best of these come back.
     assert [len(texts) for texts in reranker.seen] == [20]
     assert reranker.seen[0] == [one.content for one in fused]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from semlex import Document, IvfflatIndex, PostgreSQLRetriever, SearchDefaults, TermOverlapReranker
 from semlex.errors import ConfigurationError, ValidationError
-from tests.support.retrievers import opened
+from tests.support.retrievers import arguments_in, opened
 
 if TYPE_CHECKING:
     from semlex import Explanation
@@ -25,7 +24,7 @@ def codes(told: Explanation) -> list[str]:
 
 async def helps(retriever: PostgreSQLRetriever, told: Explanation, question: str, **options: Any) -> bool:
     """Whether the arguments that the first reason names bring the chunk into the answer."""
-    given = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", told.reasons[0].remedy)}
+    given = arguments_in(told.reasons[0].remedy)
     assert given, told.reasons[0].remedy
     found = await retriever.search(question, **(options | given))
     return told.chunk in {hit.id for hit in found}
@@ -115,11 +114,11 @@ async def keys(database_url: str) -> Any:
 @pytest.mark.parametrize("mode", [None, "vector", "keyword"])
 async def test_depth_and_top_k(keys: PostgreSQLRetriever, mode: Any) -> None:
     beyond = {"vector": ["beyond_vector_depth"], "keyword": ["beyond_keyword_depth"]}
-    options = {"mode": mode, "top_k": 5, "candidates": 10}
+    options = {"mode": mode, "top_k": 5, "tuning": {"candidates": 10}}
     for name in ("k09", "k30", "k59"):
         told = await keys.why(name, "key", **options)
         found = {hit.id for hit in await keys.search("key", **options)}
-        deep = {hit.id for hit in await keys.search("key", 10, mode=mode, candidates=10)}
+        deep = {hit.id for hit in await keys.search("key", 10, mode=mode, tuning={"candidates": 10})}
         if name in found:
             assert told.found
         elif name in deep or told.fused_rank is not None:
@@ -158,8 +157,8 @@ async def test_pages_and_groups(keys: PostgreSQLRetriever) -> None:
     third = await keys.why(ordered[12], "key", 5, max_results=20)
     assert (third.code, third.fused_rank) == ("below_top_k", 13)
     assert "on page 3" in third.reasons[0].text
-    cut = await keys.why(ordered[30], "key", 5, max_results=20, candidates=61)
-    remedy = "max_results=31 (--max-results 31) with candidates=61 (--candidates 61)"
+    cut = await keys.why(ordered[30], "key", 5, max_results=20, tuning={"candidates": 61})
+    remedy = "max_results=31 (--max-results 31) with tuning={'candidates': 61} (--candidates 61)"
     assert (cut.code, cut.reasons[0].remedy) == ("capped", remedy)
     await keys.add_documents(
         [Document(f"key stone vault part{n}", {"source_document": "one.pdf"}, id=f"p{n}") for n in range(4)]
@@ -191,7 +190,7 @@ async def test_a_reranker_puts_it_below(database_url: str) -> None:
             assert f"rerank=False, in whose order it is number {told.fused_rank}" in told.reasons[0].remedy
         assert "d0" in {hit.id for hit in await retriever.search("key vault", 31)}
         assert "top_k=31" in told.reasons[0].remedy
-        below = await retriever.why(fused[-1], "key vault", 2, candidates=31)
+        below = await retriever.why(fused[-1], "key vault", 2, tuning={"candidates": 31})
         assert below.code == "below_top_k"
         assert "the reranker got the first 8" in below.reasons[0].text
         assert "; the reranker then decides" in below.reasons[0].remedy
@@ -204,17 +203,17 @@ async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
         await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
         exact = [hit.id for hit in await retriever.search(vector=vectors[7] + 1, top_k=30)]
         await retriever.create_index(IvfflatIndex(lists=100))
-        hits = await retriever.search(vector=vectors[7] + 1, top_k=90, probes=1)
+        hits = await retriever.search(vector=vectors[7] + 1, top_k=90, tuning={"probes": 1})
         scores = [hit.vector_score or 0.0 for hit in hits]
         assert scores == sorted(scores, reverse=True)  # an index that goes on to more lists gives them list by list
         found = [hit.id for hit in hits]
         missed = [name for name in exact if name not in found]
         assert missed
-        told = await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, candidates=90, probes=1)
+        told = await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, tuning={"candidates": 90, "probes": 1})
         assert told.code == "missed_by_index"
         assert told.legs[0].rank == exact.index(missed[0]) + 1
-        assert "probes=" in told.reasons[0].remedy
-        assert (await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, probes=100)).found
+        assert "'probes'" in told.reasons[0].remedy
+        assert (await retriever.why(missed[0], vector=vectors[7] + 1, top_k=30, tuning={"probes": 100})).found
 
 
 # --- what is not known, and who may ask ------------------------------------------------------------------------------
@@ -224,14 +223,14 @@ async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
 async def test_other_engines_say_what_they_do_not_know(database_url: str, engine: str) -> None:
     async with opened(database_url, 16, keyword=engine) as retriever:
         await retriever.add_documents([Document(f"key {n}", id=f"k{n}") for n in range(40)] + [Document("fig", id="x")])
-        told = await retriever.why("x", "key", candidates=10)
+        told = await retriever.why("x", "key", tuning={"candidates": 10})
         assert told.terms == ()
         note = "does not tell which words" if engine == "tsvector" else "no keyword engine"
         assert [one for one in told.notes if note in one]
         expected = ["beyond_vector_depth"] + (["no_shared_word"] if engine == "tsvector" else [])
         assert codes(told) == expected
         if engine == "tsvector":
-            deep = await retriever.why("k39", "key", mode="keyword", candidates=10)
+            deep = await retriever.why("k39", "key", mode="keyword", tuning={"candidates": 10})
             assert deep.found or (deep.code, deep.legs[0].rank or 0) > ("", 10)
 
 

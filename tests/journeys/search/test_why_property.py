@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from semlex import Document, TermOverlapReranker
 from semlex.testing import HashEmbedder
 from tests.support.plain_bm25 import plain_bm25
-from tests.support.retrievers import opened, sync_opened
+from tests.support.retrievers import arguments_in, opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +71,7 @@ def test_it_agrees_with_an_exhaustive_search(
     }
     asked = " ".join([*question, *([f"-{excluded}"] if excluded else [])])
     name = list(stored)[picked % len(stored)]
-    options = {"filters": filters, "mode": mode, "candidates": top_k + more}
+    options = {"filters": filters, "mode": mode, "tuning": {"candidates": top_k + more}}
     retriever.delete(NAMES)
     retriever.add_documents(
         [Document(text, {"n": numbers[one], "even": numbers[one] % 2 == 0}, id=one) for one, text in stored.items()]
@@ -110,7 +109,7 @@ def test_it_agrees_with_an_exhaustive_search(
         assert {term.term for term in told.terms if term.held} == set(question) & set(stored[name].split())
         assert sum(term.score for term in told.terms) == pytest.approx(words.get(name, 0.0), abs=1e-9)
     # What is said to help does.
-    given_again = {key: int(value) for key, value in re.findall(r"(top_k|candidates)=(\d+)", told.reasons[0].remedy)}
+    given_again = arguments_in(told.reasons[0].remedy)
     if given_again:
         again = retriever.search(asked, **({"top_k": top_k} | options | given_again))  # type: ignore[arg-type]
         assert name in {hit.id for hit in again}
@@ -136,7 +135,7 @@ def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
     elif kind < 0.6:
         options["max_results"] = top_k + chance.randrange(20)
     if chance.random() < 0.3:
-        options["candidates"] = options.get("max_results", top_k) + chance.randrange(10)
+        options["tuning"] = {"candidates": options.get("max_results", top_k) + chance.randrange(10)}
     if chance.random() < 0.2:
         options["boost"] = [("@uri startswith 'doc1'", 3.0)]
     return question, options
@@ -160,7 +159,7 @@ async def test_what_is_said_to_help_helps(database_url: str, full: bool) -> None
             told = await retriever.why(name, question, **options)
             seen[told.code] += 1
             assert told.found == (name in {hit.id for hit in await retriever.search(question, **options)})
-            helps = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", told.reasons[0].remedy)}
+            helps = arguments_in(told.reasons[0].remedy)
             if not helps or told.code == "reranked_below" or "the reranker then" in told.reasons[0].remedy:
                 continue
             page = await retriever.search(question, **(options | helps))

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from semlex import Document, SyncClient
 from semlex.errors import SemlexError
 from semlex.filters.forms import filter_tree
-from semlex.search.request import MAX_DEADLINE_SECONDS
+from semlex.options.search import MAX_DEADLINE_SECONDS
 from semlex.server.app import create_app
 from semlex.server.options import ServeOptions
 from semlex.server.tokens import TokenFile

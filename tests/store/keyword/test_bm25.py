@@ -152,7 +152,7 @@ def test_constants_out_of_range_are_refused(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "planning", [{"index_share": 1.0}, {"index_share": 1.0, "exact_rows": 3}, {"index_share": 0.0}]
+    "planning", [{"min_filter_share": 1.0}, {"min_filter_share": 1.0, "max_filter_ids": 3}, {"min_filter_share": 0.0}]
 )
 async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str, planning: Any) -> None:
     """Whether the filter is read as ids, or checked on the best candidates."""
@@ -161,9 +161,9 @@ async def test_a_filter_leaves_k_rows_whenever_there_are_k(database_url: str, pl
         documents = [Document("cat " * 3, {"kind": "other"}, id=f"other-{n}") for n in range(200)]
         documents += [Document("cat and dog and much else", {"kind": "wanted"}, id=f"wanted-{n}") for n in range(10)]
         await retriever.add_documents(documents)
-        hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"}, **planning)
+        hits = await retriever.search("cat", 10, mode="keyword", filters={"kind": "wanted"}, tuning=planning)
         assert sorted(hit.id for hit in hits) == sorted(f"wanted-{n}" for n in range(10))
-        assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}, **planning) == []
+        assert await retriever.search("cat", 10, mode="keyword", filters={"kind": "none"}, tuning=planning) == []
 
 
 async def test_phrases_and_exclusions(database_url: str) -> None:

@@ -369,7 +369,7 @@ def test_each_leg_scores_what_only_the_other_found(url: str, engine: str) -> Non
         cosines = {hit.id: hit.vector_score for hit in retriever.search(vector=vector)}
         ranks = {hit.id: hit.keyword_score for hit in retriever.search("hill", mode="keyword")}
         for leg in ("vector", "keyword"):
-            (hit,) = retriever.search("hill", 1, vector=vector, candidates=1, weights={leg: 1.0})
+            (hit,) = retriever.search("hill", 1, vector=vector, tuning={"candidates": 1}, weights={leg: 1.0})
             assert (hit.vector_rank is None, hit.keyword_rank is None) == (leg == "keyword", leg == "vector")
             assert hit.vector_score == pytest.approx(cosines[hit.id])
             assert hit.keyword_score == pytest.approx(ranks.get(hit.id, 0.0))

@@ -272,7 +272,7 @@ def search(
     questions = [] if after is not None else questions_of(question or (), queries)
     options: dict[str, Any] = {"mode": mode, "fusion": fusion}
     options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
-    options |= {"filters": filter_of(filters), "boost": boosts_of(boost), "candidates": candidates}
+    options |= {"filters": filter_of(filters), "boost": boosts_of(boost), "tuning": {"candidates": candidates}}
     if opened_hit is not None:
         require_editor()
     with context.opened(searches=True) as retriever:

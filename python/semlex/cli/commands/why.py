@@ -25,7 +25,7 @@ from semlex.cli.options import Boost, Filter, RouteOption, boosts_of, filter_of
 from semlex.cli.terminal import output
 
 if TYPE_CHECKING:
-    from semlex.search.fusion import FusionMethod
+    from semlex.options.search import FusionMethod
     from semlex.types.queries import RouteBy
     from semlex.types.results import SearchMode
 
@@ -66,7 +66,7 @@ def why(
             mode=cast("SearchMode | None", mode),
             fusion=cast("FusionMethod | None", fusion),
             boost=boosts_of(boost),
-            candidates=candidates,
+            tuning={"candidates": candidates},
             deadline=deadline,
             max_results=max_results,
             min_similarity=min_similarity,

@@ -149,7 +149,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         Args:
             query: As LlamaIndex makes it. Hits of a fallback that gives no scores come without similarities.
             kwargs: ``mmr_threshold`` (0: unlike, 1: relevant; 0.5), ``mmr_prefetch_factor`` (4), and other options of
-                `Collection.search`, such as ``ef_search``.
+                `Collection.search`, such as ``fusion``.
 
         Raises:
             ValidationError: The query or a filter is refused.
@@ -246,7 +246,7 @@ def _options(query: VectorStoreQuery, mode: VectorStoreQueryMode) -> dict[str, A
     if query.alpha is not None:
         options["weights"] = {"vector": query.alpha, "keyword": 1 - query.alpha}
     if sparse is not None or query.hybrid_top_k is not None:
-        options["candidates"] = max(30, 3 * wanted, top_k, sparse or 0)
+        options["tuning"] = {"candidates": max(30, 3 * wanted, top_k, sparse or 0)}
     return options
 
 

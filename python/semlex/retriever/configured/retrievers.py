@@ -8,7 +8,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError
-from semlex.retriever.configured.search_defaults import SearchDefaults
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncJSONKBRetriever, SyncRetriever, without_await
@@ -61,7 +60,7 @@ def from_settings_sync(
 def search_parameters(settings: Settings) -> dict[str, Any]:
     """What a retriever is made with so that its searches begin as the settings say."""
     fallback = None if settings.fallback_folder is None else json_retriever(settings)
-    return {"search_defaults": SearchDefaults(**settings.search_options), "fallback": fallback}
+    return {"search_defaults": settings.search_options, "fallback": fallback}
 
 
 def json_retriever(settings: Settings) -> JSONKBRetriever:

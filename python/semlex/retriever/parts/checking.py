@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
-from semlex.errors import ConfigurationError
+from semlex.options.declare import check_options
+from semlex.options.search import SearchArguments
 from semlex.progress import ProgressOption
 from semlex.progress import shown as progress_shown
-from semlex.search.fusion import shown
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.results import SearchMode
 from semlex.validation import callable_errors, check_parameters, whole_number_errors
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from semlex.open_collection import OpenCollection
     from semlex.types.checkups import Checkup
+    from semlex.types.results import SearchMode
 
 T = TypeVar("T")
 
@@ -68,9 +69,8 @@ class CollectionChecking(ABC):
             whole_number_errors("seed", seed, 0, MAX_SEED),
             callable_errors("estimated", estimated),
         )
+        check_options(SearchArguments, {"mode": mode}, "checkup")
         bars = progress_shown(progress)
-        if mode is not None and not (isinstance(mode, str) and mode in get_args(SearchMode)):
-            raise ConfigurationError(f"mode must be 'vector', 'keyword' or 'hybrid'; got {shown(mode)}")
         from semlex.diagnostics.checkup import CheckupRun  # noqa: PLC0415 - most programs only search
 
         opened = await self._searched()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.absence import places_of, why_absent
 from semlex.ingest.loaders.registry import structure_named
+from semlex.options.declare import operation
+from semlex.options.search import SearchArguments, SearchOptions, WhyArguments
 from semlex.search.explain.answer import explained_search
 from semlex.search.explain.why import explain
-from semlex.search.fusion import LEGS, RRF_K
+from semlex.search.fusion import LEGS
 from semlex.search.postprocess.whole_document import headings_of, text_of
-from semlex.search.request import Request
+from semlex.search.request import Request, check_search
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import (
     Records,
@@ -29,21 +31,19 @@ from semlex.validation import check_range, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from numpy.typing import ArrayLike
+    from typing import Unpack
 
     from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.indexer import Indexer
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.retriever.resources import Resources
-    from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.documents import KnownSource, NamedDocument
     from semlex.store.schema.names import Names
     from semlex.types.documents import StoredChunk
     from semlex.types.explanations import Reason
-    from semlex.types.queries import Route, RouteBy, SearchQuery
+    from semlex.types.queries import SearchQuery
     from semlex.types.results import SearchMode, SearchResults
 
     # A collection has methods called `list` and `sources`.
@@ -81,10 +81,17 @@ class CollectionExplaining(ABC):
         """Run a search; once more if the collection was dropped, since another one may have its name now."""
 
     @abstractmethod
-    async def _asked(
-        self, started: float, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
-    ) -> tuple[Request, bool | None, Route | None, list[str]]:
-        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it."""
+    async def _request(
+        self,
+        query: str | SearchQuery | None,
+        top_k: int | None,
+        filters: Filters | None,
+        *,
+        mode: SearchMode | None,
+        rerank: bool | None,
+        options: SearchOptions,
+    ) -> Request:
+        """Check a search, let the kind of its question choose what the call leaves open, and fill in the defaults."""
 
     @abstractmethod
     async def _reranker(
@@ -92,6 +99,7 @@ class CollectionExplaining(ABC):
     ) -> tuple[Reranker | None, Sequence[str]]:
         """What reranks a search that wants it so, and a warning if it is not open in time."""
 
+    @operation("why", "read", SearchArguments, WhyArguments, hidden=("rerank", "query", "queries", "explain"))
     async def why(
         self,
         document: str,
@@ -99,56 +107,25 @@ class CollectionExplaining(ABC):
         top_k: int | None = None,
         filters: Filters | None = None,
         *,
-        vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        deadline: float | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        max_results: int | None = None,
-        group_by: Literal["document"] | None = None,
-        group_size: int | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
-        route: RouteBy | Literal[False] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Explanation:
-        """Why a document is where it is in the answer to a question, or why it is missing.
+        """Explain why a document is where it is in the answer to a question, or why it is missing.
 
-        The search is made as `search` would make it, with what the retriever was made with. Then it is counted how many
-        chunks are nearer, looked up which words are shared, and tried what would bring the document in. It reads only.
+        The search is made as `search` would make it. Then the chunks that are nearer are counted, the shared words are
+        looked up, and arguments that would bring the document in are tried. Nothing is written.
 
         Args:
             document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
                 (``docs: keys.md``), the end of one path only, or a path on disk; a line may follow (``keys.md:9``).
-            question: As `query` of `search`; so are the others.
+            question: As `query` of `search`.
             top_k: As for `search`.
             filters: As for `search`.
-            vector: As for `search`.
             mode: As for `search`.
             rerank: As for `search`.
-            fusion: As for `search`.
-            weights: As for `search`.
-            rrf_k: As for `search`.
-            candidates: As for `search`.
-            ef_search: As for `search`.
-            probes: As for `search`.
-            deadline: As for `search`: of the search itself, not of what is read beside it.
-            exact_rows: As for `search`.
-            index_share: As for `search`.
-            boost: As for `search`.
-            max_results: As for `search`; the first page is looked at.
-            group_by: As for `search`.
-            group_size: As for `search`.
-            min_similarity: As for `search`.
-            min_rerank: As for `search`.
-            route: As for `search`.
+            **options: As for `search`. The deadline is that of the search, not of what is read beside it; of a list of
+                pages, the first is explained.
 
         Raises:
             ValidationError: The document's name, the query, top_k or a filter is refused.
@@ -156,46 +133,19 @@ class CollectionExplaining(ABC):
             EmbeddingsMissingError: As for `search`.
         """
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
-        started = self._resources.clock.monotonic()
-        opened = await self._searched(has_vector=vector is not None)
-        request, rerank, routed, notes = await self._asked(
-            started,
-            route,
-            {
-                "query": question,
-                "vector": vector,
-                "top_k": top_k,
-                "filters": filters,
-                "mode": mode,
-                "rerank": rerank,
-                "fusion": fusion,
-                "weights": weights,
-                "rrf_k": rrf_k,
-                "candidates": candidates,
-                "ef_search": ef_search,
-                "probes": probes,
-                "deadline": deadline,
-                "exact_rows": exact_rows,
-                "index_share": index_share,
-                "boost": boost,
-                "max_results": max_results,
-                "group_by": group_by,
-                "group_size": group_size,
-                "min_similarity": min_similarity,
-                "min_rerank": min_rerank,
-            },
-        )
+        has_vector = options.get("vector") is not None
+        request = await self._request(question, top_k, filters, mode=mode, rerank=rerank, options=options)
 
         async def run(opened: OpenCollection) -> Explanation:
             sources, places = await self._places(opened, document)
-            reranker, late = await self._reranker(rerank, request)
+            reranker, late = await self._reranker(request.rerank, request)
             found = await explain(opened, reranker, request, document, places)
             if isinstance(found, Records):
                 return Explanation(document, None, (await self._absent(document, sources, places, found),))
-            told = [*([] if routed is None else [f"the question was taken as {routed}"]), *notes, *late]
-            return replace(found, notes=(*found.notes, *told))
+            routed = [] if request.route is None else [f"the question was taken as {request.route}"]
+            return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
 
-        return await self._run_search(opened, run, has_vector=vector is not None)
+        return await self._run_search(await self._searched(has_vector=has_vector), run, has_vector=has_vector)
 
     async def candidates(
         self,
@@ -227,23 +177,9 @@ class CollectionExplaining(ABC):
         """
         check_range("depth", depth, 1, MAX_DEPTH)
         opened = await self._searched()
-        request = Request.checked(
-            query=query,
-            vector=None,
-            top_k=1,
-            filters=filters,
-            names=self.names,
-            mode=None,
-            fusion="completed",
-            weights=weights,
-            rrf_k=RRF_K,
-            candidates=depth,
-            ef_search=None,
-            deadline=deadline,
-            rerank=False,
-            boost=boost,
-            clock=opened.clock,
-        )
+        options = SearchOptions(weights=weights, boost=boost, deadline=deadline, tuning={"candidates": depth})
+        check_search(options, "candidates")
+        request = Request.of(query, 1, filters, names=self.names, rerank=False, options=options, clock=opened.clock)
         all_of_them = replace(request, top_k=len(LEGS) * depth)
         return await self._run_search(opened, lambda opened: explained_search(opened, None, all_of_them))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from semlex.errors import ConfigurationError
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
+from semlex.options.search import MAX_CANDIDATES, SearchOptions
 from semlex.progress import ProgressOption, shown
 from semlex.search.facets import (
     DEFAULT_CANDIDATES,
@@ -17,7 +18,7 @@ from semlex.search.facets import (
     facets_of_filter,
     facets_of_query,
 )
-from semlex.search.request import MAX_CANDIDATES, Request
+from semlex.search.request import Request
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields import count_types, summarize_fields, take_field_sample
@@ -202,21 +203,8 @@ class CollectionFields(ABC):
             condition = parse_filters(filters, self.names)
             return await self._reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
         opened = await self._searched(has_vector=vector is not None)
-        request = Request.checked(
-            names=self.names,
-            query=query,
-            vector=vector,
-            top_k=1,
-            filters=filters,
-            mode=mode,
-            fusion="completed",
-            weights=None,
-            rrf_k=60.0,
-            candidates=candidates,
-            ef_search=None,
-            deadline=None,
-            rerank=False,
-        )
+        options = SearchOptions(vector=vector, tuning={"candidates": candidates})
+        request = Request.of(query, 1, filters, names=self.names, mode=mode, rerank=False, options=options)
         return await self._run_search(
             opened, lambda opened: facets_of_query(opened, asked, request), has_vector=vector is not None
         )

@@ -5,37 +5,38 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from semlex.answering.routing import SEARCHES
 from semlex.errors import CollectionDroppedError, ConfigurationError, SearchTimeoutError
+from semlex.options.declare import operation
+from semlex.options.search import PageArguments, RankingOptions, SearchArguments, SearchDefaults, SearchOptions
 from semlex.retriever.base import DocumentRetriever
-from semlex.retriever.configured.search_defaults import NO_DEFAULTS, SearchDefaults
 from semlex.retriever.json_fallback import fallen_back
 from semlex.search.explain.answer import explained_search
 from semlex.search.pagination import read_cursor
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
-from semlex.search.request import Request, check_deadline, check_ids, requests_of, seconds_left
+from semlex.search.request import NO_DEFAULTS, Request, check_ids, check_search, requests_of, seconds_left
 from semlex.store.query import chunks
 from semlex.store.query.filters import log_unknown_fields, parse_filters
-from semlex.types.queries import SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import with_route
 from semlex.validation import check_parameters, check_range, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from typing import Unpack
 
     import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    from semlex.filters.forms import Boosts, Filters
+    from semlex.filters.forms import Filters
     from semlex.ingest.indexer import Indexer
     from semlex.json_values import AnyId
     from semlex.open_collection import OpenCollection
     from semlex.reranking.base import Reranker
     from semlex.retriever.resources import Resources
-    from semlex.search.fusion import FusionMethod
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
@@ -78,85 +79,46 @@ class CollectionReads(ABC):
         """Read the open collection; once more if it was dropped, since another one may have its name now."""
 
     @abstractmethod
-    async def _route(self, question: str | None, by: RouteBy | None, seconds: float | None) -> Route | None:
+    async def _route(
+        self, question: str | None, by: RouteBy | Literal[False] | None, seconds: float | None
+    ) -> Route | None:
         """The kind of a question, found in a part of so many seconds; None where it is not asked for."""
 
+    @operation("search", "read", SearchArguments, hidden=("rerank", "queries"))
     async def search(
         self,
         query: str | SearchQuery | None = None,
         top_k: int | None = None,
         filters: Filters | None = None,
         *,
-        vector: ArrayLike | None = None,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        deadline: float | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        max_results: int | None = None,
-        group_by: Literal["document"] | None = None,
-        group_size: int | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
-        fallback: DocumentRetriever | Literal[False] | None = None,
         explain: bool = False,
-        route: RouteBy | Literal[False] | None = None,
+        fallback: DocumentRetriever | Literal[False] | None = None,
+        **options: Unpack[SearchOptions],
     ) -> SearchResults:
-        """The chunks that fit a query best.
+        """Return the chunks that fit a query best.
 
-        Both legs run in one snapshot of the database. When one of them fails, or is late for the `deadline`, the other
-        answers and `SearchResults.warnings` says so. `top_k` results come back whenever as many exist. What a call
-        leaves out is as the retriever was made (`SearchDefaults`), else as it stands here.
+        Both searches run in one snapshot of the database. If one of them fails, or is late for the `deadline`, the
+        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options
+        you leave out take the retriever's defaults (`SearchDefaults`), then their own.
 
         Args:
             query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
                 vector, top_k and filters, which must not be given beside it then.
-            top_k: Number of results, 1 to 1,000; 5.
+            top_k: Number of results, 1 to 1,000. Default: 5.
             filters: A mapping, a text, or what `F` makes; see docs/filters.md.
-            vector: A query vector of your own, numbers of shape (d,); the model is not asked then.
-            mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
-            rerank: Whether the reranker orders the best 4 x top_k candidates; None as the retriever was made.
-            fusion: ``completed`` (both legs' exact scores of all candidates; the default), ``rrf`` or ``linear``.
-            weights: Weight per leg. ``completed``: the legs' shares, by default the embedder's ``fusion_weight`` (else
-                0.5) for ``vector``; the others: factors, by default 1.
-            rrf_k: Constant of RRF; 60.
-            candidates: Candidates per leg; by default max(30, 3 x top_k), and 4 x top_k before a reranker.
-            ef_search: Size of the HNSW index's candidate list, at most 1,000.
-            probes: Lists of an IVFFlat index to look into, at most 32,768; by default as the index was asked for.
-            deadline: Seconds from the beginning of the call; what has answered by then is the answer.
-            exact_rows: Ids that a filter with both legs is read as, at most; by default 20,000.
-            index_share: Least share of the chunks that must pass a filter for the vector index to be asked, 0 to 1; by
-                default 0.08. Of a narrower one the answer is exact.
-            boost: Filter -> factor (above 0, at most 1,000), or pairs of both: what passes a filter has its fused score
-                multiplied before the best are chosen, by every factor that fits. A reranker goes by the texts alone.
-            max_results: Opens a list of at most so many hits, `top_k` to 1,000, of which this is the first page:
-                `SearchResults.next_cursor` leads to the next one (`search_page`). The reranker orders the best
-                4 x `top_k` of the list.
-            group_by: ``document``: `top_k` counts documents then, which stand in the order of their best chunks
-                (`SearchResults.documents`). As many come back whenever as many exist.
-            group_size: Most chunks of a document, which are its best among the candidates; 3.
-            min_similarity: Least cosine of a hit, -1 to 1; which one means "relevant" depends on the model and the
-                texts. Completed fusion or mode ``vector``. A fused score takes no threshold: it orders the candidates
-                of one query, and means nothing beside another's.
-            min_rerank: Least score by the reranker, 0 to 1. Where nothing reaches a threshold, the result is empty and
-                its warnings say what the best has.
-            fallback: Asked, with query, `top_k` and filters, when nothing was found, such as a `JSONKBRetriever`; the
-                result says so (`SearchResults.fallback`). None: that of the retriever, if it has one; False: none.
-            explain: Whether `SearchResults.explanation` says what the answer rests on: the plan, and of every hit the
-                words that it shares with the question. It costs a look at the keyword index for each word.
-            route: Whether the kind of the question sets `candidates`, `rerank` and `group_by` where they are not given:
-                ``rules`` or ``chat`` (the chat model, which is sent it) decides; see `SearchResults.route`. None: as
-                the retriever was made; False: never.
+            mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates. Default: if one is configured.
+            explain: Whether `SearchResults.explanation` has the query plan and, for each hit, the words it shares with
+                the query. It costs a look at the keyword index for each word.
+            fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
+                `SearchResults.fallback`. None: that of the retriever; False: none.
+            **options: See `SearchOptions`, or docs/searching.md.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
+            ConfigurationError: An option is out of range, or two of them exclude each other.
             EmbeddingsMissingError: mode="vector" and the collection has no vectors.
             SearchTimeoutError: Nothing had answered at the deadline.
         """
@@ -164,36 +126,10 @@ class CollectionReads(ABC):
         check_parameters(
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
-        started = self._resources.clock.monotonic()
-        opened = await self._searched(has_vector=vector is not None)
-        request, rerank, routed, notes = await self._asked(
-            started,
-            route,
-            {
-                "query": query,
-                "vector": vector,
-                "top_k": top_k,
-                "filters": filters,
-                "mode": mode,
-                "rerank": rerank,
-                "fusion": fusion,
-                "weights": weights,
-                "rrf_k": rrf_k,
-                "candidates": candidates,
-                "ef_search": ef_search,
-                "probes": probes,
-                "deadline": deadline,
-                "exact_rows": exact_rows,
-                "index_share": index_share,
-                "boost": boost,
-                "max_results": max_results,
-                "group_by": group_by,
-                "group_size": group_size,
-                "min_similarity": min_similarity,
-                "min_rerank": min_rerank,
-            },
-        )
-        reranker, late = await self._reranker(rerank, request)
+        has_vector = options.get("vector") is not None
+        request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options)
+        opened = await self._searched(has_vector=has_vector)
+        reranker, late = await self._reranker(request.rerank, request)
 
         async def run(opened: OpenCollection) -> SearchResults:
             if explain:
@@ -203,37 +139,49 @@ class CollectionReads(ABC):
             self._log(opened, [request], [found])
             return found
 
-        found = await self._run_search(opened, run, has_vector=vector is not None)
-        found = with_route(found, routed)
-        found.warnings += [*notes, *late]
+        found = await self._run_search(opened, run, has_vector=has_vector)
+        found = with_route(found, request.route)
+        found.warnings += [*request.notes, *late]
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
         return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
 
-    async def _asked(
-        self, started: float, route: RouteBy | Literal[False] | None, given: Mapping[str, Any]
-    ) -> tuple[Request, bool | None, Route | None, list[str]]:
-        """What a call means: the request, whether it is reranked, the kind of the question, what is told of it."""
-        options, defaults = dict(given), self._search_defaults
-        query = options["query"]
+    async def _request(
+        self,
+        query: str | SearchQuery | None,
+        top_k: int | None,
+        filters: Filters | None,
+        *,
+        mode: SearchMode | None,
+        rerank: bool | None,
+        options: SearchOptions,
+    ) -> Request:
+        """Check a search, let the kind of its question choose what the call leaves open, and fill in the defaults."""
+        clock, defaults = self._resources.clock, self._search_defaults
+        started = clock.monotonic()
+        check_search(options)
+        await self._searched(has_vector=options.get("vector") is not None)
         text = query.query_text if isinstance(query, SearchQuery) else query
-        clock = self._resources.clock
-        check_deadline(options["deadline"])
-        seconds = seconds_left(options["deadline"], started, clock)
-        routed = await self._route(text, defaults.routing(text, route), seconds)
+        routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
         if routed is not None:
-            way = SEARCHES[routed.kind]
-            most = options["max_results"] or defaults.most(query, options["top_k"])
-            is_open = all(options[name] is None for name in ("group_by", "group_size", "max_results"))
-            if way.group_size is not None and is_open:
-                options["group_by"], options["group_size"] = "document", way.group_size
-            options["candidates"] = way.depth(options["candidates"], most, options["group_size"])
-            options["rerank"] = way.reranks(options["rerank"], options["min_rerank"])
-        options, notes = defaults.filled(query, options)
-        request = Request.checked(names=self.names, clock=clock, started=started, **options)
-        return request, options["rerank"], routed, notes
+            own_top_k = query.top_k if isinstance(query, SearchQuery) else top_k or defaults.get("top_k")
+            options, rerank = SEARCHES[routed.kind].options(options, rerank, own_top_k or DEFAULT_TOP_K)
+        return Request.of(
+            query,
+            top_k,
+            filters,
+            names=self.names,
+            mode=mode,
+            rerank=rerank,
+            options=options,
+            defaults=defaults,
+            route=routed,
+            clock=clock,
+            started=started,
+        )
 
+    @operation("search page", "read", PageArguments)
     async def search_page(
         self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
     ) -> SearchResults:
@@ -268,6 +216,7 @@ class CollectionReads(ABC):
 
         return await self._run_search(await self._searched(), run)
 
+    @operation("search many", "read", SearchArguments, hidden=("rerank", "query", "explain"))
     async def search_many(
         self,
         queries: Iterable[str | SearchQuery],
@@ -276,41 +225,21 @@ class CollectionReads(ABC):
         *,
         mode: SearchMode | None = None,
         rerank: bool | None = None,
-        fusion: FusionMethod | None = None,
-        weights: Mapping[str, float] | None = None,
-        rrf_k: float | None = None,
-        candidates: int | None = None,
-        ef_search: int | None = None,
-        probes: int | None = None,
-        exact_rows: int | None = None,
-        index_share: float | None = None,
-        boost: Boosts | None = None,
-        min_similarity: float | None = None,
-        min_rerank: float | None = None,
+        **options: Unpack[RankingOptions],
     ) -> ManyResults:
-        """Many searches at once: the model embeds all queries in one batch, and all see one snapshot of the database.
+        """Search for many queries at once: the model embeds them in one batch, and all see one snapshot.
 
         The results are those of `search`, query by query. They are answered one after another on one connection, which
-        is what measuring, deduplicating and the like want; for many users at once, many calls of `search` are faster.
+        suits measuring and deduplicating; for many users at once, many calls of `search` are faster.
 
         Args:
-            queries: At most 1,000, each as for `search`.
-            top_k: Number of results of each. All queries together load at most 50,000 rows: `top_k` for each, and
+            queries: Up to 1,000, each as for `search`.
+            top_k: Number of results of each. All queries together load up to 50,000 rows: `top_k` for each, and
                 4 x `top_k` before a reranker.
-            filters: As for `search`; so are the others.
+            filters: As for `search`.
             mode: As for `search`.
             rerank: As for `search`.
-            fusion: As for `search`.
-            weights: As for `search`.
-            rrf_k: As for `search`.
-            candidates: As for `search`.
-            ef_search: As for `search`.
-            probes: As for `search`.
-            exact_rows: As for `search`.
-            index_share: As for `search`.
-            boost: As for `search`.
-            min_similarity: As for `search`.
-            min_rerank: As for `search`.
+            **options: See `RankingOptions`.
 
         Returns:
             The results of each query, in their order.
@@ -319,30 +248,16 @@ class CollectionReads(ABC):
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
-        options, notes = self._search_defaults.filled(
-            "any",
-            {
-                "mode": mode,
-                "fusion": fusion,
-                "weights": weights,
-                "rrf_k": rrf_k,
-                "min_similarity": min_similarity,
-            },
-        )
+        check_search(options, "search_many", RankingOptions)
         requests = requests_of(
             queries,
+            filters,
             top_k=top_k,
-            filters=filters,
             names=self.names,
-            candidates=candidates,
-            ef_search=ef_search,
-            probes=probes,
-            exact_rows=exact_rows,
-            index_share=index_share,
-            boost=boost,
-            min_rerank=min_rerank,
+            mode=mode,
             rerank=rerank,
-            **options,
+            options=options,
+            defaults=self._search_defaults,
         )
         has_vector = any(request.vector is not None for request in requests)
         opened = await self._searched(has_vector=has_vector)
@@ -351,8 +266,8 @@ class CollectionReads(ABC):
 
         async def run(opened: OpenCollection) -> ManyResults:
             found = await SearchPipeline(opened, reranker).run_many(requests)
-            for results in found:
-                results.warnings += notes
+            for request, results in zip(requests, found, strict=True):
+                results.warnings += request.notes
             self._log(opened, requests, found)
             return found
 
@@ -374,7 +289,7 @@ class CollectionReads(ABC):
         remaining = None if request is None else request.remaining()
         chosen = await self._resources.reranker(None if remaining is None else remaining * OPENING_SHARE)
         if chosen is None:
-            if request is not None and request.min_rerank is not None:
+            if request is not None and request.options.get("min_rerank") is not None:
                 raise SearchTimeoutError(
                     f"{LATE_RERANKER}, and min_rerank needs it; search again, or raise the deadline"
                 )

@@ -93,6 +93,6 @@ def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> di
         return {}
     if fusion == "completed":
         declared = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
-        vector = vector_weight(request.weights, declared)
+        vector = vector_weight(request.options.get("weights"), declared)
         return {"vector": vector, "keyword": 1 - vector}
-    return {name: float((request.weights or {}).get(name, 1.0)) for name in LEGS}
+    return {name: float((request.options.get("weights") or {}).get(name, 1.0)) for name in LEGS}

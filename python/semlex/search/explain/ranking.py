@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from semlex.options.search import MAX_CANDIDATES
 from semlex.search.planner import documents_wanted, rows_wanted
-from semlex.search.request import MAX_CANDIDATES
 from semlex.search.retrieval import Retrieval
 from semlex.store.query.chunks import documents_of
 from semlex.types.queries import MAX_TOP_K
@@ -150,7 +150,7 @@ class Ranking:
     ) -> tuple[bool, int | None]:
         """Whether other arguments let the document through the fusion, and the place that it has then."""
         asked = state.copy()
-        asked.request = replace(state.request, top_k=reach.top_k, candidates=reach.candidates, deadline=None)
+        asked.request = state.request.without("deadline", top_k=reach.top_k).with_candidates(reach.candidates)
         found = await Retrieval(opened, reranks=self.reranks).find_enough(asked)
         if any(candidate.key in self.own for candidate, _ in found.hits):
             return True, None
@@ -173,16 +173,8 @@ def _place(
 
 async def _all(opened: OpenCollection, state: SearchState, depth: int) -> list[Candidate]:
     """All candidates at a depth: the same search with room for each of them."""
-    everything = replace(
-        state.request,
-        top_k=2 * depth,
-        candidates=depth,
-        page=None,
-        group_size=None,
-        deadline=None,
-        min_similarity=None,
-    )
+    unbounded = state.request.without("deadline", "min_similarity", top_k=2 * depth, page=None, group_size=None)
     own = state.copy()
-    own.request = everything
+    own.request = unbounded.with_candidates(depth)
     found = await Retrieval(opened, reranks=False).find(own, depth)
     return [candidate for candidate, _ in found.hits]

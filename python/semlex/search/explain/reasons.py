@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from semlex.options.search import MAX_CANDIDATES, MAX_EF_SEARCH
 from semlex.search.explain.ranking import Reach
-from semlex.search.request import MAX_CANDIDATES
 from semlex.types.explanations import Reason
 from semlex.types.queries import MAX_TOP_K
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 SHOWN_PARTS = 5
 SHOWN_CHARACTERS = 200
 # pgvector's own bound.
-MAX_EF_SEARCH = 1000
 
 
 def own_hit(standing: Standing, results: SearchResults) -> SearchResult | None:
@@ -99,9 +98,9 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
 def _wider_index(standing: Standing) -> str:
     plan = standing.found.results["vector"].plan
     if "probes" in plan:
-        return "more lists of the index: probes= in a search, or once and for all semlex create-index --probes N"
+        return "more lists of the index: tuning={'probes': N} in a search, or always: semlex create-index --probes N"
     wider = min(MAX_EF_SEARCH, max(400, 4 * standing.found.depth))
-    return f"a longer list of the index: ef_search={wider} in a search; semlex create-index --kind none is exact"
+    return f"a longer list: tuning={{'ef_search': {wider}}} in a search; semlex create-index --kind none is exact"
 
 
 def _other_words(standing: Standing) -> str:
@@ -121,7 +120,7 @@ def _reach(standing: Standing) -> str:
     elif reach.top_k != request.top_k:
         given.append(f"top_k={reach.top_k} (--top-k {reach.top_k})")
     if reach.candidates is not None and (request.page is not None or reach.candidates != request.candidates):
-        given.append(f"candidates={reach.candidates} (--candidates {reach.candidates})")
+        given.append(f"tuning={{'candidates': {reach.candidates}}} (--candidates {reach.candidates})")
     after = "; the reranker then decides" if standing.ranking.reranks else ""
     return " with ".join(given) + after
 
@@ -135,8 +134,8 @@ def _below_threshold(standing: Standing) -> Reason | None:
     cosines = [one.vector_score for one in standing.ranking.candidates if one.key in own]
     judged = [hit.rerank_score for candidate, hit in standing.found.hits if candidate.key in own]
     for name, option, least, scores in (
-        ("min_similarity", "--min-similarity", request.min_similarity, cosines),
-        ("min_rerank", "--min-rerank", request.min_rerank, judged),
+        ("min_similarity", "--min-similarity", request.options.get("min_similarity"), cosines),
+        ("min_rerank", "--min-rerank", request.options.get("min_rerank"), judged),
     ):
         if least is None or not scores or any(score is not None and score >= least for score in scores):
             continue

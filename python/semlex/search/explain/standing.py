@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semlex.filters.evaluate import failing
+from semlex.options.search import MAX_CANDIDATES
 from semlex.search.explain.ranking import Ranking, Reach
-from semlex.search.request import MAX_CANDIDATES
 from semlex.store.keyword.exclusions import texts_of
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.documents import Records, find_named, read_records

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from semlex.search.fusion import RRF_K
+from semlex.options.search import RRF_K
 from semlex.types.results import KnowledgeHit
 
 if TYPE_CHECKING:

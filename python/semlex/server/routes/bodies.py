@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from semlex.answering.options import DEFAULT_HITS, DEFAULT_TOKENS, MAX_HITS, MAX_NEIGHBOURS, MAX_TOKENS
+from semlex.options.answers import DEFAULT_HITS, DEFAULT_TOKENS, MAX_HITS, MAX_NEIGHBOURS, MAX_TOKENS
+from semlex.options.search import MAX_CANDIDATES, MAX_DEADLINE_SECONDS, MAX_GROUPED
 from semlex.retriever.parts.explaining import DEFAULT_DEPTH, MAX_DEPTH
 from semlex.search.facets import MAX_FIELDS, MAX_VALUES
-from semlex.search.request import MAX_CANDIDATES, MAX_DEADLINE_SECONDS, MAX_GROUPED
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
@@ -164,6 +164,8 @@ class Body(BaseModel):
 def arguments(body: Body) -> dict[str, Any]:
     """What a body gives, by the names of the method's arguments."""
     found = {name: getattr(body, name) for name in type(body).model_fields if name != "collection"}
+    if (candidates := found.pop("candidates", None)) is not None:
+        found["tuning"] = {"candidates": candidates}
     if found.get("weights") is not None:
         found["weights"] = found["weights"].model_dump()
     return found

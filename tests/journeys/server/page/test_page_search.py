@@ -40,7 +40,9 @@ def test_the_sliders_order_is_the_librarys_for_every_weight(
         asked = len(page.requests)
         for weight in FEW_WEIGHTS:
             slide(page, weight)
-            wanted = library.search(question, DEPTH, candidates=DEPTH, weights={"vector": weight}, rerank=False)
+            wanted = library.search(
+                question, DEPTH, tuning={"candidates": DEPTH}, weights={"vector": weight}, rerank=False
+            )
             assert order(page)[:DEPTH] == [hit.id for hit in wanted], weight
         assert len(page.requests) == asked
 
@@ -57,7 +59,9 @@ def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown: Shown, l
                 f" return ordered(hits, measuredBy(hits, answer.explanation), {weight}).map(({{ hit, parts }}) =>"
                 " [hit.id, parts.score, parts.words, parts.meaning]); })()"
             )
-            wanted = library.search(question, DEPTH, candidates=DEPTH, weights={"vector": weight}, rerank=False)
+            wanted = library.search(
+                question, DEPTH, tuning={"candidates": DEPTH}, weights={"vector": weight}, rerank=False
+            )
             scores = [[hit.id, hit.fused_score, hit.keyword_contribution, hit.vector_contribution] for hit in wanted]
             assert found[:DEPTH] == scores, weight
 

@@ -139,12 +139,11 @@ def mcp(
 def _client(settings: Settings, role: str | None) -> Client:
     """The client of the settings, whose searches begin as they say."""
     from semlex.retriever.client import Client
-    from semlex.retriever.configured.search_defaults import SearchDefaults
 
     given = settings.retriever_options
     for name in ("collection", "calibration"):  # a client has many
         del given[name]
-    return Client(**given, role=role, search_defaults=SearchDefaults(**settings.search_options))
+    return Client(**given, role=role, search_defaults=settings.search_options)
 
 
 async def _over_pipes(settings: Settings, role: str | None, access: Access, received: list[int]) -> None:

@@ -1,0 +1,117 @@
+"""Options of contexts and answers: what is read around hits, and when a question is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeAlias, TypedDict
+
+from semlex.options.declare import Option
+from semlex.options.search import FilterOption, Mode, QuestionOptions, Rerank, RouteOption
+from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
+from semlex.types.queries import MIN_SHARE
+
+ContextOrder: TypeAlias = Literal["score", "document"]
+"""Whether passages are in the order of their best hits, or document by document in the order of each."""
+
+Count: TypeAlias = Callable[[str], int]
+"""Counts the tokens of a text."""
+
+MAX_TOKENS = 10_000_000
+MAX_NEIGHBOURS = 100
+# Hits of a context; near-duplicates are looked for by comparing each with each.
+MAX_HITS = 200
+DEFAULT_TOKENS = 4000
+DEFAULT_HITS = 20
+DEFAULT_NEIGHBOURS = 1
+DEFAULT_SECTIONS = 0.5
+DEFAULT_NEAR_DUPLICATES = 0.9
+
+Question: TypeAlias = Annotated[str, Option(text="A question, 1 character to 4 KiB after trimming.")]
+Tokens: TypeAlias = Annotated[
+    int, Option(text="Maximum number of tokens of the whole text.", minimum=1, maximum=MAX_TOKENS)
+]
+Hits: TypeAlias = Annotated[int, Option(text="Number of hits to build on.", minimum=1, maximum=MAX_HITS)]
+
+
+class ContextOptions(QuestionOptions, total=False):
+    """Options of `Collection.context`."""
+
+    top_k: Hits
+    neighbours: Annotated[
+        int,
+        Option(text="Chunks before and after each hit to add.", minimum=0, maximum=MAX_NEIGHBOURS),
+    ]
+    sections: Annotated[
+        float | None,
+        Option(text="Add a whole section if at least this share of its chunks are hits.", minimum=MIN_SHARE, maximum=1),
+    ]
+    parents: Annotated[bool, Option(text="Add the chunk that a hit names as its parent.")]
+    per_document: Annotated[
+        int | None, Option(text="Maximum number of hits per document.", minimum=1, maximum=MAX_HITS)
+    ]
+    near_duplicates: Annotated[
+        float | None,
+        Option(
+            text="Leave out a hit if at least this share of its five-word sequences is in a better one.",
+            minimum=MIN_SHARE,
+            maximum=1,
+        ),
+    ]
+    diversity: Annotated[
+        float | None,
+        Option(
+            text="How much a hit gains by differing from better ones (maximal marginal relevance).",
+            minimum=0,
+            maximum=1,
+        ),
+    ]
+    order: Annotated[ContextOrder, Option(text="Order of the passages.")]
+    count: Annotated[
+        Count | None,
+        Option(text="Counts the tokens of a text for another model.", form="object", offered=False),
+    ]
+
+
+class AnswerOptions(TypedDict, total=False):
+    """Options of `Collection.answer`."""
+
+    top_k: Hits
+    filters: FilterOption
+    mode: Mode
+    rerank: Rerank
+    route: RouteOption
+    min_coverage: Annotated[
+        float,
+        Option(
+            text=f"Refuse to answer if the hits share less than this of the question's words and are less similar than "
+            f"min_similarity. Default: {MIN_COVERAGE:g}.",
+            minimum=0,
+            maximum=1,
+        ),
+    ]
+    min_similarity: Annotated[
+        float,
+        Option(
+            text=f"Refuse to answer if the best hit is less similar and min_coverage is not reached. "
+            f"Default: {MIN_SIMILARITY:g}.",
+            minimum=0,
+            maximum=1,
+        ),
+    ]
+
+
+class ContextArguments(ContextOptions, total=False):
+    """All that a context takes."""
+
+    question: Question
+    tokens: Tokens
+    filters: FilterOption
+    mode: Mode
+    rerank: Rerank
+
+
+class AnswerArguments(AnswerOptions, total=False):
+    """All that an answer takes."""
+
+    question: Question
+    tokens: Tokens

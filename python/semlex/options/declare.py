@@ -1,0 +1,264 @@
+"""How an option is declared, and what is derived from it: checks, arguments of a method, its form for interfaces.
+
+An option is a key of a ``TypedDict`` whose type carries an `Option`:
+
+    class SearchOptions(TypedDict, total=False):
+        deadline: Annotated[float | None, Option("Seconds from the start of the call.", above=0, maximum=1_000_000)]
+
+A method takes ``**options: Unpack[SearchOptions]``, so that editors and type checkers know every key. `operation` says
+which declarations hold for a method, and what a caller needs to be allowed to call it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import sys
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from semlex.errors import ConfigurationError
+from semlex.validation import (
+    check_parameters,
+    kind_errors,
+    number_errors,
+    shown,
+    strings_errors,
+    text_errors,
+    whole_number_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from semlex.validation import Errors
+
+Form: TypeAlias = Literal[
+    "text", "texts", "number", "integer", "flag", "choice", "filter", "boosts", "vector", "group", "object"
+]
+"""What an option is given as outside of Python."""
+
+# read: changes nothing. write: changes documents. admin: changes tables, indexes or models, or reads all of a
+# collection. Each includes those before it.
+Rights: TypeAlias = Literal["read", "write", "admin"]
+
+_FORMS: dict[Any, Form] = {str: "text", int: "integer", float: "number", bool: "flag"}
+_METHOD = TypeVar("_METHOD", bound="Callable[..., Any]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """The declaration of an option; its type stands beside it.
+
+    Attributes:
+        text: What it does, in a sentence or two; of a number with its unit and its default.
+        minimum: Smallest number.
+        above: A number that it must be greater than.
+        maximum: Greatest number.
+        form: What it is given as outside of Python, if its type does not say it.
+        offered: Whether the command line and servers offer it; False is for programs alone.
+    """
+
+    text: str
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    form: Form | None = None
+    offered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option with its name and type.
+
+    Attributes:
+        name: Of the argument.
+        kind: Its type, without None.
+        optional: Whether it may be None.
+        option: Its declaration.
+        default: Of the method's signature; `inspect.Parameter.empty` if the argument is required.
+    """
+
+    name: str
+    kind: Any
+    optional: bool
+    option: Option
+    default: Any = None
+
+    @property
+    def form(self) -> Form:
+        """What the option is given as outside of Python."""
+        if self.option.form is not None:
+            return self.option.form
+        if self.literals:
+            return "choice"
+        if isinstance(self.kind, type) and hasattr(self.kind, "__total__"):
+            return "group"
+        return _FORMS.get(self.kind, "object")
+
+    @property
+    def literals(self) -> tuple[Any, ...]:
+        """The values that a choice may have; none for other options."""
+        kinds = get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
+        return tuple(value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Those of them that are texts."""
+        return tuple(value for value in self.literals if isinstance(value, str))
+
+    @property
+    def parts(self) -> dict[str, Declared]:
+        """The options of a group."""
+        return declared(self.kind) if self.form == "group" else {}
+
+    def _listed(self) -> str:
+        values = [*map(repr, self.choices), *(["None"] if self.optional else [])]
+        return " or ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
+
+    def errors(self, value: Any) -> Errors:
+        """Return what is wrong with a value: its kind, its range, an unknown choice."""
+        option, form = self.option, self.form
+        if (value is None and self.optional) or form in ("filter", "boosts", "vector", "object"):
+            return []
+        if form == "choice":
+            if isinstance(value, (str, bool)) and value in self.literals:
+                return []
+            raise ConfigurationError(f"{self.name} must be {self._listed()}; got {shown(value)}")
+        if form == "group":
+            check_options(self.kind, value, self.name)
+            return []
+        minimum = -math.inf if option.minimum is None else option.minimum
+        maximum = math.inf if option.maximum is None else option.maximum
+        checks: dict[Form, Callable[[], Errors]] = {
+            "integer": lambda: whole_number_errors(self.name, value, int(minimum), int(maximum)),
+            "number": lambda: number_errors(self.name, value, minimum, maximum, above=option.above),
+            "text": lambda: text_errors(self.name, value, blank=False),
+            "texts": lambda: strings_errors(self.name, value),
+            "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
+        }
+        return checks[form]()
+
+
+@cache
+def declared(options: type) -> dict[str, Declared]:
+    """Return the options of a ``TypedDict`` by name, in their order; keys without an `Option` are left out."""
+    # Arrays of NumPy are checked where they are used; importing their types takes longer than everything here.
+    hints = get_type_hints(options, localns={"ArrayLike": object}, include_extras=True)
+    found = {}
+    for name, hint in hints.items():
+        annotated = next((one for one in _layers(hint) if get_origin(one) is Annotated), None)
+        if annotated is None:
+            continue
+        kind, *extras = get_args(annotated)
+        option = next((extra for extra in extras if isinstance(extra, Option)), None)
+        if option is None:
+            continue
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        own = [one for one in kinds if one is not NoneType]
+        found[name] = Declared(name, own[0] if len(own) == 1 else kind, NoneType in kinds, option)
+    return found
+
+
+def _layers(hint: Any) -> list[Any]:
+    """A type and those that it wraps (``NotRequired[Annotated[…]]``)."""
+    layers = [hint]
+    while get_origin(layers[-1]) not in (None, Annotated) and len(get_args(layers[-1])) == 1:
+        layers.append(get_args(layers[-1])[0])
+    return layers
+
+
+def check_options(options: type, given: Mapping[str, Any], call: str) -> None:
+    """Refuse options that a ``TypedDict`` does not declare, and values of the wrong kind or out of range.
+
+    Raises:
+        TypeError: An option is unknown, as Python does for an argument.
+        ConfigurationError: A value is refused.
+    """
+    known = declared(options)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+    check_parameters(*(known[name].errors(value) for name, value in given.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a method of a collection or client is for interfaces.
+
+    Attributes:
+        name: One word or two, for routes and tools.
+        rights: What a caller needs.
+        declarations: ``TypedDict`` classes with the options of its arguments.
+        hidden: Names of arguments that only programs give.
+    """
+
+    name: str
+    rights: Rights
+    declarations: tuple[type, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+def operation(
+    name: str, rights: Rights, *declarations: type, hidden: tuple[str, ...] = ()
+) -> Callable[[_METHOD], _METHOD]:
+    """Mark a method as one that interfaces offer, with its name, rights and declared arguments."""
+
+    def marked(method: _METHOD) -> _METHOD:
+        method.__operation__ = Operation(name, rights, declarations, hidden)  # type: ignore[attr-defined]
+        return method
+
+    return marked
+
+
+def operations_of(owner: type) -> dict[str, tuple[str, Operation]]:
+    """Return the operations of a class: name of the operation -> (name of the method, operation)."""
+    methods = inspect.getmembers(owner, lambda member: hasattr(member, "__operation__"))
+    return {method.__operation__.name: (attribute, method.__operation__) for attribute, method in methods}
+
+
+def unpacked(call: Callable[..., Any]) -> type | None:
+    """Return the ``TypedDict`` of a call's ``**options: Unpack[…]``; None without one."""
+    function = call.__init__ if isinstance(call, type) else inspect.unwrap(call)  # type: ignore[misc]
+    for parameter in inspect.signature(function).parameters.values():
+        named = str(parameter.annotation).removeprefix("Unpack[").removesuffix("]")
+        if parameter.kind is parameter.VAR_KEYWORD and named != parameter.annotation:
+            found: type = vars(sys.modules[function.__module__])[named]
+            return found
+    return None
+
+
+@cache
+def arguments_of(method: Callable[..., Any]) -> dict[str, Declared]:
+    """Return the declared arguments of a method in the order of its signature, with their defaults.
+
+    ``**options`` count as the options that they are. What is not declared, or hidden, is left out.
+    """
+    marked: Operation = method.__operation__  # type: ignore[attr-defined]
+    known: dict[str, Declared] = {}
+    for options in marked.declarations:
+        known |= declared(options)
+    found: dict[str, Declared] = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD and (rest := unpacked(method)) is not None:
+            found |= declared(rest)
+        elif name in known:
+            one = known[name]
+            found[name] = Declared(name, one.kind, one.optional, one.option, parameter.default)
+    return {name: one for name, one in found.items() if name not in marked.hidden}

@@ -1,0 +1,248 @@
+"""Options of searches: what a call may say beside its query, and what a retriever fills in for calls that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict
+
+from semlex.filters.forms import Boosts, Filters
+from semlex.options.declare import Option
+from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TOP_K, RouteBy
+from semlex.types.results import SearchMode
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+FusionMethod: TypeAlias = Literal["completed", "rrf", "linear"]
+
+RRF_K = 60.0  # Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion outperforms Condorcet …", SIGIR 2009
+MAX_CANDIDATES = 10_000
+MAX_EF_SEARCH = 1000  # pgvector's own bound
+MAX_LISTS = 32_768  # likewise
+# If fewer than this share of the chunks pass a filter, the exact answer is computed; else the vector index is used.
+# 100,000 x 256 real texts, 30 rows: 1/30 exact 19 ms, index 19 ms with recall .95; 1/10 exact 44 ms, index 13 ms.
+MIN_FILTER_SHARE = 0.08
+MAX_FILTER_IDS = 20_000
+# Far below what the server's own time limits can hold.
+MAX_DEADLINE_SECONDS = 1_000_000
+# Chunks of all documents together, of a search that is grouped.
+MAX_GROUPED = 10_000
+DEFAULT_GROUP_SIZE = 3
+
+Query: TypeAlias = Annotated[str | None, Option(text="A question or words, 1 character to 4 KiB after trimming.")]
+TopK: TypeAlias = Annotated[
+    int | None,
+    Option(text=f"Number of results. Default: {DEFAULT_TOP_K}.", minimum=1, maximum=MAX_TOP_K),
+]
+FilterOption: TypeAlias = Annotated[
+    Filters | None,
+    Option(text="Conditions that chunks must pass, such as lang == 'de' and year >= 2020.", form="filter"),
+]
+Mode: TypeAlias = Annotated[
+    SearchMode | None,
+    Option(text="Which searches run. Default: hybrid, if the collection has vectors and keywords."),
+]
+Rerank: TypeAlias = Annotated[
+    bool | None, Option(text="Whether a reranker orders the best hits. Default: if one is configured.")
+]
+Explain: TypeAlias = Annotated[
+    bool, Option(text="Add the query plan and, for each hit, the words it shares with the query.")
+]
+Deadline: TypeAlias = Annotated[
+    float | None,
+    Option(
+        text="Seconds from the start of the call. Whatever has answered by then is the result.",
+        above=0,
+        maximum=MAX_DEADLINE_SECONDS,
+    ),
+]
+Fusion: TypeAlias = Annotated[
+    FusionMethod | None,
+    Option(text="How vector and keyword results become one ranking. Default: completed, by both exact scores."),
+]
+RrfK: TypeAlias = Annotated[
+    float | None,
+    Option(text=f"Constant of reciprocal rank fusion. Default: {RRF_K:g}.", minimum=0, offered=False),
+]
+MinSimilarity: TypeAlias = Annotated[
+    float | None,
+    Option(text="Minimum cosine similarity of a hit. The result may be empty.", minimum=-1, maximum=1),
+]
+RouteOption: TypeAlias = Annotated[
+    RouteBy | Literal[False] | None,
+    Option(
+        text="Let the kind of question choose candidates, reranking and grouping: rules decide, or the chat model.",
+        form="choice",
+    ),
+]
+Candidates: TypeAlias = Annotated[
+    int | None,
+    Option(
+        text="Candidates of each search. Default: 3 x top_k, at least 30; 4 x top_k before a reranker.",
+        minimum=1,
+        maximum=MAX_CANDIDATES,
+    ),
+]
+
+
+class Tuning(TypedDict, total=False):
+    """How far a search looks. The defaults suit most collections."""
+
+    candidates: Candidates
+    ef_search: Annotated[
+        int | None,
+        Option(
+            text="Size of the HNSW index's candidate list. Default: as many as there are candidates, at least 40.",
+            minimum=1,
+            maximum=MAX_EF_SEARCH,
+            offered=False,
+        ),
+    ]
+    probes: Annotated[
+        int | None,
+        Option(
+            text="Lists of an IVFFlat index to search. Default: what the index was made for.",
+            minimum=1,
+            maximum=MAX_LISTS,
+            offered=False,
+        ),
+    ]
+    max_filter_ids: Annotated[
+        int | None,
+        Option(
+            text="If a filter matches at most this many chunks, their ids are read once and used by both searches. "
+            f"Default: {MAX_FILTER_IDS:,}.",
+            minimum=0,
+            maximum=1_000_000,
+            offered=False,
+        ),
+    ]
+    min_filter_share: Annotated[
+        float | None,
+        Option(
+            text="Share of the chunks that must pass a filter for the vector index to be used; of fewer, the answer "
+            f"is exact. Default: {MIN_FILTER_SHARE:g}.",
+            minimum=0,
+            maximum=1,
+            offered=False,
+        ),
+    ]
+
+
+class RankingOptions(TypedDict, total=False):
+    """Options of every search: how hits are found, ordered and kept."""
+
+    fusion: Fusion
+    weights: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            text="Weight of 'vector' and 'keyword'. Completed fusion: their shares; default: the embedding model's.",
+            offered=False,
+        ),
+    ]
+    rrf_k: RrfK
+    boost: Annotated[
+        Boosts | None,
+        Option(
+            text="Factors (above 0, up to 1,000) on the fused score of chunks that pass a filter.",
+            form="boosts",
+        ),
+    ]
+    min_similarity: MinSimilarity
+    min_rerank: Annotated[
+        float | None,
+        Option(text="Minimum score by the reranker (most give 0 to 1). The result may be empty."),
+    ]
+    tuning: Annotated[Tuning | None, Option(text="How far the search looks.")]
+
+
+class QuestionOptions(RankingOptions, total=False):
+    """Options of a search for one question."""
+
+    vector: Annotated[
+        ArrayLike | None,
+        Option(text="A query vector of your own, of shape (d,); the model is not used.", form="vector", offered=False),
+    ]
+    deadline: Deadline
+    route: RouteOption
+
+
+class SearchOptions(QuestionOptions, total=False):
+    """Options of `Collection.search`."""
+
+    max_results: Annotated[
+        int | None,
+        Option(
+            text="Open a list of up to this many hits, of which top_k are a page. The result has a cursor for the "
+            "next page.",
+            minimum=1,
+            maximum=MAX_TOP_K,
+        ),
+    ]
+    group_by: Annotated[
+        Literal["document"] | None, Option(text="Count documents instead of chunks: the best top_k documents.")
+    ]
+    group_size: Annotated[
+        int | None,
+        Option(
+            text=f"Maximum number of chunks per document, if grouped. Default: {DEFAULT_GROUP_SIZE}.",
+            minimum=1,
+            maximum=MAX_GROUPED,
+        ),
+    ]
+
+
+class SearchArguments(SearchOptions, total=False):
+    """All that a search takes."""
+
+    query: Query
+    queries: Annotated[list[str], Option(text="Up to 1,000 questions.", form="texts")]
+    top_k: TopK
+    filters: FilterOption
+    mode: Mode
+    rerank: Rerank
+    explain: Explain
+
+
+class PageArguments(TypedDict, total=False):
+    """All that the next page of a list takes."""
+
+    cursor: Annotated[str, Option(text="`next_cursor` of the page before.")]
+    filters: FilterOption
+    deadline: Deadline
+
+
+class WhyArguments(TypedDict, total=False):
+    """What an explanation takes beside the arguments of its search."""
+
+    document: Annotated[
+        str, Option(text="Path of a document, with or without its source and a line, or the id of a chunk.")
+    ]
+    question: Query
+
+
+class SearchDefaults(TypedDict, total=False):
+    """What calls that do not say otherwise search with. An argument of a call takes precedence.
+
+    `min_similarity` is left out, with a warning in the results, if the call asks for mode ``keyword``, a list of pages,
+    or a fusion that computes no cosines.
+    """
+
+    top_k: TopK
+    mode: Mode
+    fusion: Fusion
+    hybrid_weight: Annotated[
+        float | None,
+        Option(
+            text="Share of the vector search, 0 (words alone) to 1 (vectors alone). Default: the embedding model's.",
+            minimum=0,
+            maximum=1,
+        ),
+    ]
+    rrf_k: RrfK
+    oversampling: Annotated[
+        float | None,
+        Option(text="Candidates of each search, as a multiple of top_k.", minimum=1, maximum=MAX_OVERSAMPLING),
+    ]
+    min_similarity: MinSimilarity
+    route: Annotated[RouteBy | None, Option(text="As the option of a search.")]
