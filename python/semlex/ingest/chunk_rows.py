@@ -23,7 +23,7 @@ from semlex.types.documents import utc_now
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from semlex.ingest.document_chunks import Chunk, DocumentChunk, Reading
+    from semlex.ingest.document_chunks import Chunk, Reading
     from semlex.ingest.files.discovery import FoundFile
     from semlex.ingest.given_documents import GivenDocuments
     from semlex.store.postgres.connection import Connection
@@ -316,10 +316,7 @@ def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | N
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 
 
-def _chunk_rows(
-    document_id: UUID, uri: str, title: str, cut: Sequence[DocumentChunk], *, with_context: bool
-) -> ChunkBatch:
-    chunks = [one.chunk for one in cut]
+def _chunk_rows(document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk], *, with_context: bool) -> ChunkBatch:
     paths = [chunk.heading_path for chunk in chunks]
     contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])
@@ -329,32 +326,32 @@ def _chunk_rows(
         chunk_ids.append(indexed_chunk_id(document_id, identity, seen[identity]))
         seen[identity] += 1
     children: dict[int, list[str]] = {}
-    for one, chunk_id in zip(cut, chunk_ids, strict=True):
-        if one.parent is not None:
-            children.setdefault(one.parent, []).append(chunk_id)
+    for chunk, chunk_id in zip(chunks, chunk_ids, strict=True):
+        if chunk.parent is not None:
+            children.setdefault(chunk.parent, []).append(chunk_id)
     none: list[str] = []  # one for all: a load makes so many rows that each object more is felt
     count, now = len(chunks), utc_now()
     return ChunkBatch(
         document_id=[document_id.bytes] * count,
         chunk_id=chunk_ids,
         chunk_no=[chunk.chunk_no for chunk in chunks],
-        parent_chunk_id=[None if one.parent is None else chunk_ids[one.parent] for one in cut],
+        parent_chunk_id=[None if chunk.parent is None else chunk_ids[chunk.parent] for chunk in chunks],
         chunk_type=[chunk.chunk_type for chunk in chunks],
         source_document=[uri] * count,
         chapter_title=[path[0] if path else "" for path in paths],
         section_title=[path[1] if len(path) > 1 else "" for path in paths],
         subsection_title=[list(path[2:]) or none for path in paths],
-        summary=[one.summary for one in cut],
+        summary=[chunk.summary for chunk in chunks],
         context=contexts,
         chunk_text=[chunk.text for chunk in chunks],
         token_count=[chunk.token_count for chunk in chunks],
         char_start=[chunk.char_start for chunk in chunks],
         char_end=[chunk.char_end for chunk in chunks],
         line=[chunk.line for chunk in chunks],
-        page=[one.page for one in cut],
+        page=[chunk.page for chunk in chunks],
         content_hash=identities,
         language=[None] * count,
-        metadata=[one.metadata for one in cut],
+        metadata=[chunk.metadata for chunk in chunks],
         child_ids=[children.get(number, none) for number in range(count)],
         timestamp_start=[None] * count,
         timestamp_end=[None] * count,

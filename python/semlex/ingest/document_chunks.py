@@ -1,11 +1,16 @@
-"""The chunks of a file: of its text as a whole, or record by record, with the page of each."""
+"""The chunks of a file: of its text as a whole, or record by record; sections first, then pieces within a bound.
+
+The Rust core cuts by one tokenisation of the whole text. A chunk that is tokenised alone may have a few tokens more
+than it had inside the text, so the finished chunks are counted. Those above the bound give up the text that they
+repeat, and are cut again if that is not enough.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from semlex import _core
 from semlex.errors import ValidationError
@@ -36,42 +41,39 @@ UNKNOWN = -1  # tokens of a chunk that is not counted yet
 DEFAULT_SETTINGS = ChunkSettings()
 
 
-@dataclass(frozen=True, slots=True)
+_NO_METADATA: Mapping[str, Any] = {}  # one for all: every object more is one that the garbage collector visits
+
+
+@dataclass(slots=True)
 class Chunk:
-    """A slice of a text.
+    """A slice of a text, and what else is stored of it.
 
     Attributes:
         chunk_no: Place among the chunks of its text, from 0.
         text: ``text[char_start:char_end]`` of the whole; begins and ends with a character that is not blank.
-        heading_path: Titles above the chunk, outermost first; where it spans sections, the titles they have in common.
-        char_start: Where it begins, in characters.
-        char_end: Where it ends, in characters (exclusive).
+        heading_path: Titles above the chunk, outermost first; if it spans sections, the titles they have in common.
         line: Line on which it begins, from 1.
-        token_count: Tokens of ``text``, counted by itself.
-        chunk_type: ``code`` when it is source code or lies inside one block of code, else ``text``.
-        introduction: What announces the list, the table or the code of which this is a later piece: the paragraph
-            before it, or the header of the table; "" where it is none.
+        introduction: The paragraph or table header that announces the list, table or code that this chunk continues.
+        parent: Place of the chunk under the nearest heading above.
     """
 
     chunk_no: int
     text: str
     heading_path: tuple[str, ...]
     char_start: int
-    char_end: int
+    char_end: int  # exclusive
     line: int
     token_count: int
     chunk_type: Literal["text", "code"] = "text"
     introduction: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
+    summary: str = ""
+    page: int | None = None
+    parent: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CutText:
-    """The chunks of a text.
-
-    Attributes:
-        title: Its first heading of level 1, or None.
-        chunks: In the order of the text.
-    """
+class CutText(NamedTuple):
+    """The first heading of level 1 of a text, and its chunks in order."""
 
     title: str | None
     chunks: list[Chunk]
@@ -106,17 +108,16 @@ class Chunker:
         if not text or text.isspace():
             return CutText(None, [])
         title, chunks = self._split(text, self._offsets(text), self.settings.chunk_tokens, structure)
-        chunks = self._counted(chunks)
+        self._count(chunks)
         while any(chunk.token_count > self.settings.chunk_tokens for chunk in chunks):
             shorter = self._shortened(text, chunks)
             if shorter == chunks:
                 break
-            chunks = self._counted(shorter)
-        numbered = (
-            chunk if chunk.chunk_no == number else replace(chunk, chunk_no=number)
-            for number, chunk in enumerate(chunks)
-        )
-        return CutText(title, list(numbered))
+            chunks = shorter
+            self._count(chunks)
+        for number, chunk in enumerate(chunks):
+            chunk.chunk_no = number
+        return CutText(title, chunks)
 
     def whole(self, text: str) -> Chunk:
         """A text as one chunk, however many tokens it has."""
@@ -125,13 +126,13 @@ class Chunker:
         counts = self._counter.count_tokens([kept]).tolist()
         return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
 
-    def _counted(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Fills in the counts that are not known, in one call."""
-        unknown = [chunk.text for chunk in chunks if chunk.token_count == UNKNOWN]
-        if not unknown:
-            return chunks
-        counts = iter(self._counter.count_tokens(unknown).tolist())
-        return [replace(chunk, token_count=next(counts)) if chunk.token_count == UNKNOWN else chunk for chunk in chunks]
+    def _count(self, chunks: list[Chunk]) -> None:
+        """Fill in the counts that are not known, in one call."""
+        unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
+        if unknown:
+            counts = self._counter.count_tokens([chunk.text for chunk in unknown]).tolist()
+            for chunk, count in zip(unknown, counts, strict=True):
+                chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
         """Chunks that are too long give up what they repeat; those that repeat nothing are cut.
@@ -163,18 +164,13 @@ class Chunker:
             smaller = self._split(chunk.text, offsets, bound, "plain")[1]
         if len(smaller) == 1:
             return [chunk]
-        return [
-            replace(
-                piece,
-                heading_path=chunk.heading_path,
-                char_start=chunk.char_start + piece.char_start,
-                char_end=chunk.char_start + piece.char_end,
-                line=chunk.line + piece.line - 1,
-                chunk_type=chunk.chunk_type,
-                introduction=chunk.introduction,
-            )
-            for piece in smaller
-        ]
+        for piece in smaller:
+            piece.heading_path, piece.chunk_type = chunk.heading_path, chunk.chunk_type
+            piece.introduction = chunk.introduction
+            piece.char_start += chunk.char_start
+            piece.char_end += chunk.char_start
+            piece.line += chunk.line - 1
+        return smaller
 
     @cached_property
     def _counts_words(self) -> bool:
@@ -246,25 +242,6 @@ MAX_COPIED_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentChunk:
-    """A chunk, and what its document says of it.
-
-    Attributes:
-        chunk: The chunk; its place is that in the whole text.
-        metadata: JSON values; chunks of one text or record share them.
-        summary: A short description; mostly empty.
-        page: Number of the page on which it begins, from 1; None where there are no pages.
-        parent: Number of the last chunk before it that stands right under a heading above it; None where there is none.
-    """
-
-    chunk: Chunk
-    metadata: Mapping[str, Any]
-    summary: str = ""
-    page: int | None = None
-    parent: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """How the files of a run are read and cut.
 
@@ -318,7 +295,7 @@ class CutFile:
     loader: Loader
     loaded: LoadedDocument
     title: str
-    chunks: Sequence[DocumentChunk]
+    chunks: Sequence[Chunk]
 
     @property
     def format(self) -> str:
@@ -336,30 +313,29 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
         loaded = replace(loaded, metadata=metadata)
     title, chunks = _cut(loaded, reading.chunker)
     if extraction is not None and extraction.per == "chunk":
-        chunks = _with_metadata(chunks, file.uri, extraction, reading.loop)
+        size = 0
+        for chunk in chunks:
+            chunk.metadata = extraction.merged(Document(chunk.text, dict(chunk.metadata), file.uri), reading.loop)
+            size += _json_bytes(chunk.metadata)
+            _check_copies(size)
     return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
 
 
-def _with_metadata(
-    chunks: Sequence[DocumentChunk], uri: str, extraction: MetadataExtraction, loop: AbstractEventLoop | None
-) -> list[DocumentChunk]:
-    """The chunks with what is read out of each."""
-    made, size = [], 0
-    for one in chunks:
-        metadata = extraction.merged(Document(one.chunk.text, dict(one.metadata), uri), loop)
-        size += _json_bytes(metadata)
-        _check_copies(size)
-        made.append(replace(one, metadata=metadata))
-    return made
+def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Chunk]]:
+    if loaded.records:
+        title, chunks = loaded.title, _cut_records(loaded, chunker)
+    else:
+        title, chunks = chunker.cut(loaded.text, loaded.structure)
+        title = loaded.title or title
+        _check_copies(_json_bytes(loaded.metadata) * len(chunks))
+        for chunk in chunks:
+            chunk.metadata = loaded.metadata
+    _place(chunks, loaded.pages)
+    return title, chunks
 
 
-def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[DocumentChunk]]:
-    if not loaded.records:
-        cut = chunker.cut(loaded.text, loaded.structure)
-        _check_copies(_json_bytes(loaded.metadata) * len(cut.chunks))
-        chunks = [DocumentChunk(chunk, loaded.metadata) for chunk in cut.chunks]
-        return loaded.title or cut.title, _placed(chunks, loaded)
-    chunks = []
+def _cut_records(loaded: LoadedDocument, chunker: Chunker) -> list[Chunk]:
+    chunks: list[Chunk] = []
     line, counted = 1, 0
     own_bytes, copied = _json_bytes(loaded.metadata), 0
     for record in loaded.records:
@@ -374,16 +350,14 @@ def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Doc
         _check_copies(copied)
         shared = {**loaded.metadata, **record.metadata} if own_bytes else record.metadata
         for chunk in found:
-            moved = replace(
-                chunk,
-                chunk_no=len(chunks),
-                char_start=chunk.char_start + record.start,
-                char_end=chunk.char_end + record.start,
-                line=chunk.line + line - 1,
-                heading_path=(*record.titles, *chunk.heading_path),
-            )
-            chunks.append(DocumentChunk(moved, shared, record.summary))
-    return loaded.title, _placed(chunks, loaded)
+            chunk.chunk_no = len(chunks)
+            chunk.char_start += record.start
+            chunk.char_end += record.start
+            chunk.line += line - 1
+            chunk.heading_path = (*record.titles, *chunk.heading_path)
+            chunk.metadata, chunk.summary = shared, record.summary
+            chunks.append(chunk)
+    return chunks
 
 
 def _json_bytes(metadata: Mapping[str, Any]) -> int:
@@ -403,17 +377,15 @@ def _record_chunks(loaded: LoadedDocument, record: Record, chunker: Chunker) -> 
     return chunker.cut(text, record.structure or loaded.structure).chunks
 
 
-def _placed(chunks: list[DocumentChunk], loaded: LoadedDocument) -> list[DocumentChunk]:
-    """The same with pages and parents."""
-    placed = []
-    above: list[tuple[tuple[str, ...], int]] = []
-    for number, one in enumerate(chunks):
-        path = one.chunk.heading_path
-        while above and not (len(above[-1][0]) < len(path) and path[: len(above[-1][0])] == above[-1][0]):
+def _place(chunks: Sequence[Chunk], pages: Sequence[int]) -> None:
+    """Set pages and parents."""
+    above: list[Chunk] = []
+    for chunk in chunks:
+        path = chunk.heading_path
+        while above and not (
+            len(above[-1].heading_path) < len(path) and path[: len(above[-1].heading_path)] == above[-1].heading_path
+        ):
             above.pop()
-        parent = above[-1][1] if above else None
-        above.append((path, number))
-        page = bisect_right(loaded.pages, one.chunk.char_start) if loaded.pages else None
-        is_placed = page is None and parent is None
-        placed.append(one if is_placed else DocumentChunk(one.chunk, one.metadata, one.summary, page, parent))
-    return placed
+        chunk.parent = above[-1].chunk_no if above else None
+        chunk.page = bisect_right(pages, chunk.char_start) if pages else None
+        above.append(chunk)

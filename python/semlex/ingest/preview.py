@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from semlex.ingest.document_chunks import DocumentChunk
+    from semlex.ingest.document_chunks import Chunk
     from semlex.models.tokenizer import TokenCounter
 
 
@@ -125,15 +125,14 @@ def preview_chunks(
         yield PreviewedFile(file.uri, cut.format, cut.title, chunks, repaired=cut.loaded.repaired)
 
 
-def _previewed(title: str, one: DocumentChunk) -> PreviewedChunk:
-    chunk = one.chunk
+def _previewed(title: str, chunk: Chunk) -> PreviewedChunk:
     return PreviewedChunk(
         chunk.text,
         chunk.line,
-        one.page,
+        chunk.page,
         chunk.token_count,
         chunk.chunk_type,
         tuple(chunk.heading_path),
         chunk_context(title, chunk),
-        dict(one.metadata),
+        dict(chunk.metadata),
     )

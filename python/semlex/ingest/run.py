@@ -1,4 +1,4 @@
-"""Files in: what is read and into which source, what the run reports, and the cutting of documents anew."""
+"""One run over files: found, read and cut, compared with what is stored, embedded, written; and its report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from semlex.errors import ConfigurationError
@@ -45,7 +45,7 @@ from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from semlex.ingest.files.roots import Place
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from semlex.store.write.documents import DocumentRow
 
 
-T = TypeVar("T")
-
 # A batch is one transaction. With a model it takes seconds, so that progress is visible and little is lost; without
 # one its own cost is what counts.
 BATCH_CHUNKS = 1_000
@@ -70,192 +68,24 @@ BATCH_BYTES = 8 * 1024 * 1024
 MAX_BYTES_AHEAD = 24 * 1024 * 1024
 # As many bytes of a file are a row's share at least: small rows take memory, too.
 ROW_BYTES = 2_048
+LOGGED_PROBLEMS = 1_000
+STATES_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
 class FileBatch:
-    """Files that are written in one transaction.
-
-    Attributes:
-        documents: A row a file.
-        rows: Their chunks.
-        size: Bytes of the files, or of their rows where these are more.
-        wanted: Numbers of the rows whose vector is to be made.
-    """
+    """Files that are written in one transaction, and those beside them that are not."""
 
     documents: list[DocumentRow]
     rows: ChunkBatch
+    unwritten: list[UnchangedFile | SkippedFile | FileProblem]
+    # Replaced characters of each file.
+    repaired: list[int]
+    # Bytes of all files; and of those to write, or of their rows if these are more.
+    read_bytes: int
     size: int
+    # Numbers of the rows that need a vector.
     wanted: Sequence[int] = ()
-
-
-def without_text(document: DocumentRow) -> FileProblem:
-    """What is said of a file that was read and has no text."""
-    remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
-    return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
-
-
-class FilePipeline:
-    """The stages of one run over files.
-
-    Args:
-        begin: Called in the transaction of every batch, before it is written.
-    """
-
-    def __init__(
-        self,
-        indexer: Indexer,
-        report: IndexReport,
-        progress: Callable[[Progress], None] | None,
-        prepare: Callable[[FoundFile], PreparedFile | None],
-        begin: Callable[[Connection], Awaitable[None]],
-    ) -> None:
-        self._indexer = indexer
-        self._report = report
-        self._progress = progress
-        self._prepare = prepare
-        self._begin = begin
-        self._has_model = indexer.embedder is not None
-        self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
-        self._read_chunks = self._read_wanted = self._embedded = 0
-        self._written = asyncio.Event()
-
-    async def run(self, files: Sequence[FoundFile], *, dry_run: bool = False) -> None:
-        """Writes files; with `dry_run` only counts what would be written."""
-        indexer, report = self._indexer, self._report
-        self._total_bytes = sum(file.size for file in files)
-        cut_before = indexer.documents_cut()
-        empty = await indexer.is_empty()
-        stages = ahead(self._read(files))
-        if self._has_model:
-            stages = ahead(stages, partial(self._compare, empty=empty))
-            if not dry_run:
-                stages = ahead(stages, self._embed)
-        elif not empty:
-            stages = ahead(stages, self._keep_lines)
-        async with aclosing(stages) as batches:
-            async for batch in batches:
-                if dry_run:
-                    report.changed += len(batch.documents)
-                else:
-                    with self._busy("write"):
-                        await self._write(batch, "direct" if empty else "merge")
-                report.without_text += [without_text(row) for row in batch.documents if not row.chunk_count]
-                report.chunks += len(batch.rows)
-                report.embedded += len(batch.wanted)
-                self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")
-                self._bytes_ahead -= batch.size
-                self._written.set()
-        report.cut = indexer.documents_cut() - cut_before
-
-    # --- one stage each ---------------------------------------------------------------------------------------------
-
-    async def _read(self, files: Sequence[FoundFile]) -> AsyncGenerator[FileBatch, None]:
-        """Batches of files, read and cut. When it is closed, the file that is being read is the last one."""
-        limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
-        position = 0
-        ended = False
-
-        def next_batch() -> FileBatch:
-            nonlocal position
-            prepared: list[PreparedFile] = []
-            chunks = size = 0
-            while position < len(files) and chunks < limit and size < BATCH_BYTES and not ended:
-                file = files[position]
-                position += 1
-                self._passed_bytes += file.size
-                if (found := self._prepare(file)) is not None:
-                    prepared.append(found)
-                    chunks += len(found.chunks)
-                    size += max(file.size, len(found.chunks) * ROW_BYTES)
-            rows = ChunkBatch.joined([one.chunks for one in prepared])
-            return FileBatch([one.row for one in prepared], rows, size)
-
-        while position < len(files):
-            while self._bytes_ahead > MAX_BYTES_AHEAD:
-                self._written.clear()
-                await self._written.wait()
-            with self._busy("read"):
-                pending = asyncio.get_running_loop().run_in_executor(None, copy_context().run, next_batch)
-                try:
-                    batch = await asyncio.shield(pending)
-                finally:
-                    ended = not pending.done()
-                    await asyncio.gather(pending, return_exceptions=True)
-            self._bytes_ahead += batch.size
-            self._read_chunks += len(batch.rows)
-            if batch.documents:
-                yield batch
-            self._tell("read", position, len(files), "files")
-
-    async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
-        """Finds the rows that have no vector yet."""
-        every = range(len(batch.rows))
-        with self._busy("compare"):
-            batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
-        self._read_wanted += len(batch.wanted)
-        self._count_lines(batch)
-
-    async def _keep_lines(self, batch: FileBatch) -> None:
-        """Finds the lines of models that chunks keep, where nothing is to be embedded."""
-        with self._busy("compare"):
-            await self._indexer.keep_lines(batch.rows)
-        self._count_lines(batch)
-
-    def _count_lines(self, batch: FileBatch) -> None:
-        self._report.lines_kept += sum(map(has_line, batch.rows.content_hash))
-
-    async def _embed(self, batch: FileBatch) -> None:
-        """Makes their vectors."""
-
-        def tell(count: int) -> None:
-            self._tell("embed", self._embedded + count, self._estimate(self._read_wanted), "chunks")
-
-        with self._busy("embed"):
-            await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
-        self._embedded += len(batch.wanted)
-
-    async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
-        indexer, report = self._indexer, self._report
-        new: set[UUID] = set()
-
-        async def work(connection: Connection, mode: WriteMode) -> None:
-            await self._begin(connection)
-            await write_chunks(
-                connection,
-                indexer.collection,
-                batch.rows,
-                mode=mode,
-                documents=batch.documents,
-                new_documents=new,
-                bulk=indexer.bulk,
-            )
-
-        await indexer.write_batch("index files", mode, work)
-        indexer.sample.note_written(len(batch.rows))
-        report.added += len(new)
-        report.changed += len(batch.documents) - len(new)
-
-    @contextmanager
-    def _busy(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds = self._report.stage_seconds
-            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
-
-    # --- progress ---------------------------------------------------------------------------------------------------
-
-    def _tell(self, stage: str, done: int, total: int | None, unit: str) -> None:
-        if self._progress is not None:
-            self._progress(Progress(stage, done, total, unit))
-
-    def _estimate(self, counted: int) -> int | None:
-        """How many there will be in all, where so many came of what was read so far."""
-        if not self._passed_bytes:
-            return None
-        return max(counted, counted * self._total_bytes // self._passed_bytes)
 
 
 # Root of a source -> the source, and the documents that were read from it before.
@@ -328,10 +158,6 @@ async def _with_documents(connection: Connection, collection: CollectionInfo, so
     return {source.root: (source, known[source.source_id]) for source in sources}
 
 
-LOGGED_PROBLEMS = 1_000
-STATES_AT_ONCE = 10_000
-
-
 class FileRun:
     """One run over files."""
 
@@ -358,6 +184,10 @@ class FileRun:
         self.documents: list[UUID] = []
         # Settings by which the files are cut, until they are stored.
         self._unstored: ChunkSettings | None = None
+        self._has_model = indexer.embedder is not None
+        self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
+        self._read_chunks = self._read_wanted = self._embedded = 0
+        self._written = asyncio.Event()
 
     async def index(
         self,
@@ -525,53 +355,182 @@ class FileRun:
     def _note_documents(self, found: Sequence[FoundFile], sources: OpenSources) -> None:
         self.documents = [indexed_document_id(sources[str(file.root)][0].key, file.uri) for file in found]
 
-    def _note_unread(self, file: UnchangedFile | SkippedFile | FileProblem) -> None:
-        if isinstance(file, FileProblem):
-            self._fail([file])
-        elif isinstance(file, SkippedFile):
-            kinds = self.report.skipped.setdefault("bad_text", {})
-            kind = kind_of(file.uri.rpartition("/")[2])
-            kinds[kind] = kinds.get(kind, 0) + 1
-        else:
-            self.report.unchanged += 1
-            self.report.outdated += file.is_outdated
-            if file.state is not None:
-                self._states.append(file.state)
-
-    def _note_repaired(self, file: PreparedFile) -> None:
-        self.report.repaired += file.repaired > 0
-        self.report.repaired_characters += file.repaired
+    def _note(self, batch: FileBatch) -> None:
+        """Adds to the report what reading a batch has shown."""
+        report = self.report
+        for file in batch.unwritten:
+            if isinstance(file, FileProblem):
+                self._fail([file])
+            elif isinstance(file, SkippedFile):
+                kinds = report.skipped.setdefault("bad_text", {})
+                kind = kind_of(file.uri.rpartition("/")[2])
+                kinds[kind] = kinds.get(kind, 0) + 1
+            else:
+                report.unchanged += 1
+                report.outdated += file.is_outdated
+                self._states += [] if file.state is None else [file.state]
+        report.repaired += sum(count > 0 for count in batch.repaired)
+        report.repaired_characters += sum(batch.repaired)
 
     def _fail(self, problems: Sequence[FileProblem]) -> None:
         self.report.problems += problems
         self.report.failed += len(problems)
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- the stages -------------------------------------------------------------------------------------------------
 
     async def _write_all(
         self,
-        found: list[FoundFile],
+        found: Sequence[FoundFile],
         sources: OpenSources,
         reading: Reading,
         *,
         again: bool = False,
         dry_run: bool = False,
     ) -> None:
-        def prepare(file: FoundFile) -> PreparedFile | None:
-            source, known = sources[str(file.root)]
-            prepared = prepare_file(file, source, known, reading, again=again)
-            if isinstance(prepared, PreparedFile):
-                self._note_repaired(prepared)
-                return prepared
-            self._note_unread(prepared)
-            return None
+        """Read, compare, embed and write files; with `dry_run` only count what would be written.
 
-        pipeline = FilePipeline(self._indexer, self.report, self._progress, prepare, self._settle)
-        await pipeline.run(found, dry_run=dry_run)
+        Every stage has its own batch: while one is written, the next is embedded and the one after that is read. So the
+        model does not wait for the database, nor the database for the disk.
+        """
+        indexer, report = self._indexer, self.report
+        self._total_bytes = sum(file.size for file in found)
+        cut_before = indexer.documents_cut()
+        empty = await indexer.is_empty()
+
+        def prepare(file: FoundFile) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
+            return prepare_file(file, *sources[str(file.root)], reading, again=again)
+
+        stages = ahead(self._read(found, prepare))
+        if self._has_model:
+            stages = ahead(stages, partial(self._compare, empty=empty))
+            if not dry_run:
+                stages = ahead(stages, self._embed)
+        elif not empty:
+            stages = ahead(stages, self._keep_lines)
+        async with aclosing(stages) as batches:
+            async for batch in batches:
+                if dry_run:
+                    report.changed += len(batch.documents)
+                else:
+                    with self._busy("write"):
+                        await self._write(batch, "direct" if empty else "merge")
+                report.without_text += [without_text(row) for row in batch.documents if not row.chunk_count]
+                report.chunks += len(batch.rows)
+                report.embedded += len(batch.wanted)
+                self._tell("write", report.chunks, self._estimate(self._read_chunks), "chunks")
+                self._bytes_ahead -= batch.size
+                self._written.set()
+        report.cut = indexer.documents_cut() - cut_before
         if not dry_run:
-            if self._unstored is not None and (self.report.added or self.report.changed):
-                self._indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
+            if self._unstored is not None and (report.added or report.changed):
+                indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
             await self._store_states()
+
+    async def _read(
+        self,
+        files: Sequence[FoundFile],
+        prepare: Callable[[FoundFile], PreparedFile | UnchangedFile | SkippedFile | FileProblem],
+    ) -> AsyncGenerator[FileBatch, None]:
+        """Yield batches of files, read and cut. When it is closed, the file that is being read is the last one."""
+        limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
+        waiting, ended, done = iter(files), False, 0
+
+        def next_batch() -> FileBatch:  # in a thread
+            prepared, unwritten = [], []
+            chunks = size = read_bytes = 0
+            while chunks < limit and size < BATCH_BYTES and not ended and (file := next(waiting, None)) is not None:
+                made = prepare(file)
+                read_bytes += file.size
+                if isinstance(made, PreparedFile):
+                    prepared.append(made)
+                    chunks += len(made.chunks)
+                    size += max(file.size, len(made.chunks) * ROW_BYTES)
+                else:
+                    unwritten.append(made)
+            rows, repaired = ChunkBatch.joined([one.chunks for one in prepared]), [one.repaired for one in prepared]
+            return FileBatch([one.row for one in prepared], rows, unwritten, repaired, read_bytes, size)
+
+        while done < len(files):
+            while self._bytes_ahead > MAX_BYTES_AHEAD:
+                self._written.clear()
+                await self._written.wait()
+            with self._busy("read"):
+                pending = asyncio.get_running_loop().run_in_executor(None, copy_context().run, next_batch)
+                try:
+                    batch = await asyncio.shield(pending)
+                finally:
+                    ended = not pending.done()
+                    await asyncio.gather(pending, return_exceptions=True)
+            self._note(batch)
+            done += len(batch.documents) + len(batch.unwritten)
+            self._passed_bytes += batch.read_bytes
+            self._bytes_ahead += batch.size
+            self._read_chunks += len(batch.rows)
+            if batch.documents:
+                yield batch
+            self._tell("read", done, len(files), "files")
+
+    async def _compare(self, batch: FileBatch, *, empty: bool) -> None:
+        """Find the rows that have no vector yet."""
+        every = range(len(batch.rows))
+        with self._busy("compare"):
+            batch.wanted = every if empty else await self._indexer.changed_rows(batch.rows, "update")
+        self._read_wanted += len(batch.wanted)
+        self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
+
+    async def _keep_lines(self, batch: FileBatch) -> None:
+        """Keep the descriptions of chunks that did not change, if nothing is to be embedded."""
+        with self._busy("compare"):
+            await self._indexer.keep_lines(batch.rows)
+        self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
+
+    async def _embed(self, batch: FileBatch) -> None:
+        def tell(count: int) -> None:
+            self._tell("embed", self._embedded + count, self._estimate(self._read_wanted), "chunks")
+
+        with self._busy("embed"):
+            await self._indexer.embed_rows(batch.rows, batch.wanted, tell)
+        self._embedded += len(batch.wanted)
+
+    async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
+        indexer = self._indexer
+        new: set[UUID] = set()
+
+        async def work(connection: Connection, mode: WriteMode) -> None:
+            await self._settle(connection)
+            await write_chunks(
+                connection,
+                indexer.collection,
+                batch.rows,
+                mode=mode,
+                documents=batch.documents,
+                new_documents=new,
+                bulk=indexer.bulk,
+            )
+
+        await indexer.write_batch("index files", mode, work)
+        indexer.sample.note_written(len(batch.rows))
+        self.report.added += len(new)
+        self.report.changed += len(batch.documents) - len(new)
+
+    @contextmanager
+    def _busy(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = self.report.stage_seconds
+            seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
+
+    def _tell(self, stage: str, done: int, total: int | None, unit: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(stage, done, total, unit))
+
+    def _estimate(self, counted: int) -> int | None:
+        """Return how many there will be, judged by what the files read so far gave; None before the first."""
+        if not self._passed_bytes:
+            return None
+        return max(counted, counted * self._total_bytes // self._passed_bytes)
 
     async def _store_states(self) -> None:
         """Lets the next run know the files that were read and had not changed."""
@@ -581,6 +540,12 @@ class FileRun:
                 "store the states of files",
                 partial(store_file_states, collection=self._indexer.collection, states=part),
             )
+
+
+def without_text(document: DocumentRow) -> FileProblem:
+    """Return the report of a file that was read and has no text."""
+    remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
+    return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
 
 
 def _vanished_below(

@@ -159,7 +159,7 @@ class SyncRun(FileRun):
         await self._refuse_moved(found)
         looked_at = [*places, *gone]
         sides = await asyncio.to_thread(_sides, looked_at, known, found, problems)
-        work = await self._compare(looked_at, sides, reading, options)
+        work = await self._planned(looked_at, sides, reading, options)
         work.plan = replace(work.plan, skipped=skipped.by_reason(), problems=[*problems, *work.plan.problems])
         self.report.skipped = skipped.by_reason()
         self._fail(work.plan.problems)
@@ -172,7 +172,7 @@ class SyncRun(FileRun):
             return SyncReport(work.plan, done, run=self.report, dry_run=dry_run)
         return await self._carry_out(work, looked_at, paths, reading, options, found=found)
 
-    async def _compare(
+    async def _planned(
         self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: SyncOptions
     ) -> Work:
         if not options.allow_empty:
