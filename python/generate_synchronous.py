@@ -1,7 +1,7 @@
 """Writes `semlex/retriever/synchronous.pyi`: the types of the synchronous classes.
 
 The classes take their methods from the asynchronous ones when they are loaded; the stub is what they have then. Run it
-after a change of the asynchronous classes: ``./x synchronous``. A test compares.
+after a change of the asynchronous classes: ``./x stubs``. A test compares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from semlex.retriever import synchronous
 
 TARGET = Path(synchronous.__file__).with_suffix(".pyi")
-HEADER = '''"""Types of the synchronous classes, written by ``./x synchronous``."""
+HEADER = '''"""Types of the synchronous classes, written by ``./x stubs``."""
 
 {imports}
 

@@ -1,21 +1,20 @@
+# Written by `./x stubs` from rust/python/src.
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-DEBUG_BUILD: bool
-__version__: str
 __all__ = [
     "ANALYZER_LANGUAGES",
     "ANALYZER_VERSION",
-    "DEBUG_BUILD",
-    "ERROR_CODES",
     "Analyzer",
     "BatchPlan",
     "BpeTokenizer",
     "Chunks",
     "CopyEncoder",
+    "DEBUG_BUILD",
+    "ERROR_CODES",
     "EncodedSegment",
     "HtmlReader",
     "IdSet",
@@ -52,10 +51,18 @@ __all__ = [
     "word_offsets",
 ]
 
-# ---- binary COPY, field rules, JSON ----
-
 ERROR_CODES: dict[str, str]
 """Code of every rule (``FieldError.code``) -> what the rule demands, in one line."""
+
+ANALYZER_VERSION: int
+"""Goes up with every change of the terms of any text."""
+
+ANALYZER_LANGUAGES: list[str]
+"""Names of the languages that `Analyzer` knows, in the order of the alphabet."""
+
+DEBUG_BUILD: bool
+
+__version__: str
 
 @final
 class CopyEncoder:
@@ -100,16 +107,13 @@ class CopyEncoder:
         semlex.errors.ValidationError: With every rule that any row breaks, except those of the components of dense
             vectors: `encode_into` checks these in the pass that copies them (`validate_rows` finds all of them before).
     """
-
     def __new__(cls, columns: Sequence[tuple[str, str, object]], ids: Sequence[str] | None = None) -> Self: ...
     @property
     def rows(self) -> int:
         """Number of rows."""
-
     @property
     def largest_row(self) -> int:
         """Bytes that a buffer must at least have: the largest row with the stream's header and trailer."""
-
     def encode_into(self, buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
         """Writes the rows from ``position`` on, as many as fit.
 
@@ -167,8 +171,42 @@ def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, An
         OverflowError: When a column has more than 2 GiB.
     """
 
+def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
+    """Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+
+    Args:
+        label: What the identities are of; equal texts under different labels have different identities.
+        columns: One list of texts for each field, all of the same length.
+
+    Returns:
+        One identity a row.
+
+    Raises:
+        ValueError: The columns have different lengths.
+        UnicodeEncodeError: A text holds a lone surrogate.
+    """
+
+def to_json(value: object) -> bytes:
+    """JSON text (UTF-8) as ``jsonb`` takes it.
+
+    Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
+    jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.
+
+    Raises:
+        semlex.errors.ValidationError: ``not_finite``, ``nul``, ``lone_surrogate``, ``key_not_string``,
+            ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
+    """
+
+def validate_identifier(name: str) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
+    """Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
+
+    Returns:
+        As `validate_rows`, row -1 and field ``name``; empty when the name is good.
+    """
+
 def validate_rows(
-    fields: Sequence[tuple[str, str, object, Mapping[str, object] | None]], ids: Sequence[object] | None = None
+    fields: Sequence[tuple[str, str, object, Mapping[str, object] | None]],
+    ids: Sequence[object] | None = None,
 ) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
     """Finds every broken rule of every row.
 
@@ -199,71 +237,252 @@ def validate_rows(
         ValueError: For an unknown kind or limit.
     """
 
-def validate_identifier(name: str) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
-    """Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
-
-    Returns:
-        As `validate_rows`, row -1 and field ``name``; empty when the name is good.
-    """
-
-def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
-    """Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
-
-    Args:
-        label: What the identities are of; equal texts under different labels have different identities.
-        columns: One list of texts for each field, all of the same length.
-
-    Returns:
-        One identity a row.
-
-    Raises:
-        ValueError: The columns have different lengths.
-        UnicodeEncodeError: A text holds a lone surrogate.
-    """
-
-def to_json(value: object) -> bytes:
-    """JSON text (UTF-8) as ``jsonb`` takes it.
-
-    Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
-    jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.
-
-    Raises:
-        semlex.errors.ValidationError: ``not_finite``, ``nul``, ``lone_surrogate``, ``key_not_string``,
-            ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
-    """
-
-# ---- web pages ----
-
 @final
-class HtmlReader:
-    """Reads web pages; one serves any number of threads.
+class Analyzer:
+    """Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
+
+    Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
+    the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
+    become overlapping pairs and single characters, Thai, Lao, Khmer and Burmese overlapping threes, in every language.
+    Identifiers, paths, versions and words with hyphens are found whole and in parts. A term has at most 128 bytes.
 
     Args:
-        entities: What each named character reference stands for, by its name without the ampersand, as in
-            ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
-            ones.
+        language: A name or an ISO 639-1 code.
+        stop_words: Whether the language's stop words have no terms. The lists are those of NLTK, folded like the text.
+            Armenian, Czech, Esperanto, Estonian, Hindi, Irish, Lithuanian, Persian, Polish, Serbian, Sesotho,
+            Ukrainian, Yiddish and the languages without a stemmer have none; those of Arabic, Basque and Indonesian
+            are left out, because they hold words that people search for.
+
+    Raises:
+        ValueError: There is no such language; the message lists what there is.
     """
+    def __new__(cls, language: str, stop_words: bool = True) -> Self: ...
+    @property
+    def language(self) -> str:
+        """The name of its language."""
+    def terms(self, text: str) -> list[str]:
+        """All terms of a text, in order, repetitions among them."""
+    def query(self, text: str, max_terms: int = 64) -> Query:
+        """The terms of a query. Every text is a query.
 
-    def __new__(cls, entities: dict[str, str]) -> Self: ...
-    def to_markdown(self, html: str) -> tuple[str, str | None]:
-        """Turns a page, or a part of one, into Markdown; linear in the length of the page.
-
-        Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
-        of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
-        there is other text. Malformed HTML is read as browsers read it, more or less.
+        ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
+        ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
+        dash, so ``-5`` is a number.
 
         Args:
-            html: The page.
-
-        Returns:
-            The Markdown, its blocks separated by blank lines, and the content of ``<title>``, else of the first
-            ``<h1>``, else None.
+            text: The query.
+            max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
 
         Raises:
-            ValueError: The page holds a lone surrogate; the message names the character.
+            ValueError: `max_terms` is negative.
+        """
+    def matches(
+        self,
+        texts: Sequence[str],
+        phrases: Sequence[Sequence[str]],
+        excluded: Sequence[Sequence[str]] = ...,
+    ) -> NDArray[np.bool_]:
+        """Looks for the phrases of a `Query` in texts.
+
+        The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
+        ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
+        in every text.
+
+        Args:
+            texts: n texts.
+            phrases: The terms of each phrase that a text must hold.
+            excluded: The terms of each word or phrase that it must not hold.
+
+        Returns:
+            bool (n,): whether the text holds all phrases, and nothing that is excluded.
+        """
+    def first_matches(self, texts: Sequence[str], terms: Sequence[str]) -> list[int | None]:
+        """Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
+
+        Args:
+            texts: n texts.
+            terms: The wanted terms of a query.
+
+        Returns:
+            For each text the offset of the word in characters; None where there is none.
+        """
+    def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
+        """The parts of texts that show why they were found.
+
+        An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
+        `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
+
+        Args:
+            texts: n texts.
+            terms: The wanted terms of a query.
+            max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
+
+        Returns:
+            One excerpt a text.
+
+        Raises:
+            ValueError: `max_characters` is below 1.
         """
 
-# ---- chunking, batching, fusion ----
+@final
+class Query:
+    """The terms of a query in one language.
+
+    Attributes:
+        wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
+            query: in every language the same. Of more than `max_terms` the first ones are kept.
+        phrases: The terms of each phrase, one for every place that a word takes; none is empty.
+        excluded: The terms of each excluded word or phrase, likewise.
+        total: How many distinct terms were wanted before they were cut.
+        conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
+            `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
+    """
+    @property
+    def wanted(self) -> list[tuple[int, str]]:
+        """(slot, term) of each wanted term."""
+    @property
+    def phrases(self) -> list[list[str]]:
+        """Terms of each phrase."""
+    @property
+    def excluded(self) -> list[list[str]]:
+        """Terms of each exclusion."""
+    @property
+    def total(self) -> int:
+        """Wanted terms before the cut."""
+    @property
+    def conditions(self) -> int:
+        """Terms of all phrases and exclusions."""
+
+def language_named(name: str) -> str:
+    """The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
+
+    Raises:
+        ValueError: There is no such language; the message lists what there is.
+    """
+
+@final
+class BatchPlan:
+    """Rows in batches.
+
+    Attributes:
+        order: (n,) row numbers, longest row first; rows of equal length in their own order.
+        boundaries: (b + 1,) batch i is ``order[boundaries[i] : boundaries[i + 1]]``; begins with 0 and ends with n.
+        inverse: (n,) place of every row in `order`: ``np.concatenate(results)[plan.inverse]`` is in the rows' order.
+        real_tokens: Tokens of all rows.
+        computed_tokens: Tokens that a model computes; ``1 - real_tokens / computed_tokens`` is what padding wastes.
+    """
+    @property
+    def order(self) -> NDArray[np.int64]: ...
+    @property
+    def boundaries(self) -> NDArray[np.int64]: ...
+    @property
+    def inverse(self) -> NDArray[np.int64]: ...
+    @property
+    def real_tokens(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+
+@final
+class TokenBatch:
+    """The rows of one batch as one sequence, without padding; the arrays are the buffers that were filled, not copies.
+
+    Attributes:
+        rows: (b,) numbers of the rows, longest first.
+        ids: (t,) token ids, row behind row, without the tokens that the plan skips.
+        positions: (t,) place of every token in its own row, the skipped ones counted.
+        documents: (t,) which row of the batch every token belongs to, from 0.
+        offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
+    """
+    @property
+    def rows(self) -> NDArray[np.int64]: ...
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+    @property
+    def positions(self) -> NDArray[np.int64]: ...
+    @property
+    def documents(self) -> NDArray[np.int64]: ...
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
+
+@final
+class TokenPlan:
+    """Rows of token ids in packed batches: the plan of `plan_batches` with the buffers that a model takes.
+
+    Attributes:
+        real_tokens: Tokens of all rows, without the skipped ones.
+        computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
+
+    Args:
+        ids: (t,) token ids from 0, row behind row.
+        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+        token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
+        max_rows: Most rows of a batch, from 1.
+        padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
+            its rows. The buffers are the same.
+        skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
+
+    Raises:
+        ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
+            are skipped, an id is negative, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+    def __new__(
+        cls,
+        ids: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        *,
+        token_budget: int,
+        max_rows: int,
+        padded: bool = False,
+        skip: int = 0,
+    ) -> Self: ...
+    @property
+    def real_tokens(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+    def __len__(self) -> int: ...
+    def batch(self, number: int) -> TokenBatch:
+        """Fills the buffers of one batch.
+
+        Args:
+            number: The batch, from 0.
+
+        Raises:
+            IndexError: There are fewer batches.
+        """
+
+def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
+    """Counts the tokens that all rows begin with.
+
+    Args:
+        ids: (t,) token ids, row behind row.
+        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+
+    Returns:
+        At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
+
+    Raises:
+        ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
+
+def plan_batches(lengths: NDArray[np.int64], *, token_budget: int, max_rows: int, padded: bool) -> BatchPlan:
+    """Plans batches of rows of like length.
+
+    A batch is cut before it costs more than `token_budget` or has more than `max_rows` rows; a row above the budget is
+    a batch of its own.
+
+    Args:
+        lengths: (n,) tokens per row, from 0.
+        token_budget: Most tokens of a batch, from 1.
+        max_rows: Most rows of a batch, from 1.
+        padded: Whether a batch costs its longest row times its rows; else it costs the sum of its rows.
+
+    Raises:
+        ValueError: A number is out of its range, a length is negative, their sum passes 64 bits, or the array has
+            another dtype or shape; the message names it.
+        TypeError: An argument has another type.
+    """
 
 @final
 class Chunks:
@@ -280,7 +499,6 @@ class Chunks:
         introductions: c texts that announce the list, table or code of which a chunk is a later piece, or None.
         title: The first title of level 1, or None.
     """
-
     @property
     def starts(self) -> NDArray[np.int64]: ...
     @property
@@ -353,166 +571,13 @@ def word_offsets(text: str) -> NDArray[np.int64]:
         ValueError: The text holds a lone surrogate; the message names the character.
     """
 
-@final
-class BatchPlan:
-    """Rows in batches.
-
-    Attributes:
-        order: (n,) row numbers, longest row first; rows of equal length in their own order.
-        boundaries: (b + 1,) batch i is ``order[boundaries[i] : boundaries[i + 1]]``; begins with 0 and ends with n.
-        inverse: (n,) place of every row in `order`: ``np.concatenate(results)[plan.inverse]`` is in the rows' order.
-        real_tokens: Tokens of all rows.
-        computed_tokens: Tokens that a model computes; ``1 - real_tokens / computed_tokens`` is what padding wastes.
-    """
-
-    @property
-    def order(self) -> NDArray[np.int64]: ...
-    @property
-    def boundaries(self) -> NDArray[np.int64]: ...
-    @property
-    def inverse(self) -> NDArray[np.int64]: ...
-    @property
-    def real_tokens(self) -> int: ...
-    @property
-    def computed_tokens(self) -> int: ...
-
-def plan_batches(lengths: NDArray[np.int64], *, token_budget: int, max_rows: int, padded: bool) -> BatchPlan:
-    """Plans batches of rows of like length.
-
-    A batch is cut before it costs more than `token_budget` or has more than `max_rows` rows; a row above the budget is
-    a batch of its own.
-
-    Args:
-        lengths: (n,) tokens per row, from 0.
-        token_budget: Most tokens of a batch, from 1.
-        max_rows: Most rows of a batch, from 1.
-        padded: Whether a batch costs its longest row times its rows; else it costs the sum of its rows.
-
-    Raises:
-        ValueError: A number is out of its range, a length is negative, their sum passes 64 bits, or the array has
-            another dtype or shape; the message names it.
-        TypeError: An argument has another type.
-    """
-
-@final
-class TokenBatch:
-    """The rows of one batch as one sequence, without padding; the arrays are the buffers that were filled, not copies.
-
-    Attributes:
-        rows: (b,) numbers of the rows, longest first.
-        ids: (t,) token ids, row behind row, without the tokens that the plan skips.
-        positions: (t,) place of every token in its own row, the skipped ones counted.
-        documents: (t,) which row of the batch every token belongs to, from 0.
-        offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
-    """
-
-    @property
-    def rows(self) -> NDArray[np.int64]: ...
-    @property
-    def ids(self) -> NDArray[np.int64]: ...
-    @property
-    def positions(self) -> NDArray[np.int64]: ...
-    @property
-    def documents(self) -> NDArray[np.int64]: ...
-    @property
-    def offsets(self) -> NDArray[np.int64]: ...
-
-@final
-class TokenPlan:
-    """Rows of token ids in packed batches: the plan of `plan_batches` with the buffers that a model takes.
-
-    Attributes:
-        real_tokens: Tokens of all rows, without the skipped ones.
-        computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
-
-    Args:
-        ids: (t,) token ids from 0, row behind row.
-        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
-        token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
-        max_rows: Most rows of a batch, from 1.
-        padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
-            its rows. The buffers are the same.
-        skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
-
-    Raises:
-        ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
-            are skipped, an id is negative, or an array has another dtype or shape; the message names it.
-        TypeError: An argument has another type.
-    """
-
-    def __new__(
-        cls,
-        ids: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        *,
-        token_budget: int,
-        max_rows: int,
-        padded: bool = False,
-        skip: int = 0,
-    ) -> Self: ...
-    @property
-    def real_tokens(self) -> int: ...
-    @property
-    def computed_tokens(self) -> int: ...
-    def __len__(self) -> int: ...
-    def batch(self, number: int) -> TokenBatch:
-        """Fills the buffers of one batch.
-
-        Args:
-            number: The batch, from 0.
-
-        Raises:
-            IndexError: There are fewer batches.
-        """
-
-def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
-    """Counts the tokens that all rows begin with.
-
-    Args:
-        ids: (t,) token ids, row behind row.
-        offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
-
-    Returns:
-        At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
-
-    Raises:
-        ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
-        TypeError: An argument has another type.
-    """
-
-def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
-    """Cuts vectors and scales them to norm 1, the sum of squares in float64.
-
-    Args:
-        vectors: (n, d).
-        dimensions: Leading components that are kept, 1 to d.
-
-    Returns:
-        (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
-
-    Raises:
-        ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
-        TypeError: An argument has another type.
-    """
-
-def shared_shingles(texts: Sequence[str]) -> NDArray[np.float64]:
-    """How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
-
-    A text of fewer words is one shingle; one without a word is equal to the same text only.
-
-    Args:
-        texts: n texts.
-
-    Returns:
-        (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
-
-    Raises:
-        TypeError: An element is no str.
-        UnicodeEncodeError: A text holds a lone surrogate.
-    """
-
 def completed_fusion(
-    vector: NDArray[np.float64], keyword: NDArray[np.float64], *, mean: float, deviation: float, vector_weight: float
+    vector: NDArray[np.float64],
+    keyword: NDArray[np.float64],
+    *,
+    mean: float,
+    deviation: float,
+    vector_weight: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Fuses two legs whose scores of every candidate are known.
 
@@ -535,34 +600,6 @@ def completed_fusion(
     Raises:
         ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
             message names it.
-        TypeError: An argument has another type.
-    """
-
-def reciprocal_rank_fusion(
-    rankings: Sequence[NDArray[np.int64]],
-    *,
-    weights: Sequence[float] | None = None,
-    k: float = 60.0,
-    limit: int | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Fuses rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
-
-    G. V. Cormack, C. L. A. Clarke and S. Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
-    Learning Methods", SIGIR 2009. An id that a ranking names twice counts there once, at its best rank.
-
-    Args:
-        rankings: Ids of each ranking, best first, each (n,); ties are broken by the smaller id.
-        weights: One per ranking, finite and not negative; 1 each when left out.
-        k: Constant, finite and not negative: the larger, the less the first ranks stand out.
-        limit: Most ids of the answer, from 0; all when left out.
-
-    Returns:
-        ids: (m,) every id once, best first.
-        scores: (m,) their scores.
-
-    Raises:
-        ValueError: A weight, the constant or the limit is out of its range, there are more or fewer weights than
-            rankings, or an array has another dtype or shape; the message names it.
         TypeError: An argument has another type.
     """
 
@@ -594,402 +631,91 @@ def linear_fusion(
         TypeError: An argument has another type.
     """
 
-# ---- token ids ----
+def reciprocal_rank_fusion(
+    rankings: Sequence[NDArray[np.int64]],
+    *,
+    weights: Sequence[float] | None = None,
+    k: float = 60.0,
+    limit: int | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Fuses rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
 
-@final
-class BpeTokenizer:
-    """Byte pair encoding as Qwen's models use it, and as Llama 2 does.
-
-    Safe for several threads, which run side by side. The first kind merges bytes of pieces that a pattern
-    cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
-
-    Ids, counts and offsets are those of the tokenizers library, for every text.
-
-    Args:
-        content: A ``tokenizer.json``.
-
-    Raises:
-        NotImplementedError: The file asks for something else than these two ways: another model, normaliser,
-            splitting pattern or post-processor. The message names it.
-        ValueError: The file is malformed.
-    """
-
-    def __new__(cls, content: bytes) -> Self: ...
-    @property
-    def special_prefix_suffix(self) -> tuple[list[int], list[int]]:
-        """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
-
-    def token_id(self, token: str) -> int | None:
-        """The id of a token, as the vocabulary spells it; None when the vocabulary lacks it."""
-
-    def encode(
-        self,
-        texts: Sequence[str],
-        *,
-        head: Sequence[int],
-        tail: Sequence[int],
-        most: int | None = None,
-        special_tokens_as_text: bool = False,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Encodes texts.
-
-        Args:
-            texts: n texts.
-            head: Ids in front of every row.
-            tail: Ids behind every row.
-            most: Most tokens of a text, from 0; a longer one loses its end. None for no bound.
-            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Added tokens that
-                are not special are found all the same.
-
-        Returns:
-            ids: (t,) the rows one behind the other: head, the text's ids, tail.
-            offsets: (n + 1,); row i is ``ids[offsets[i]:offsets[i + 1]]``.
-            cut: Numbers of the rows that lost tokens, ascending.
-
-        Raises:
-            ValueError: `most` is negative.
-            UnicodeEncodeError: A text holds a lone surrogate.
-        """
-
-    def count(self, texts: Sequence[str], *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
-        """Counts tokens: (n,) for n texts; arguments and errors as those of `encode`."""
-
-    def offsets(self, text: str, *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
-        """Finds where tokens stand.
-
-        A token that holds a part of a character covers all of it. Where the normal form composed several characters,
-        its tokens cover the first of them.
-
-        Args:
-            text: One text.
-            special_tokens_as_text: As in `encode`.
-
-        Returns:
-            (t, 2) start and end in characters of the text as given, both columns ascending.
-
-        Raises:
-            UnicodeEncodeError: The text holds a lone surrogate.
-        """
-
-# ---- words ----
-
-ANALYZER_VERSION: int
-"""Goes up with every change of the terms of any text."""
-
-ANALYZER_LANGUAGES: list[str]
-"""Names of the languages that `Analyzer` knows, in the order of the alphabet."""
-
-def language_named(name: str) -> str:
-    """The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
-
-    Raises:
-        ValueError: There is no such language; the message lists what there is.
-    """
-
-@final
-class Analyzer:
-    """Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
-
-    Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
-    the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
-    become overlapping pairs and single characters, Thai, Lao, Khmer and Burmese overlapping threes, in every language.
-    Identifiers, paths, versions and words with hyphens are found whole and in parts. A term has at most 128 bytes.
+    G. V. Cormack, C. L. A. Clarke and S. Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+    Learning Methods", SIGIR 2009. An id that a ranking names twice counts there once, at its best rank.
 
     Args:
-        language: A name or an ISO 639-1 code.
-        stop_words: Whether the language's stop words have no terms. The lists are those of NLTK, folded like the text.
-            Armenian, Czech, Esperanto, Estonian, Hindi, Irish, Lithuanian, Persian, Polish, Serbian, Sesotho,
-            Ukrainian, Yiddish and the languages without a stemmer have none; those of Arabic, Basque and Indonesian
-            are left out, because they hold words that people search for.
-
-    Raises:
-        ValueError: There is no such language; the message lists what there is.
-    """
-
-    def __new__(cls, language: str, stop_words: bool = True) -> Self: ...
-    @property
-    def language(self) -> str:
-        """The name of its language."""
-
-    def terms(self, text: str) -> list[str]:
-        """All terms of a text, in order, repetitions among them."""
-
-    def query(self, text: str, max_terms: int = 64) -> Query:
-        """The terms of a query. Every text is a query.
-
-        ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
-        ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
-        dash, so ``-5`` is a number.
-
-        Args:
-            text: The query.
-            max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
-
-        Raises:
-            ValueError: `max_terms` is negative.
-        """
-
-    def matches(
-        self, texts: Sequence[str], phrases: Sequence[Sequence[str]], excluded: Sequence[Sequence[str]] = ...
-    ) -> NDArray[np.bool_]:
-        """Looks for the phrases of a `Query` in texts.
-
-        The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
-        ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
-        in every text.
-
-        Args:
-            texts: n texts.
-            phrases: The terms of each phrase that a text must hold.
-            excluded: The terms of each word or phrase that it must not hold.
-
-        Returns:
-            bool (n,): whether the text holds all phrases, and nothing that is excluded.
-        """
-
-    def first_matches(self, texts: Sequence[str], terms: Sequence[str]) -> list[int | None]:
-        """Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
-
-        Args:
-            texts: n texts.
-            terms: The wanted terms of a query.
-
-        Returns:
-            For each text the offset of the word in characters; None where there is none.
-        """
-
-    def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
-        """The parts of texts that show why they were found.
-
-        An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
-        `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
-
-        Args:
-            texts: n texts.
-            terms: The wanted terms of a query.
-            max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
-
-        Returns:
-            One excerpt a text.
-
-        Raises:
-            ValueError: `max_characters` is below 1.
-        """
-
-@final
-class Query:
-    """The terms of a query in one language.
-
-    Attributes:
-        wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
-            query: in every language the same. Of more than `max_terms` the first ones are kept.
-        phrases: The terms of each phrase, one for every place that a word takes; none is empty.
-        excluded: The terms of each excluded word or phrase, likewise.
-        total: How many distinct terms were wanted before they were cut.
-        conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
-            `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
-    """
-
-    @property
-    def wanted(self) -> list[tuple[int, str]]: ...
-    @property
-    def phrases(self) -> list[list[str]]: ...
-    @property
-    def excluded(self) -> list[list[str]]: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def conditions(self) -> int: ...
-
-# ---- sentences ----
-
-def split_sentences(text: str) -> list[tuple[int, int, str]]:
-    """The sentences of a text, in order and without overlap.
-
-    Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
-    ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
-    of ordinals.
+        rankings: Ids of each ranking, best first, each (n,); ties are broken by the smaller id.
+        weights: One per ranking, finite and not negative; 1 each when left out.
+        k: Constant, finite and not negative: the larger, the less the first ranks stand out.
+        limit: Most ids of the answer, from 0; all when left out.
 
     Returns:
-        (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
-        ``heading`` or ``code``: up to eight lines without a blank one.
+        ids: (m,) every id once, best first.
+        scores: (m,) their scores.
 
     Raises:
-        ValueError: The text holds half of a surrogate pair.
+        ValueError: A weight, the constant or the limit is out of its range, there are more or fewer weights than
+            rankings, or an array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
     """
 
-def rank_sentences(
-    analyzer: Analyzer, question: str, passages: Sequence[tuple[str, str]]
-) -> list[tuple[int, int, int, str, float, float]]:
-    """Which sentences of some passages answer a question.
-
-    A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
-    beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+@final
+class HtmlReader:
+    """Reads web pages; one serves any number of threads.
 
     Args:
-        analyzer: Of the passages' language.
-        question: Its first 64 words count.
-        passages: (text, titles) of each, the best passage first.
+        entities: What each named character reference stands for, by its name without the ampersand, as in
+            ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
+            ones.
+    """
+    def __new__(cls, entities: dict[str, str]) -> Self: ...
+    def to_markdown(self, html: str) -> tuple[str, str | None]:
+        """Turns a page, or a part of one, into Markdown; linear in the length of the page.
+
+        Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
+        of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
+        there is other text. Malformed HTML is read as browsers read it, more or less.
+
+        Args:
+            html: The page.
+
+        Returns:
+            The Markdown, its blocks separated by blank lines, and the content of ``<title>``, else of the first
+            ``<h1>``, else None.
+
+        Raises:
+            ValueError: The page holds a lone surrogate; the message names the character.
+        """
+
+def shared_shingles(texts: Sequence[str]) -> NDArray[np.float64]:
+    """How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
+
+    A text of fewer words is one shingle; one without a word is equal to the same text only.
+
+    Args:
+        texts: n texts.
 
     Returns:
-        (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
-        gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
-        words the sentence holds itself.
+        (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
 
     Raises:
-        ValueError: The question holds half of a surrogate pair.
+        TypeError: An element is no str.
+        UnicodeEncodeError: A text holds a lone surrogate.
     """
 
-# ---- search by words: posting segments ----
-
-@final
-class EncodedSegment:
-    """A segment of the keyword index in its stored form: a header, and rows of posting lists.
-
-    A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
-    """
-
-    @property
-    def header(self) -> bytes:
-        """Ids and lengths of the chunks."""
-
-    @property
-    def first_terms(self) -> list[bytes]:
-        """First term of each row, ascending; with the segment's id the row's key."""
-
-    @property
-    def data(self) -> list[bytes]:
-        """Data of each row."""
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks."""
-
-    @property
-    def postings(self) -> int:
-        """Number of (term, chunk) pairs."""
-
-    @property
-    def total_length(self) -> int:
-        """Terms of all chunks, repeats included."""
-
-@final
-class SegmentBuilder:
-    """Collects chunks of one language, at most 65,536, and makes a segment of them."""
-
-    def __new__(cls) -> Self: ...
-    def __len__(self) -> int:
-        """Number of chunks so far."""
-
-    def add_terms(self, keyword_id: int, terms: Sequence[str]) -> None:
-        """Adds a chunk.
-
-        Args:
-            keyword_id: The chunk's id in the keyword index.
-            terms: Its terms of 1 to 128 bytes, repeats included, in any order.
-
-        Raises:
-            ValueError: For other terms, or one chunk too many; the chunk is left out then.
-        """
-
-    def add_texts(self, analyzer: Analyzer, keyword_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
-        """Adds chunks by their texts.
-
-        Args:
-            analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
-                next builder.
-            keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
-            columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
-
-        Raises:
-            ValueError: For columns of another length, or one chunk too many; those before it stay.
-        """
-
-    def finish(self, segment_id: bytes) -> EncodedSegment:
-        """Makes the segment; the builder is empty afterwards.
-
-        Args:
-            segment_id: 16 random bytes that are never used again. The data is bound to it.
-
-        Raises:
-            ValueError: When an id was added twice; the chunks are gone then, too.
-        """
-
-def merge_segments(
-    segment_id: bytes,
-    sources: Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]],
-    dead: IdSet,
-) -> EncodedSegment:
-    """Merges segments of one language: the same bytes as building a segment from the chunks that live.
+def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
+    """Cuts vectors and scales them to norm 1, the sum of squares in float64.
 
     Args:
-        segment_id: Id of the new segment.
-        sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
-        dead: Keyword ids to leave out.
+        vectors: (n, d).
+        dimensions: Leading components that are kept, 1 to d.
+
+    Returns:
+        (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
 
     Raises:
-        ValueError: When more than 65,536 chunks live, or one of them in two sources.
-        semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
-    """
-
-@final
-class IdSet:
-    """A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
-
-    Args:
-        ids: In any order, repeated or not; int64 (n,). None: no ids.
-    """
-
-    def __new__(cls, ids: NDArray[np.int64] | None = None) -> Self: ...
-    @staticmethod
-    def union(sets: Sequence[IdSet]) -> IdSet:
-        """All ids that are in any of the sets."""
-
-    @property
-    def count(self) -> int:
-        """Number of ids."""
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-
-    def __and__(self, other: IdSet, /) -> IdSet:
-        """The ids that are in both."""
-
-    def __rand__(self, value: IdSet, /) -> IdSet: ...
-    def __sub__(self, other: IdSet, /) -> IdSet:
-        """The ids that are not in the other."""
-
-    def __rsub__(self, value: IdSet, /) -> IdSet: ...
-    def to_array(self) -> NDArray[np.int64]:
-        """The ids, ascending: int64 (n,).
-
-        Raises:
-            MemoryError: For more than 2**30 ids, or than there is memory for.
-        """
-
-def segment_ids(segment_id: bytes, header: bytes) -> IdSet:
-    """The keyword ids in a segment, dead ones included.
-
-    Raises:
-        semlex.errors.DamagedSegmentError: When the header is damaged.
-    """
-
-def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
-    """Encodes ids of deleted chunks.
-
-    Args:
-        tombstone_id: 16 random bytes that are never used again. The data is bound to it.
-        keyword_ids: Less than 2**32.
-
-    Raises:
-        ValueError: For more ids.
-    """
-
-def decode_tombstone(tombstone_id: bytes, data: bytes) -> IdSet:
-    """The ids in a tombstone.
-
-    Raises:
-        semlex.errors.DamagedSegmentError: When the data is damaged.
+        ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
+        TypeError: An argument has another type.
     """
 
 @final
@@ -1005,30 +731,24 @@ class PostingCache:
     Args:
         limit: Bytes of posting lists at most.
     """
-
     def __new__(cls, limit: int = 67108864) -> Self: ...
     @property
     def hits(self) -> int:
         """Lists, or known absences, that were at hand when a search needed them."""
-
     @property
     def misses(self) -> int:
         """Those that had to be read."""
-
     @property
     def used_bytes(self) -> int:
         """Bytes of posting lists at hand."""
-
     def resize(self, limit: int) -> None:
         """Changes the limit; the terms unused for longest are forgotten until the rest is within it.
 
         Raises:
             ValueError: It is negative.
         """
-
     def clear(self) -> None:
         """Forgets all posting lists; headers and tombstones stay."""
-
     def plan(
         self,
         queries: Sequence[tuple[str, Sequence[tuple[int, str]], Sequence[Sequence[str]], Sequence[Sequence[str]]]],
@@ -1044,7 +764,6 @@ class PostingCache:
         Raises:
             ValueError: When a language is named twice, or a slot has two terms in one language.
         """
-
     def snapshot(
         self,
         plan: PostingPlan,
@@ -1065,9 +784,10 @@ class PostingCache:
             ValueError: When something is lacking.
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
-
     def complete(
-        self, plan: PostingPlan, rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]
+        self,
+        plan: PostingPlan,
+        rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
     ) -> PostingSnapshot:
         """Completes a plan for the segments and tombstones that it knows, and keeps what was read.
 
@@ -1084,23 +804,18 @@ class PostingCache:
 @final
 class PostingPlan:
     """What a query needs, and what of it is at hand."""
-
     @property
     def known_segments(self) -> list[bytes]:
         """Ids of the segments whose headers are at hand, in ascending order."""
-
     @property
     def known_tombstones(self) -> list[bytes]:
         """Ids of the tombstones that are at hand, in ascending order."""
-
     @property
     def missing(self) -> list[tuple[bytes, bytes]]:
         """(segment id, term) of the lists that are needed of known segments and not at hand."""
-
     @property
     def cold(self) -> list[tuple[str, bytes]]:
         """(language, term) of the terms to read from all segments of their language."""
-
     @property
     def warm(self) -> list[tuple[str, bytes]]:
         """(language, term) of the terms to read from those segments of their language that are not known."""
@@ -1108,23 +823,18 @@ class PostingPlan:
 @final
 class PostingSnapshot:
     """A query over one snapshot of the database, everything at hand. It never changes."""
-
     @property
     def languages(self) -> list[str]:
         """Languages of the segments."""
-
     @property
     def missing_languages(self) -> list[str]:
         """Those that the plan did not name: plan again with them, and take the snapshot again, before searching."""
-
     @property
     def chunks(self) -> int:
         """Number of living chunks."""
-
     @property
     def postings(self) -> int:
         """Postings of the wanted terms, those of dead chunks included."""
-
     def coverage(self, keyword_ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
 
@@ -1139,7 +849,6 @@ class PostingSnapshot:
         Raises:
             ValueError: For another array, or when languages are missing.
         """
-
     def search(
         self,
         k: int,
@@ -1175,3 +884,246 @@ class PostingSnapshot:
 
 def _panic(message: str, *, builder: SegmentBuilder | None = None, held: bool = False) -> None:
     """Panics on purpose, in the midst of a builder's work where one is given: for tests of what becomes of it."""
+
+@final
+class EncodedSegment:
+    """A segment of the keyword index in its stored form: a header, and rows of posting lists.
+
+    A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
+    """
+    @property
+    def header(self) -> bytes:
+        """Ids and lengths of the chunks."""
+    @property
+    def first_terms(self) -> list[bytes]:
+        """First term of each row, ascending; with the segment's id the row's key."""
+    @property
+    def data(self) -> list[bytes]:
+        """Data of each row."""
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+    @property
+    def postings(self) -> int:
+        """Number of (term, chunk) pairs."""
+    @property
+    def total_length(self) -> int:
+        """Terms of all chunks, repeats included."""
+
+@final
+class IdSet:
+    """A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
+
+    Args:
+        ids: In any order, repeated or not; int64 (n,). None: no ids.
+    """
+    def __new__(cls, ids: NDArray[np.int64] | None = None) -> Self: ...
+    @staticmethod
+    def union(sets: Sequence[IdSet]) -> IdSet:
+        """All ids that are in any of the sets."""
+    @property
+    def count(self) -> int:
+        """Number of ids."""
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+    def __and__(self, other: IdSet, /) -> IdSet:
+        """The ids that are in both."""
+    def __rand__(self, value: IdSet, /) -> IdSet: ...
+    def __sub__(self, other: IdSet, /) -> IdSet:
+        """The ids that are not in the other."""
+    def __rsub__(self, value: IdSet, /) -> IdSet: ...
+    def to_array(self) -> NDArray[np.int64]:
+        """The ids, ascending: int64 (n,).
+
+        Raises:
+            MemoryError: For more than 2**30 ids, or than there is memory for.
+        """
+
+@final
+class SegmentBuilder:
+    """Collects chunks of one language, at most 65,536, and makes a segment of them."""
+    def __new__(cls) -> Self: ...
+    def __len__(self) -> int:
+        """Number of chunks so far."""
+    def add_terms(self, keyword_id: int, terms: Sequence[str]) -> None:
+        """Adds a chunk.
+
+        Args:
+            keyword_id: The chunk's id in the keyword index.
+            terms: Its terms of 1 to 128 bytes, repeats included, in any order.
+
+        Raises:
+            ValueError: For other terms, or one chunk too many; the chunk is left out then.
+        """
+    def add_texts(self, analyzer: Analyzer, keyword_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
+        """Adds chunks by their texts.
+
+        Args:
+            analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
+                next builder.
+            keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
+            columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
+
+        Raises:
+            ValueError: For columns of another length, or one chunk too many; those before it stay.
+        """
+    def finish(self, segment_id: bytes) -> EncodedSegment:
+        """Makes the segment; the builder is empty afterwards.
+
+        Args:
+            segment_id: 16 random bytes that are never used again. The data is bound to it.
+
+        Raises:
+            ValueError: When an id was added twice; the chunks are gone then, too.
+        """
+
+def decode_tombstone(tombstone_id: bytes, data: bytes) -> IdSet:
+    """The ids in a tombstone.
+
+    Raises:
+        semlex.errors.DamagedSegmentError: When the data is damaged.
+    """
+
+def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
+    """Encodes ids of deleted chunks.
+
+    Args:
+        tombstone_id: 16 random bytes that are never used again. The data is bound to it.
+        keyword_ids: Less than 2**32.
+
+    Raises:
+        ValueError: For more ids.
+    """
+
+def merge_segments(
+    segment_id: bytes,
+    sources: Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]],
+    dead: IdSet,
+) -> EncodedSegment:
+    """Merges segments of one language: the same bytes as building a segment from the chunks that live.
+
+    Args:
+        segment_id: Id of the new segment.
+        sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
+        dead: Keyword ids to leave out.
+
+    Raises:
+        ValueError: When more than 65,536 chunks live, or one of them in two sources.
+        semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
+    """
+
+def segment_ids(segment_id: bytes, header: bytes) -> IdSet:
+    """The keyword ids in a segment, dead ones included.
+
+    Raises:
+        semlex.errors.DamagedSegmentError: When the header is damaged.
+    """
+
+def rank_sentences(
+    analyzer: Analyzer,
+    question: str,
+    passages: Sequence[tuple[str, str]],
+) -> list[tuple[int, int, int, str, float, float]]:
+    """Which sentences of some passages answer a question.
+
+    A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
+    beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+
+    Args:
+        analyzer: Of the passages' language.
+        question: Its first 64 words count.
+        passages: (text, titles) of each, the best passage first.
+
+    Returns:
+        (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
+        gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
+        words the sentence holds itself.
+
+    Raises:
+        ValueError: The question holds half of a surrogate pair.
+    """
+
+def split_sentences(text: str) -> list[tuple[int, int, str]]:
+    """The sentences of a text, in order and without overlap.
+
+    Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
+    ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
+    of ordinals.
+
+    Returns:
+        (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
+        ``heading`` or ``code``: up to eight lines without a blank one.
+
+    Raises:
+        ValueError: The text holds half of a surrogate pair.
+    """
+
+@final
+class BpeTokenizer:
+    """Byte pair encoding as Qwen's models use it, and as Llama 2 does.
+
+    Safe for several threads, which run side by side. The first kind merges bytes of pieces that a pattern
+    cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
+
+    Ids, counts and offsets are those of the tokenizers library, for every text.
+
+    Args:
+        content: A ``tokenizer.json``.
+
+    Raises:
+        NotImplementedError: The file asks for something else than these two ways: another model, normaliser,
+            splitting pattern or post-processor. The message names it.
+        ValueError: The file is malformed.
+    """
+    def __new__(cls, content: bytes) -> Self: ...
+    @property
+    def special_prefix_suffix(self) -> tuple[list[int], list[int]]:
+        """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
+    def token_id(self, token: str) -> int | None:
+        """The id of a token, as the vocabulary spells it; None when the vocabulary lacks it."""
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        head: Sequence[int],
+        tail: Sequence[int],
+        most: int | None = None,
+        special_tokens_as_text: bool = False,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Encodes texts.
+
+        Args:
+            texts: n texts.
+            head: Ids in front of every row.
+            tail: Ids behind every row.
+            most: Most tokens of a text, from 0; a longer one loses its end. None for no bound.
+            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Added tokens that
+                are not special are found all the same.
+
+        Returns:
+            ids: (t,) the rows one behind the other: head, the text's ids, tail.
+            offsets: (n + 1,); row i is ``ids[offsets[i]:offsets[i + 1]]``.
+            cut: Numbers of the rows that lost tokens, ascending.
+
+        Raises:
+            ValueError: `most` is negative.
+            UnicodeEncodeError: A text holds a lone surrogate.
+        """
+    def count(self, texts: Sequence[str], *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
+        """Counts tokens: (n,) for n texts; arguments and errors as those of `encode`."""
+    def offsets(self, text: str, *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
+        """Finds where tokens stand.
+
+        A token that holds a part of a character covers all of it. Where the normal form composed several characters,
+        its tokens cover the first of them.
+
+        Args:
+            text: One text.
+            special_tokens_as_text: As in `encode`.
+
+        Returns:
+            (t, 2) start and end in characters of the text as given, both columns ascending.
+
+        Raises:
+            UnicodeEncodeError: The text holds a lone surrogate.
+        """

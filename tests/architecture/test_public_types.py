@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,13 @@ def test_what_an_editor_offers_is_described() -> None:
         and not inspect.getdoc(found if isinstance(found, property) else getattr(kind, member))
     ]
     assert bare == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["rust/python/generate_stub.py", "python/generate_synchronous.py"])
+def test_the_written_stubs_are_fresh(script: str) -> None:
+    written = runpy.run_path(str(ROOT / script))
+    assert written["TARGET"].read_text(encoding="utf-8") == written["generated"](), "./x stubs writes it again"
 
 
 def test_the_package_says_that_it_is_typed() -> None:

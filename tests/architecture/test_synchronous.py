@@ -1,13 +1,11 @@
-"""The synchronous classes have what the asynchronous ones have, and a stub that says so."""
+"""The synchronous classes have what the asynchronous ones have."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import pickle
-import runpy
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,15 +17,7 @@ from semlex.retriever import synchronous
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-ROOT = Path(semlex.__file__).parent.parent
 PAIRS = [(kind, made) for kind, made in synchronous._KINDS.items() if made is not None]  # before those of this file
-
-
-@pytest.mark.slow
-def test_the_stub_is_fresh() -> None:
-    generated = runpy.run_path(str(ROOT / "generate_synchronous.py"))["generated"]()
-    path = ROOT / "semlex" / "retriever" / "synchronous.pyi"
-    assert path.read_text(encoding="utf-8") == generated, "./x synchronous writes it again"
 
 
 @pytest.mark.parametrize(("asynchronous", "made"), PAIRS, ids=[made.__name__ for _, made in PAIRS])

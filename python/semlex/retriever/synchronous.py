@@ -1,7 +1,7 @@
 """The synchronous classes: every public method of the asynchronous ones without ``await``, from any thread.
 
 Nothing is listed here: the methods, signatures and docstrings are those of the asynchronous classes. Types for checkers
-and editors are in `synchronous.pyi`, which ``./x synchronous`` writes.
+and editors are in `synchronous.pyi`, which ``./x stubs`` writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of the synchronous classes, written by ``./x synchronous``."""
+"""Types of the synchronous classes, written by ``./x stubs``."""
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime

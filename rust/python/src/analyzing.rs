@@ -13,7 +13,22 @@ use crate::errors::detached;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Terms of texts and of queries; see the stub.
+/// Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
+///
+/// Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
+/// the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
+/// become overlapping pairs and single characters, Thai, Lao, Khmer and Burmese overlapping threes, in every language.
+/// Identifiers, paths, versions and words with hyphens are found whole and in parts. A term has at most 128 bytes.
+///
+/// Args:
+///     language: A name or an ISO 639-1 code.
+///     stop_words: Whether the language's stop words have no terms. The lists are those of NLTK, folded like the text.
+///         Armenian, Czech, Esperanto, Estonian, Hindi, Irish, Lithuanian, Persian, Polish, Serbian, Sesotho,
+///         Ukrainian, Yiddish and the languages without a stemmer have none; those of Arabic, Basque and Indonesian
+///         are left out, because they hold words that people search for.
+///
+/// Raises:
+///     ValueError: There is no such language; the message lists what there is.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Analyzer {
     pub(crate) inner: analyzer::Analyzer,
@@ -21,14 +36,27 @@ pub(crate) struct Analyzer {
     pub(crate) number: u64,
 }
 
-/// The terms of a query.
+/// The terms of a query in one language.
+///
+/// Attributes:
+///     wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
+///         query: in every language the same. Of more than `max_terms` the first ones are kept.
+///     phrases: The terms of each phrase, one for every place that a word takes; none is empty.
+///     excluded: The terms of each excluded word or phrase, likewise.
+///     total: How many distinct terms were wanted before they were cut.
+///     conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
+///         `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Query {
     terms: QueryTerms,
 }
 
-/// The canonical name of a language; see the stub.
+/// The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
+///
+/// Raises:
+///     ValueError: There is no such language; the message lists what there is.
 #[pyfunction]
+#[pyo3(signature = (name: "str") -> "str")]
 pub(crate) fn language_named(name: &str) -> PyResult<&'static str> {
     analyzer::language_named(name).map_err(|error| PyValueError::new_err(error.to_string()))
 }
@@ -36,7 +64,7 @@ pub(crate) fn language_named(name: &str) -> PyResult<&'static str> {
 #[pymethods]
 impl Analyzer {
     #[new]
-    #[pyo3(signature = (language, stop_words = true))]
+    #[pyo3(signature = (language: "str", stop_words: "bool" = true))]
     fn new(py: Python<'_>, language: &str, stop_words: bool) -> PyResult<Self> {
         let made = detached(py, || analyzer::Analyzer::new(language, stop_words))?;
         let inner = made.map_err(|error| match error {
@@ -50,7 +78,7 @@ impl Analyzer {
     }
 
     /// The name of its language.
-    #[getter]
+    #[getter] // -> str
     fn language(&self) -> &'static str {
         self.inner.language()
     }
@@ -59,7 +87,8 @@ impl Analyzer {
         format!("Analyzer({:?})", self.inner.language())
     }
 
-    /// All terms of a text.
+    /// All terms of a text, in order, repetitions among them.
+    #[pyo3(signature = (text: "str") -> "list[str]")]
     fn terms(&self, py: Python<'_>, text: &str) -> PyResult<Vec<String>> {
         detached(py, || {
             let mut terms = Vec::new();
@@ -69,16 +98,43 @@ impl Analyzer {
         })
     }
 
-    /// The terms of a query.
-    #[pyo3(signature = (text, max_terms = 64))]
+    /// The terms of a query. Every text is a query.
+    ///
+    /// ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
+    /// ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
+    /// dash, so ``-5`` is a number.
+    ///
+    /// Args:
+    ///     text: The query.
+    ///     max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
+    ///
+    /// Raises:
+    ///     ValueError: `max_terms` is negative.
+    #[pyo3(signature = (text: "str", max_terms: "int" = 64) -> "Query")]
     fn query(&self, py: Python<'_>, text: &str, max_terms: i64) -> PyResult<Query> {
         let max_terms = at_least("max_terms", max_terms, 0)?;
         let terms = detached(py, || self.inner.query(&parse_query(text), max_terms))?;
         Ok(Query { terms })
     }
 
-    /// For each text, whether it holds the phrases and nothing that is excluded.
-    #[pyo3(signature = (texts, phrases, excluded = Vec::new()))]
+    /// Looks for the phrases of a `Query` in texts.
+    ///
+    /// The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
+    /// ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
+    /// in every text.
+    ///
+    /// Args:
+    ///     texts: n texts.
+    ///     phrases: The terms of each phrase that a text must hold.
+    ///     excluded: The terms of each word or phrase that it must not hold.
+    ///
+    /// Returns:
+    ///     bool (n,): whether the text holds all phrases, and nothing that is excluded.
+    #[pyo3(signature = (
+        texts: "Sequence[str]",
+        phrases: "Sequence[Sequence[str]]",
+        excluded: "Sequence[Sequence[str]]" = Vec::new(),
+    ) -> "NDArray[np.bool_]")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn matches<'py>(
         &self,
@@ -94,7 +150,15 @@ impl Analyzer {
         Ok(PyArray1::from_vec(py, matched))
     }
 
-    /// The place of the first matched word of each text.
+    /// Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
+    ///
+    /// Args:
+    ///     texts: n texts.
+    ///     terms: The wanted terms of a query.
+    ///
+    /// Returns:
+    ///     For each text the offset of the word in characters; None where there is none.
+    #[pyo3(signature = (texts: "Sequence[str]", terms: "Sequence[str]") -> "list[int | None]")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn first_matches(
         &self,
@@ -108,8 +172,26 @@ impl Analyzer {
         })
     }
 
-    /// An excerpt of each text.
-    #[pyo3(signature = (texts, terms, max_characters = 240))]
+    /// The parts of texts that show why they were found.
+    ///
+    /// An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
+    /// `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
+    ///
+    /// Args:
+    ///     texts: n texts.
+    ///     terms: The wanted terms of a query.
+    ///     max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
+    ///
+    /// Returns:
+    ///     One excerpt a text.
+    ///
+    /// Raises:
+    ///     ValueError: `max_characters` is below 1.
+    #[pyo3(signature = (
+        texts: "Sequence[str]",
+        terms: "Sequence[str]",
+        max_characters: "int" = 240,
+    ) -> "list[str]")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn excerpts(
         &self,
@@ -129,31 +211,31 @@ impl Analyzer {
 #[pymethods]
 impl Query {
     /// (slot, term) of each wanted term.
-    #[getter]
+    #[getter] // -> list[tuple[int, str]]
     fn wanted(&self) -> Vec<(u64, String)> {
         self.terms.wanted.clone()
     }
 
     /// Terms of each phrase.
-    #[getter]
+    #[getter] // -> list[list[str]]
     fn phrases(&self) -> Vec<Vec<String>> {
         self.terms.phrases.clone()
     }
 
     /// Terms of each exclusion.
-    #[getter]
+    #[getter] // -> list[list[str]]
     fn excluded(&self) -> Vec<Vec<String>> {
         self.terms.excluded.clone()
     }
 
     /// Wanted terms before the cut.
-    #[getter]
+    #[getter] // -> int
     fn total(&self) -> usize {
         self.terms.total
     }
 
     /// Terms of all phrases and exclusions.
-    #[getter]
+    #[getter] // -> int
     fn conditions(&self) -> usize {
         self.terms.conditions
     }

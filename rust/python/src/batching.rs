@@ -8,14 +8,21 @@ use semlex_core::batch;
 use crate::arguments::{at_least, vector};
 use crate::errors::detached;
 
-/// Rows in batches; see the stub.
+/// Rows in batches.
+///
+/// Attributes:
+///     order: (n,) row numbers, longest row first; rows of equal length in their own order.
+///     boundaries: (b + 1,) batch i is ``order[boundaries[i] : boundaries[i + 1]]``; begins with 0 and ends with n.
+///     inverse: (n,) place of every row in `order`: ``np.concatenate(results)[plan.inverse]`` is in the rows' order.
+///     real_tokens: Tokens of all rows.
+///     computed_tokens: Tokens that a model computes; ``1 - real_tokens / computed_tokens`` is what padding wastes.
 #[pyclass(frozen, get_all, module = "semlex._core")]
 pub(crate) struct BatchPlan {
-    order: Py<PyArray1<i64>>,
-    boundaries: Py<PyArray1<i64>>,
-    inverse: Py<PyArray1<i64>>,
-    real_tokens: i64,
-    computed_tokens: i64,
+    order: Py<PyArray1<i64>>,      // -> NDArray[np.int64]
+    boundaries: Py<PyArray1<i64>>, // -> NDArray[np.int64]
+    inverse: Py<PyArray1<i64>>,    // -> NDArray[np.int64]
+    real_tokens: i64,              // -> int
+    computed_tokens: i64,          // -> int
 }
 
 #[pymethods]
@@ -28,9 +35,29 @@ impl BatchPlan {
     }
 }
 
-/// Plans batches within a budget of tokens; see the stub.
+/// Plans batches of rows of like length.
+///
+/// A batch is cut before it costs more than `token_budget` or has more than `max_rows` rows; a row above the budget is
+/// a batch of its own.
+///
+/// Args:
+///     lengths: (n,) tokens per row, from 0.
+///     token_budget: Most tokens of a batch, from 1.
+///     max_rows: Most rows of a batch, from 1.
+///     padded: Whether a batch costs its longest row times its rows; else it costs the sum of its rows.
+///
+/// Raises:
+///     ValueError: A number is out of its range, a length is negative, their sum passes 64 bits, or the array has
+///         another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
-#[pyo3(signature = (lengths, *, token_budget, max_rows, padded))]
+#[pyo3(signature = (
+    lengths: "NDArray[np.int64]",
+    *,
+    token_budget: "int",
+    max_rows: "int",
+    padded: "bool",
+) -> "BatchPlan")]
 pub(crate) fn plan_batches(
     py: Python<'_>,
     lengths: &Bound<'_, PyAny>,
@@ -54,7 +81,25 @@ pub(crate) fn plan_batches(
     })
 }
 
-/// Rows of token ids in packed batches; see the stub.
+/// Rows of token ids in packed batches: the plan of `plan_batches` with the buffers that a model takes.
+///
+/// Attributes:
+///     real_tokens: Tokens of all rows, without the skipped ones.
+///     computed_tokens: Tokens that the budget counts: the same number, unless `padded`.
+///
+/// Args:
+///     ids: (t,) token ids from 0, row behind row.
+///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+///     token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
+///     max_rows: Most rows of a batch, from 1.
+///     padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
+///         its rows. The buffers are the same.
+///     skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
+///
+/// Raises:
+///     ValueError: A number is out of its range, the offsets do not fit the ids, a row has no token behind those that
+///         are skipped, an id is negative, or an array has another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct TokenPlan {
     inner: batch::TokenPlan,
@@ -63,7 +108,15 @@ pub(crate) struct TokenPlan {
 #[pymethods]
 impl TokenPlan {
     #[new]
-    #[pyo3(signature = (ids, offsets, *, token_budget, max_rows, padded=false, skip=0))]
+    #[pyo3(signature = (
+        ids: "NDArray[np.int64]",
+        offsets: "NDArray[np.int64]",
+        *,
+        token_budget: "int",
+        max_rows: "int",
+        padded: "bool" = false,
+        skip: "int" = 0,
+    ))]
     fn new(
         py: Python<'_>,
         ids: &Bound<'_, PyAny>,
@@ -85,12 +138,12 @@ impl TokenPlan {
         Ok(Self { inner })
     }
 
-    #[getter]
+    #[getter] // -> int
     fn real_tokens(&self) -> i64 {
         self.inner.plan.real_tokens
     }
 
-    #[getter]
+    #[getter] // -> int
     fn computed_tokens(&self) -> i64 {
         self.inner.plan.computed_tokens
     }
@@ -107,6 +160,14 @@ impl TokenPlan {
         )
     }
 
+    /// Fills the buffers of one batch.
+    ///
+    /// Args:
+    ///     number: The batch, from 0.
+    ///
+    /// Raises:
+    ///     IndexError: There are fewer batches.
+    #[pyo3(signature = (number: "int") -> "TokenBatch")]
     fn batch(&self, py: Python<'_>, number: i64) -> PyResult<TokenBatch> {
         let found = detached(py, || self.inner.batch(usize::try_from(number).ok()?))?;
         let batch = found.ok_or_else(|| {
@@ -125,14 +186,21 @@ impl TokenPlan {
     }
 }
 
-/// The rows of one batch as one sequence; see the stub.
+/// The rows of one batch as one sequence, without padding; the arrays are the buffers that were filled, not copies.
+///
+/// Attributes:
+///     rows: (b,) numbers of the rows, longest first.
+///     ids: (t,) token ids, row behind row, without the tokens that the plan skips.
+///     positions: (t,) place of every token in its own row, the skipped ones counted.
+///     documents: (t,) which row of the batch every token belongs to, from 0.
+///     offsets: (b + 1,) row i of the batch is ``ids[offsets[i] : offsets[i + 1]]``; none is empty.
 #[pyclass(frozen, get_all, module = "semlex._core")]
 pub(crate) struct TokenBatch {
-    rows: Py<PyArray1<i64>>,
-    ids: Py<PyArray1<i64>>,
-    positions: Py<PyArray1<i64>>,
-    documents: Py<PyArray1<i64>>,
-    offsets: Py<PyArray1<i64>>,
+    rows: Py<PyArray1<i64>>,      // -> NDArray[np.int64]
+    ids: Py<PyArray1<i64>>,       // -> NDArray[np.int64]
+    positions: Py<PyArray1<i64>>, // -> NDArray[np.int64]
+    documents: Py<PyArray1<i64>>, // -> NDArray[np.int64]
+    offsets: Py<PyArray1<i64>>,   // -> NDArray[np.int64]
 }
 
 #[pymethods]
@@ -146,8 +214,20 @@ impl TokenBatch {
     }
 }
 
-/// Tokens that all rows begin with; see the stub.
+/// Counts the tokens that all rows begin with.
+///
+/// Args:
+///     ids: (t,) token ids, row behind row.
+///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
+///
+/// Returns:
+///     At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
+///
+/// Raises:
+///     ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
+#[pyo3(signature = (ids: "NDArray[np.int64]", offsets: "NDArray[np.int64]") -> "int")]
 pub(crate) fn common_prefix(
     py: Python<'_>,
     ids: &Bound<'_, PyAny>,

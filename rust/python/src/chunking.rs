@@ -13,25 +13,36 @@ use semlex_core::chunk::{self, Options, Structure};
 use crate::arguments::{at_least, pairs, utf8};
 use crate::errors::detached;
 
-/// The chunks of a text, in its order; row i of every array is chunk i.
+/// The chunks of a text in its order; row i of every array is chunk i.
+///
+/// Attributes:
+///     starts: (c,) where each begins, in characters; strictly ascending.
+///     ends: (c,) where each ends, in characters (exclusive); strictly ascending.
+///     token_counts: (c,) tokens that touch each.
+///     lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
+///     code: (c,) whether each is code, or lies inside one block of it.
+///     headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
+///         several sections has what their paths share. Titles are cut at 256 characters.
+///     introductions: c texts that announce the list, table or code of which a chunk is a later piece, or None.
+///     title: The first title of level 1, or None.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Chunks {
     #[pyo3(get)]
-    starts: Py<PyArray1<i64>>,
+    starts: Py<PyArray1<i64>>, // -> NDArray[np.int64]
     #[pyo3(get)]
-    ends: Py<PyArray1<i64>>,
+    ends: Py<PyArray1<i64>>, // -> NDArray[np.int64]
     #[pyo3(get)]
-    token_counts: Py<PyArray1<i64>>,
+    token_counts: Py<PyArray1<i64>>, // -> NDArray[np.int64]
     #[pyo3(get)]
-    lines: Py<PyArray1<i64>>,
+    lines: Py<PyArray1<i64>>, // -> NDArray[np.int64]
     #[pyo3(get)]
-    code: Py<PyArray1<bool>>,
+    code: Py<PyArray1<bool>>, // -> NDArray[np.bool_]
     #[pyo3(get)]
-    headings: Py<PyList>,
+    headings: Py<PyList>, // -> list[tuple[str, ...]]
     #[pyo3(get)]
-    introductions: Py<PyList>,
+    introductions: Py<PyList>, // -> list[str | None]
     #[pyo3(get)]
-    title: Option<Py<PyString>>,
+    title: Option<Py<PyString>>, // -> str | None
 }
 
 /// The same, as Rust makes it.
@@ -58,9 +69,46 @@ impl Chunks {
     }
 }
 
-/// Cuts a text into chunks; see the stub for the rules.
+/// Cuts a text into slices of at most `max_tokens` tokens; linear in the length of the text.
+///
+/// Sections end at headings: of Markdown (CommonMark 0.31: ATX and setext, not in fenced code, comments or front
+/// matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
+/// code. A section below `min_tokens` is joined with the following sibling or child where both fit; headings without
+/// text are joined with what follows. Inside a section the text is packed greedily: paragraphs (code stays whole
+/// where it fits), then lines, sentences, words, parts of words, graphemes, characters. What announces something (a
+/// heading, words that end with a colon, a directive, the header of a table) stays with the first part of it while
+/// both fit.
+///
+/// Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in
+/// two counts on both sides. One character that has more tokens than `max_tokens` is a chunk all the same.
+///
+/// Args:
+///     text: The text.
+///     token_offsets: (t, 2) start and end of every token in characters, both columns ascending; None where the
+///         tokens are the words of `word_offsets`.
+///     max_tokens: Most tokens of a chunk, from 1.
+///     overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
+///         character stands in more than two chunks.
+///     min_tokens: Smaller sections are joined, from 0.
+///     structure: ``plain`` (one section), ``markdown``, ``restructuredtext``, or ``code:`` with the suffix of such
+///         files (``code:py``).
+///     max_bytes: Most bytes of a chunk in UTF-8, from 4.
+///
+/// Raises:
+///     ValueError: A number is out of its range, the offsets have another dtype or shape, a row of them lies outside
+///         the text or out of order, or the text holds a lone surrogate; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
-#[pyo3(signature = (text, token_offsets, *, max_tokens, overlap_tokens, min_tokens, structure, max_bytes))]
+#[pyo3(signature = (
+    text: "str",
+    token_offsets: "NDArray[np.int64] | None",
+    *,
+    max_tokens: "int",
+    overlap_tokens: "int",
+    min_tokens: "int",
+    structure: "str",
+    max_bytes: "int",
+) -> "Chunks")]
 #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn split_text(
     py: Python<'_>,
@@ -111,8 +159,18 @@ fn structure_named(name: &str) -> PyResult<Structure> {
     }
 }
 
-/// Start and end of every word; see the stub.
+/// Finds the words that hold a letter or a digit (Unicode Standard Annex 29, section 4).
+///
+/// Args:
+///     text: The text.
+///
+/// Returns:
+///     (w, 2) start and end in characters, in ascending order, without overlap.
+///
+/// Raises:
+///     ValueError: The text holds a lone surrogate; the message names the character.
 #[pyfunction]
+#[pyo3(signature = (text: "str") -> "NDArray[np.int64]")]
 pub(crate) fn word_offsets<'py>(
     py: Python<'py>,
     text: &Bound<'py, PyString>,

@@ -17,7 +17,46 @@ use crate::decoded::to_list;
 use crate::errors::{caught, detached, validation_error};
 use crate::objects::{snapshot, type_name, wrong_type};
 
-/// A batch of rows, ready to be written in blocks.
+/// Columns of rows, written as Postgres' binary COPY in blocks of the caller's size.
+///
+/// Format: "Binary Format" on the COPY page of the PostgreSQL manual, and the receive functions of pgvector. Every type
+/// takes NULL: a list with None in it. Numbers take an array instead, which is borrowed, not copied: until the last
+/// block is written no other thread may write to it or resize it, nor to the buffer while `encode_into` runs. All other
+/// functions but `validate_rows` copy the arrays that they are given before they release the interpreter.
+///
+/// ==================  =======================================================  ==============================
+/// type                list of                                                  or C-contiguous array
+/// ==================  =======================================================  ==============================
+/// int2, int4, int8    int (not bool)                                           int64 (n,), range checked
+/// float4, float8      float or NumPy's, or int up to 2**53 (no Decimal)        float32 (n,), float64 (n,)
+/// bool                bool                                                     bool (n,)
+/// text                str
+/// jsonb               dict, list, str, int, float, bool (see `to_json`)
+/// bytea               bytes
+/// uuid                uuid.UUID or 16 bytes                                    uint8 (n, 16)
+/// timestamptz         datetime with a zone, years 1 to 9999                    int64 (n,), microseconds since 1970
+/// vector, halfvec     float32 (d,) arrays, 1 to 16,000 dimensions              float32 (n, d)
+/// bit                 str of 0 and 1                                           uint8 or bool (n, d)
+/// sparsevec           ``(dimensions, list)`` of (int32 (m,), float32 (m,)): ascending indices from 0, values not 0
+/// T[]                 lists of the above, None inside allowed; T is a number, bool, text, uuid or timestamptz
+/// ==================  =======================================================  ==============================
+///
+/// halfvec rounds to the nearest float16, ties to even; what would become infinite is refused.
+///
+/// Example:
+///     >>> encoder = CopyEncoder([("id", "text", ids), ("embedding", "vector", vectors)], ids)
+///     >>> buffer, position = np.empty(max(encoder.largest_row, 1 << 20), np.uint8), 0
+///     >>> while position <= encoder.rows:
+///     ...     position, written = encoder.encode_into(buffer, position)
+///     ...     send(buffer[:written])  # must have left the buffer before the next block
+///
+/// Args:
+///     columns: (field name, type, values) of each column, in the order in which the COPY statement names them.
+///     ids: One id a row, used only to name rows in errors.
+///
+/// Raises:
+///     semlex.errors.ValidationError: With every rule that any row breaks, except those of the components of dense
+///         vectors: `encode_into` checks these in the pass that copies them (`validate_rows` finds all of them before).
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct CopyEncoder {
     columns: Vec<(String, Source)>,
@@ -31,7 +70,10 @@ pub(crate) struct CopyEncoder {
 #[pymethods]
 impl CopyEncoder {
     #[new]
-    #[pyo3(signature = (columns, ids = None))]
+    #[pyo3(signature = (
+        columns: "Sequence[tuple[str, str, object]]",
+        ids: "Sequence[str] | None" = None,
+    ))]
     fn new(
         py: Python<'_>,
         columns: Vec<(String, String, Bound<'_, PyAny>)>,
@@ -41,17 +83,36 @@ impl CopyEncoder {
     }
 
     /// Number of rows.
-    #[getter]
+    #[getter] // -> int
     fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes that a buffer must at least have.
-    #[getter]
+    /// Bytes that a buffer must at least have: the largest row with the stream's header and trailer.
+    #[getter] // -> int
     fn largest_row(&self) -> usize {
         self.largest_row
     }
 
+    /// Writes the rows from ``position`` on, as many as fit.
+    ///
+    /// Reuse one buffer: with a fresh one per block the page faults cost more than the encoding.
+    ///
+    /// Args:
+    ///     buffer: Writable uint8 (n,), C-contiguous, at least `largest_row` bytes; 1 MiB is best
+    ///         (smaller ones cost up to a half more time).
+    ///     position: 0 to begin (again), else what the previous call returned.
+    ///
+    /// Returns:
+    ///     (next position, bytes written). The stream is complete, trailer included, when the next position is
+    ///     ``rows + 1``.
+    ///
+    /// Raises:
+    ///     ValueError: For another position, or a buffer that is too small or read-only.
+    ///     TypeError: When the buffer is no uint8 array of one dimension.
+    ///     semlex.errors.ValidationError: When a component is NaN or infinite or overflows float16, or an array was
+    ///         changed since construction so that it breaks a rule.
+    #[pyo3(signature = (buffer: "NDArray[np.uint8]", position: "int") -> "tuple[int, int]")]
     fn encode_into(
         &self,
         py: Python<'_>,
@@ -222,8 +283,21 @@ fn writable<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<numpy::PyReadwriteArray
         .map_err(|error| PyValueError::new_err(format!("buffer: {error}")))
 }
 
-/// Columns of Python values out of a binary COPY stream.
+/// Reads a whole binary COPY stream, for reading back and for tests.
+///
+/// Args:
+///     data: The stream, header to trailer.
+///     types: Type of each column, by the names that `CopyEncoder` takes.
+///
+/// Returns:
+///     One list a column. vector and halfvec become float32 (d,), bit a str, sparsevec (dimensions, int32 (m,),
+///     float32 (m,)), timestamptz a datetime in UTC, jsonb what ``json.loads`` makes of it; NULL is None.
+///
+/// Raises:
+///     semlex.errors.ValidationError: Code ``malformed_copy``, with the place, for anything that the server would not
+///         send for these types; ``unknown_type``.
 #[pyfunction]
+#[pyo3(signature = (data: "bytes", types: "Sequence[str]") -> "list[list[Any]]")]
 pub(crate) fn decode_copy<'py>(
     py: Python<'py>,
     data: PyBackedBytes,
@@ -239,8 +313,25 @@ pub(crate) fn decode_copy<'py>(
     })
 }
 
-/// Columns of buffers out of a binary COPY stream.
+/// Reads a whole binary COPY stream without a Python object for a value.
+///
+/// Args:
+///     data: The stream, header to trailer.
+///     types: Type of each column, by the names that `CopyEncoder` takes; not sparsevec.
+///
+/// Returns:
+///     (nulls, offsets, values) a column, as Arrow lays it out. nulls is bool (n,), None where no row is null. offsets
+///     is int32 (n + 1,): where each row begins in the values, None where each row is one value. values are those of
+///     all rows, one behind another: int64 of whole numbers and of timestamptz (microseconds since 1970), float32,
+///     float64, uint8 of text, jsonb, bytea, bool, bit (one a bit) and uuid (16 a row), float32 of vectors; of arrays
+///     such a tuple of the elements.
+///
+/// Raises:
+///     semlex.errors.ValidationError: As `decode_copy` does.
+///     TypeError: For sparsevec.
+///     OverflowError: When a column has more than 2 GiB.
 #[pyfunction]
+#[pyo3(signature = (data: "bytes", types: "Sequence[str]") -> "list[tuple[Any, Any, Any]]")]
 pub(crate) fn decode_copy_buffers<'py>(
     py: Python<'py>,
     data: PyBackedBytes,

@@ -17,9 +17,37 @@ type Scores<'py> = Bound<'py, PyArray1<f64>>;
 type Ranked<'py> = (Ids<'py>, Scores<'py>);
 type Explained<'py> = (Ids<'py>, Scores<'py>, Scores<'py>, Scores<'py>);
 
-/// Fuses complete scores; see the stub.
+/// Fuses two legs whose scores of every candidate are known.
+///
+/// ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN stands for no score:
+/// nothing from that leg. Without a keyword score above 0 the first term is 0, without a deviation the second.
+///
+/// Args:
+///     vector: (n,) the vector leg's scores, larger is better; NaN for a candidate without a vector.
+///     keyword: (n,) the keyword leg's scores, from 0; NaN for none.
+///     mean: Mean of the vector scores of a sample of all chunks.
+///     deviation: Their standard deviation, from 0.
+///     vector_weight: w, 0 to 1.
+///
+/// Returns:
+///     order: (n,) places of the candidates in the input, best first; ties in the order of the input.
+///     scores: (n,) their scores, the sums of the next two.
+///     vector: (n,) what the vector leg contributed to each.
+///     keyword: (n,) what the keyword leg contributed to each.
+///
+/// Raises:
+///     ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
+///         message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
-#[pyo3(signature = (vector, keyword, *, mean, deviation, vector_weight))]
+#[pyo3(signature = (
+    vector: "NDArray[np.float64]",
+    keyword: "NDArray[np.float64]",
+    *,
+    mean: "float",
+    deviation: "float",
+    vector_weight: "float",
+) -> "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]")]
 pub(crate) fn completed_fusion<'py>(
     py: Python<'py>,
     vector: &Bound<'py, PyAny>,
@@ -41,9 +69,33 @@ pub(crate) fn completed_fusion<'py>(
     ))
 }
 
-/// Fuses by rank; see the stub.
+/// Fuses rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
+///
+/// G. V. Cormack, C. L. A. Clarke and S. Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+/// Learning Methods", SIGIR 2009. An id that a ranking names twice counts there once, at its best rank.
+///
+/// Args:
+///     rankings: Ids of each ranking, best first, each (n,); ties are broken by the smaller id.
+///     weights: One per ranking, finite and not negative; 1 each when left out.
+///     k: Constant, finite and not negative: the larger, the less the first ranks stand out.
+///     limit: Most ids of the answer, from 0; all when left out.
+///
+/// Returns:
+///     ids: (m,) every id once, best first.
+///     scores: (m,) their scores.
+///
+/// Raises:
+///     ValueError: A weight, the constant or the limit is out of its range, there are more or fewer weights than
+///         rankings, or an array has another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
-#[pyo3(signature = (rankings, *, weights = None, k = 60.0, limit = None))]
+#[pyo3(signature = (
+    rankings: "Sequence[NDArray[np.int64]]",
+    *,
+    weights: "Sequence[float] | None" = None,
+    k: "float" = 60.0,
+    limit: "int | None" = None,
+) -> "tuple[NDArray[np.int64], NDArray[np.float64]]")]
 pub(crate) fn reciprocal_rank_fusion<'py>(
     py: Python<'py>,
     rankings: &Bound<'py, PyAny>,
@@ -60,9 +112,33 @@ pub(crate) fn reciprocal_rank_fusion<'py>(
     Ok(ranked(py, fused))
 }
 
-/// Fuses by score; see the stub.
+/// Fuses rankings by score: ``sum of weight * (s - least) / (greatest - least)`` over the rankings that hold an id.
+///
+/// Where all scores of a ranking are equal, each counts as 1. An id that a ranking names twice counts there once, with
+/// its first score.
+///
+/// Args:
+///     rankings: Ids of each ranking, each (n,); ties are broken by the smaller id.
+///     scores: ``scores[i][j]`` belongs to ``rankings[i][j]``; finite, may be negative.
+///     weights: One per ranking, finite and not negative; 1 each when left out.
+///     limit: Most ids of the answer, from 0; all when left out.
+///
+/// Returns:
+///     ids: (m,) every id once, best first.
+///     scores: (m,) their scores.
+///
+/// Raises:
+///     ValueError: A weight, a score or the limit is out of its range, lists differ in number or length, or an array
+///         has another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
-#[pyo3(signature = (rankings, scores, *, weights = None, limit = None))]
+#[pyo3(signature = (
+    rankings: "Sequence[NDArray[np.int64]]",
+    scores: "Sequence[NDArray[np.float64]]",
+    *,
+    weights: "Sequence[float] | None" = None,
+    limit: "int | None" = None,
+) -> "tuple[NDArray[np.int64], NDArray[np.float64]]")]
 pub(crate) fn linear_fusion<'py>(
     py: Python<'py>,
     rankings: &Bound<'py, PyAny>,

@@ -8,8 +8,20 @@ use semlex_core::hashing::identity;
 
 use crate::errors::detached;
 
-/// 16 bytes of identity for every row of columns of texts.
+/// Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+///
+/// Args:
+///     label: What the identities are of; equal texts under different labels have different identities.
+///     columns: One list of texts for each field, all of the same length.
+///
+/// Returns:
+///     One identity a row.
+///
+/// Raises:
+///     ValueError: The columns have different lengths.
+///     UnicodeEncodeError: A text holds a lone surrogate.
 #[pyfunction]
+#[pyo3(signature = (label: "str", columns: "Sequence[Sequence[str]]") -> "list[bytes]")]
 pub(crate) fn hash_rows<'py>(
     py: Python<'py>,
     label: &str,

@@ -9,7 +9,12 @@ use semlex_core::html;
 use crate::arguments::utf8;
 use crate::errors::detached;
 
-/// Web pages as Markdown; see the stub.
+/// Reads web pages; one serves any number of threads.
+///
+/// Args:
+///     entities: What each named character reference stands for, by its name without the ampersand, as in
+///         ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
+///         ones.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct HtmlReader {
     core: html::HtmlReader,
@@ -18,13 +23,29 @@ pub(crate) struct HtmlReader {
 #[pymethods]
 impl HtmlReader {
     #[new]
+    #[pyo3(signature = (entities: "dict[str, str]"))]
     fn new(entities: HashMap<String, String>) -> Self {
         Self {
             core: html::HtmlReader::new(entities),
         }
     }
 
-    /// The Markdown of a page, and its title.
+    /// Turns a page, or a part of one, into Markdown; linear in the length of the page.
+    ///
+    /// Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
+    /// of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
+    /// there is other text. Malformed HTML is read as browsers read it, more or less.
+    ///
+    /// Args:
+    ///     html: The page.
+    ///
+    /// Returns:
+    ///     The Markdown, its blocks separated by blank lines, and the content of ``<title>``, else of the first
+    ///     ``<h1>``, else None.
+    ///
+    /// Raises:
+    ///     ValueError: The page holds a lone surrogate; the message names the character.
+    #[pyo3(signature = (html: "str") -> "tuple[str, str | None]")]
     fn to_markdown(
         &self,
         py: Python<'_>,

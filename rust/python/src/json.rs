@@ -152,8 +152,16 @@ fn large_integer(integer: &Bound<'_, PyInt>) -> Result<Box<RawValue>, RuleError>
     RawValue::from_string(text).map_err(|_| refused())
 }
 
-/// JSON text of a value, as `jsonb` takes it.
+/// JSON text (UTF-8) as ``jsonb`` takes it.
+///
+/// Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
+/// jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.
+///
+/// Raises:
+///     semlex.errors.ValidationError: ``not_finite``, ``nul``, ``lone_surrogate``, ``key_not_string``,
+///         ``unsupported_type``, ``out_of_range``, ``too_deep`` (64 levels), ``too_long`` (1 MiB).
 #[pyfunction]
+#[pyo3(signature = (value: "object") -> "bytes")]
 pub(crate) fn to_json<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let py = value.py();
     caught(|| {

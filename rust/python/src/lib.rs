@@ -1,4 +1,7 @@
 //! `semlex._core`: arguments in, detach, call core, wrap. The module file lists names and nothing else.
+//!
+//! What Python sees is described where it is written: docstrings in `///`, types in `#[pyo3(signature)]`, types of
+//! properties and constants behind `// ->`. `rust/python/generate_stub.py` (`./x stubs`) makes `_core.pyi` of them.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
 mod analyzing;
@@ -78,10 +81,13 @@ mod _core {
         }
         // An attribute, and no name that is exported.
         module.setattr("_panic", wrap_pyfunction!(crate::segments::_panic, module)?)?;
-        module.add("ERROR_CODES", codes)?;
-        module.add("ANALYZER_VERSION", ANALYZER_VERSION)?;
-        module.add("ANALYZER_LANGUAGES", LANGUAGES.to_vec())?;
-        module.add("DEBUG_BUILD", cfg!(debug_assertions))?;
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        // Code of every rule (``FieldError.code``) -> what the rule demands, in one line.
+        module.add("ERROR_CODES", codes)?; // -> dict[str, str]
+        // Goes up with every change of the terms of any text.
+        module.add("ANALYZER_VERSION", ANALYZER_VERSION)?; // -> int
+        // Names of the languages that `Analyzer` knows, in the order of the alphabet.
+        module.add("ANALYZER_LANGUAGES", LANGUAGES.to_vec())?; // -> list[str]
+        module.add("DEBUG_BUILD", cfg!(debug_assertions))?; // -> bool
+        module.add("__version__", env!("CARGO_PKG_VERSION")) // -> str
     }
 }

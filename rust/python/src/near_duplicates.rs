@@ -7,8 +7,21 @@ use semlex_core::near_duplicates;
 
 use crate::errors::detached;
 
-/// How much of each text stands in each other one; see the stub.
+/// How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
+///
+/// A text of fewer words is one shingle; one without a word is equal to the same text only.
+///
+/// Args:
+///     texts: n texts.
+///
+/// Returns:
+///     (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
+///
+/// Raises:
+///     TypeError: An element is no str.
+///     UnicodeEncodeError: A text holds a lone surrogate.
 #[pyfunction]
+#[pyo3(signature = (texts: "Sequence[str]") -> "NDArray[np.float64]")]
 pub(crate) fn shared_shingles(
     py: Python<'_>,
     texts: Vec<PyBackedStr>,

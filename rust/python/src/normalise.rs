@@ -8,8 +8,20 @@ use semlex_core::normalise::{self, NormaliseError};
 use crate::arguments::{at_least, matrix};
 use crate::errors::detached;
 
-/// The leading part of every row with norm 1; see the stub.
+/// Cuts vectors and scales them to norm 1, the sum of squares in float64.
+///
+/// Args:
+///     vectors: (n, d).
+///     dimensions: Leading components that are kept, 1 to d.
+///
+/// Returns:
+///     (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
+///
+/// Raises:
+///     ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
+///     TypeError: An argument has another type.
 #[pyfunction]
+#[pyo3(signature = (vectors: "NDArray[np.float32]", dimensions: "int") -> "NDArray[np.float32]")]
 pub(crate) fn normalise_rows<'py>(
     py: Python<'py>,
     vectors: &Bound<'py, PyAny>,

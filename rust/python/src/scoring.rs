@@ -33,7 +33,16 @@ type Scored<'py> = (
     Bound<'py, PyArray1<f64>>,
 );
 
-/// Rows that searches have read; see the stub.
+/// What searches have read of one collection's keyword index. Stored rows never change, so nothing grows stale.
+///
+/// Posting lists are kept up to a limit, those of the terms used last; headers and tombstones as long as snapshots
+/// list them. All methods may be called from several threads.
+///
+/// A search: `plan`, then in one snapshot of the database all segments, all tombstones and the rows that the plan
+/// lacks, then `snapshot`, then `PostingSnapshot.search`.
+///
+/// Args:
+///     limit: Bytes of posting lists at most.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingCache {
     core: segment::PostingCache,
@@ -42,7 +51,7 @@ pub(crate) struct PostingCache {
 #[pymethods]
 impl PostingCache {
     #[new]
-    #[pyo3(signature = (limit = 67108864))]
+    #[pyo3(signature = (limit: "int" = 67108864))]
     fn new(limit: i64) -> PyResult<Self> {
         let limit = at_least("limit", limit, 0)?;
         Ok(Self {
@@ -50,30 +59,53 @@ impl PostingCache {
         })
     }
 
-    #[getter]
+    /// Lists, or known absences, that were at hand when a search needed them.
+    #[getter] // -> int
     fn hits(&self) -> u64 {
         self.core.counters().hits
     }
 
-    #[getter]
+    /// Those that had to be read.
+    #[getter] // -> int
     fn misses(&self) -> u64 {
         self.core.counters().misses
     }
 
-    #[getter]
+    /// Bytes of posting lists at hand.
+    #[getter] // -> int
     fn used_bytes(&self) -> usize {
         self.core.counters().bytes
     }
 
+    /// Changes the limit; the terms unused for longest are forgotten until the rest is within it.
+    ///
+    /// Raises:
+    ///     ValueError: It is negative.
+    #[pyo3(signature = (limit: "int") -> "None")]
     fn resize(&self, py: Python<'_>, limit: i64) -> PyResult<()> {
         let limit = at_least("limit", limit, 0)?;
         detached(py, || self.core.resize(limit))
     }
 
+    /// Forgets all posting lists; headers and tombstones stay.
+    #[pyo3(signature = () -> "None")]
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.core.clear())
     }
 
+    /// Finds out what a query needs, and pins what of it is at hand.
+    ///
+    /// Args:
+    ///     queries: The query as analysed in each language: (language, wanted, phrases, excluded).
+    ///         ``wanted`` are (slot, term): a slot is one word of the query, with the same number in all languages.
+    ///         Every chunk found must hold all terms of all ``phrases``. A chunk is left out when it holds the term of
+    ///         a group of one in ``excluded``; longer groups are phrases, which only the text can tell.
+    ///
+    /// Raises:
+    ///     ValueError: When a language is named twice, or a slot has two terms in one language.
+    #[pyo3(signature = (
+        queries: "Sequence[tuple[str, Sequence[tuple[int, str]], Sequence[Sequence[str]], Sequence[Sequence[str]]]]",
+    ) -> "PostingPlan")]
     fn plan(&self, py: Python<'_>, queries: Vec<Query>) -> PyResult<PostingPlan> {
         let queries = queries
             .into_iter()
@@ -90,6 +122,24 @@ impl PostingCache {
         })
     }
 
+    /// Completes a plan with what one snapshot of the database holds, and keeps what was read.
+    ///
+    /// Args:
+    ///     plan: Of this cache.
+    ///     segments: (segment id, language, header) of every segment; the header may be None for known ones.
+    ///     tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
+    ///     rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
+    ///         each warm term that of each such segment that was not known. None and None where there is no row.
+    ///
+    /// Raises:
+    ///     ValueError: When something is lacking.
+    ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+    #[pyo3(signature = (
+        plan: "PostingPlan",
+        segments: "Sequence[tuple[bytes, str, bytes | None]]",
+        tombstones: "Sequence[tuple[bytes, bytes | None]]",
+        rows: "Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]",
+    ) -> "PostingSnapshot")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn snapshot(
         &self,
@@ -122,6 +172,20 @@ impl PostingCache {
         })
     }
 
+    /// Completes a plan for the segments and tombstones that it knows, and keeps what was read.
+    ///
+    /// Args:
+    ///     plan: Of this cache.
+    ///     rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None where there is
+    ///         no row.
+    ///
+    /// Raises:
+    ///     ValueError: When something is lacking.
+    ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
+    #[pyo3(signature = (
+        plan: "PostingPlan",
+        rows: "Sequence[tuple[bytes, bytes, bytes | None, bytes | None]]",
+    ) -> "PostingSnapshot")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn complete(
         &self,
@@ -165,7 +229,7 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
     rows.collect()
 }
 
-/// What a query needs; see the stub.
+/// What a query needs, and what of it is at hand.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingPlan {
     core: segment::PostingPlan,
@@ -190,17 +254,20 @@ impl PostingPlan {
 
 #[pymethods]
 impl PostingPlan {
-    #[getter]
+    /// Ids of the segments whose headers are at hand, in ascending order.
+    #[getter] // -> list[bytes]
     fn known_segments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         caught(|| ids(py, self.core.known_segments()))
     }
 
-    #[getter]
+    /// Ids of the tombstones that are at hand, in ascending order.
+    #[getter] // -> list[bytes]
     fn known_tombstones<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         caught(|| ids(py, self.core.known_tombstones()))
     }
 
-    #[getter]
+    /// (segment id, term) of the lists that are needed of known segments and not at hand.
+    #[getter] // -> list[tuple[bytes, bytes]]
     fn missing<'py>(&self, py: Python<'py>) -> PyResult<Missing<'py>> {
         caught(|| {
             let missing = self.core.missing();
@@ -211,12 +278,14 @@ impl PostingPlan {
         })
     }
 
-    #[getter]
+    /// (language, term) of the terms to read from all segments of their language.
+    #[getter] // -> list[tuple[str, bytes]]
     fn cold<'py>(&self, py: Python<'py>) -> PyResult<Terms<'py>> {
         caught(|| Ok(self.terms(py, true)))
     }
 
-    #[getter]
+    /// (language, term) of the terms to read from those segments of their language that are not known.
+    #[getter] // -> list[tuple[str, bytes]]
     fn warm<'py>(&self, py: Python<'py>) -> PyResult<Terms<'py>> {
         caught(|| Ok(self.terms(py, false)))
     }
@@ -231,7 +300,7 @@ fn ids<'a, 'py>(
     PyList::new(py, ids.into_iter().map(|id| PyBytes::new(py, id)))
 }
 
-/// A query over one snapshot; see the stub.
+/// A query over one snapshot of the database, everything at hand. It never changes.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingSnapshot {
     core: segment::Snapshot,
@@ -239,26 +308,43 @@ pub(crate) struct PostingSnapshot {
 
 #[pymethods]
 impl PostingSnapshot {
-    #[getter]
+    /// Languages of the segments.
+    #[getter] // -> list[str]
     fn languages(&self) -> Vec<String> {
         self.core.languages().to_vec()
     }
 
-    #[getter]
+    /// Those that the plan did not name: plan again with them, and take the snapshot again, before searching.
+    #[getter] // -> list[str]
     fn missing_languages(&self) -> Vec<String> {
         self.core.missing_languages().to_vec()
     }
 
-    #[getter]
+    /// Number of living chunks.
+    #[getter] // -> int
     fn chunks(&self) -> u64 {
         self.core.chunks()
     }
 
-    #[getter]
+    /// Postings of the wanted terms, those of dead chunks included.
+    #[getter] // -> int
     fn postings(&self) -> u64 {
         self.core.postings()
     }
 
+    /// How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
+    ///
+    /// Args:
+    ///     keyword_ids: int64 (n,), in any order.
+    ///
+    /// Returns:
+    ///     float64 (n,), 0 to 1; exactly 1 where all terms occur. A word that no chunk of the collection has counts
+    ///     with the greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language
+    ///     the query has no term.
+    ///
+    /// Raises:
+    ///     ValueError: For another array, or when languages are missing.
+    #[pyo3(signature = (keyword_ids: "NDArray[np.int64]") -> "NDArray[np.float64]")]
     fn coverage<'py>(
         &self,
         py: Python<'py>,
@@ -270,7 +356,36 @@ impl PostingSnapshot {
         Ok(PyArray1::from_vec(py, found))
     }
 
-    #[pyo3(signature = (k, *, k1 = 1.2, b = 0.75, allowed = None, score_ids = None))]
+    /// Scores by BM25, exactly, over the living chunks of all languages.
+    ///
+    /// The sum over wanted slots of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
+    /// ``idf = ln(1 + (N - df + 0.5) / (df + 0.5))``: Robertson and Zaragoza, "The Probabilistic Relevance Framework:
+    /// BM25 and Beyond" (2009), with the idf of Lucene. A slot's df counts the chunks that hold its term in their own
+    /// language. Chunks with equal terms have equal scores, wherever they stand.
+    ///
+    /// Args:
+    ///     k: How many chunks to find.
+    ///     k1: How late a frequency saturates, 0 to 1,000.
+    ///     b: How much the length counts, 0 to 1.
+    ///     allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
+    ///     score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
+    ///
+    /// Returns:
+    ///     (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
+    ///     wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
+    ///     are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
+    ///     are in no segment, deleted, excluded or without a term of a phrase.
+    ///
+    /// Raises:
+    ///     ValueError: For arguments out of range, or when languages are missing.
+    #[pyo3(signature = (
+        k: "int",
+        *,
+        k1: "float" = 1.2,
+        b: "float" = 0.75,
+        allowed: "NDArray[np.int64] | None" = None,
+        score_ids: "NDArray[np.int64] | None" = None,
+    ) -> "tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]")]
     fn search<'py>(
         &self,
         py: Python<'py>,

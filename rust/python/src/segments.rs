@@ -56,15 +56,23 @@ pub(crate) fn id(name: &str, bytes: &[u8]) -> PyResult<SegmentId> {
     })
 }
 
-/// A finished segment; see the stub.
+/// A segment of the keyword index in its stored form: a header, and rows of posting lists.
+///
+/// A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
 #[pyclass(frozen, get_all, module = "semlex._core")]
 pub(crate) struct EncodedSegment {
-    header: Py<PyBytes>,
-    first_terms: Py<PyList>,
-    data: Py<PyList>,
-    chunks: u32,
-    postings: u64,
-    total_length: u64,
+    /// Ids and lengths of the chunks.
+    header: Py<PyBytes>, // -> bytes
+    /// First term of each row, ascending; with the segment's id the row's key.
+    first_terms: Py<PyList>, // -> list[bytes]
+    /// Data of each row.
+    data: Py<PyList>, // -> list[bytes]
+    /// Number of chunks.
+    chunks: u32, // -> int
+    /// Number of (term, chunk) pairs.
+    postings: u64, // -> int
+    /// Terms of all chunks, repeats included.
+    total_length: u64, // -> int
 }
 
 #[pymethods]
@@ -98,7 +106,7 @@ fn wrapped(
     })
 }
 
-/// Chunks that become a segment; see the stub.
+/// Collects chunks of one language, at most 65,536, and makes a segment of them.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct SegmentBuilder {
     building: Mutex<Building>,
@@ -164,18 +172,27 @@ impl SegmentBuilder {
 #[pymethods]
 impl SegmentBuilder {
     #[new]
+    #[pyo3(signature = ())]
     fn new() -> Self {
         Self {
             building: Mutex::default(),
         }
     }
 
-    /// The number of chunks so far.
+    /// Number of chunks so far.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |building| Ok(building.core.chunks()))
     }
 
-    /// Adds one chunk.
+    /// Adds a chunk.
+    ///
+    /// Args:
+    ///     keyword_id: The chunk's id in the keyword index.
+    ///     terms: Its terms of 1 to 128 bytes, repeats included, in any order.
+    ///
+    /// Raises:
+    ///     ValueError: For other terms, or one chunk too many; the chunk is left out then.
+    #[pyo3(signature = (keyword_id: "int", terms: "Sequence[str]") -> "None")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn add_terms(&self, py: Python<'_>, keyword_id: i64, terms: Vec<PyBackedStr>) -> PyResult<()> {
         self.with(py, |building| {
@@ -185,6 +202,20 @@ impl SegmentBuilder {
     }
 
     /// Adds chunks by their texts.
+    ///
+    /// Args:
+    ///     analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
+    ///         next builder.
+    ///     keyword_ids: Ids of the chunks in the keyword index; int64 (n,).
+    ///     columns: The parts of the texts, n of each: ``columns[j][i]`` is part j of text i.
+    ///
+    /// Raises:
+    ///     ValueError: For columns of another length, or one chunk too many; those before it stay.
+    #[pyo3(signature = (
+        analyzer: "Analyzer",
+        keyword_ids: "NDArray[np.int64]",
+        columns: "Sequence[Sequence[str]]",
+    ) -> "None")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn add_texts(
         &self,
@@ -214,7 +245,14 @@ impl SegmentBuilder {
         })
     }
 
-    /// The segment.
+    /// Makes the segment; the builder is empty afterwards.
+    ///
+    /// Args:
+    ///     segment_id: 16 random bytes that are never used again. The data is bound to it.
+    ///
+    /// Raises:
+    ///     ValueError: When an id was added twice; the chunks are gone then, too.
+    #[pyo3(signature = (segment_id: "bytes") -> "EncodedSegment")]
     fn finish(&self, py: Python<'_>, segment_id: &[u8]) -> PyResult<EncodedSegment> {
         let segment_id = id("segment_id", segment_id)?;
         let encoded = self.with(py, |building| Ok(building.finish(&segment_id)))?;
@@ -228,8 +266,22 @@ type StoredSegment = (
     Vec<(PyBackedBytes, PyBackedBytes)>,
 );
 
-/// Several segments as one; see the stub.
+/// Merges segments of one language: the same bytes as building a segment from the chunks that live.
+///
+/// Args:
+///     segment_id: Id of the new segment.
+///     sources: (segment id, header, rows) of each, the rows as (first term, data) by first term: all of them.
+///     dead: Keyword ids to leave out.
+///
+/// Raises:
+///     ValueError: When more than 65,536 chunks live, or one of them in two sources.
+///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
 #[pyfunction]
+#[pyo3(signature = (
+    segment_id: "bytes",
+    sources: "Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]]",
+    dead: "IdSet",
+) -> "EncodedSegment")]
 #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
 pub(crate) fn merge_segments(
     py: Python<'_>,
@@ -253,8 +305,16 @@ pub(crate) fn merge_segments(
     wrapped(py, encoded)
 }
 
-/// A tombstone's data; see the stub.
+/// Encodes ids of deleted chunks.
+///
+/// Args:
+///     tombstone_id: 16 random bytes that are never used again. The data is bound to it.
+///     keyword_ids: Less than 2**32.
+///
+/// Raises:
+///     ValueError: For more ids.
 #[pyfunction]
+#[pyo3(signature = (tombstone_id: "bytes", keyword_ids: "IdSet") -> "bytes")]
 pub(crate) fn encode_tombstone<'py>(
     py: Python<'py>,
     tombstone_id: &[u8],
@@ -270,8 +330,12 @@ pub(crate) fn encode_tombstone<'py>(
     ))
 }
 
-/// The ids in a tombstone; see the stub.
+/// The ids in a tombstone.
+///
+/// Raises:
+///     semlex.errors.DamagedSegmentError: When the data is damaged.
 #[pyfunction]
+#[pyo3(signature = (tombstone_id: "bytes", data: "bytes") -> "IdSet")]
 pub(crate) fn decode_tombstone(
     py: Python<'_>,
     tombstone_id: &[u8],
@@ -285,8 +349,12 @@ pub(crate) fn decode_tombstone(
     Ok(IdSet { core })
 }
 
-/// The ids in a segment; see the stub.
+/// The keyword ids in a segment, dead ones included.
+///
+/// Raises:
+///     semlex.errors.DamagedSegmentError: When the header is damaged.
 #[pyfunction]
+#[pyo3(signature = (segment_id: "bytes", header: "bytes") -> "IdSet")]
 pub(crate) fn segment_ids(py: Python<'_>, segment_id: &[u8], header: &[u8]) -> PyResult<IdSet> {
     let segment_id = id("segment_id", segment_id)?;
     let ids = detached(py, || {
@@ -296,7 +364,10 @@ pub(crate) fn segment_ids(py: Python<'_>, segment_id: &[u8], header: &[u8]) -> P
     Ok(IdSet { core })
 }
 
-/// A set of ids; see the stub.
+/// A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
+///
+/// Args:
+///     ids: In any order, repeated or not; int64 (n,). None: no ids.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct IdSet {
     core: Ids,
@@ -308,7 +379,7 @@ const MAX_LISTED: u64 = 1 << 30;
 #[pymethods]
 impl IdSet {
     #[new]
-    #[pyo3(signature = (ids = None))]
+    #[pyo3(signature = (ids: "NDArray[np.int64] | None" = None))]
     fn new(py: Python<'_>, ids: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let ids = ids.map(|ids| vector::<i64>(&|| "ids".to_owned(), ids));
         let ids = ids.transpose()?.unwrap_or_default();
@@ -316,8 +387,9 @@ impl IdSet {
         Ok(Self { core })
     }
 
-    /// All that are in any of the sets.
+    /// All ids that are in any of the sets.
     #[staticmethod]
+    #[pyo3(signature = (sets: "Sequence[IdSet]") -> "IdSet")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn union(py: Python<'_>, sets: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let sets: Vec<&Ids> = sets.iter().map(|set| &set.core).collect();
@@ -325,26 +397,34 @@ impl IdSet {
         Ok(Self { core })
     }
 
-    #[getter]
+    /// Number of ids.
+    #[getter] // -> int
     fn count(&self) -> u64 {
         self.core.len()
     }
 
+    /// Whether there are any.
     fn __bool__(&self) -> bool {
         !self.core.is_empty()
     }
 
+    /// The ids that are in both.
     fn __and__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         let core = detached(py, || self.core.intersection(&other.core))?;
         Ok(Self { core })
     }
 
+    /// The ids that are not in the other.
     fn __sub__(&self, py: Python<'_>, other: &Self) -> PyResult<Self> {
         let core = detached(py, || self.core.difference(&other.core))?;
         Ok(Self { core })
     }
 
-    /// The ids, ascending.
+    /// The ids, ascending: int64 (n,).
+    ///
+    /// Raises:
+    ///     MemoryError: For more than 2**30 ids, or than there is memory for.
+    #[pyo3(signature = () -> "NDArray[np.int64]")]
     fn to_array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let count = self.core.len();
         let refused = || PyMemoryError::new_err(format!("no memory for {count} ids"));
@@ -366,9 +446,14 @@ impl IdSet {
     }
 }
 
-/// Panics on purpose, in the midst of a builder's work where one is given: a test sees what becomes of it.
+/// Panics on purpose, in the midst of a builder's work where one is given: for tests of what becomes of it.
 #[pyfunction]
-#[pyo3(signature = (message, *, builder = None, held = false))]
+#[pyo3(signature = (
+    message: "str",
+    *,
+    builder: "SegmentBuilder | None" = None,
+    held: "bool" = false,
+) -> "None")]
 #[allow(clippy::panic, reason = "on purpose")]
 pub(crate) fn _panic(
     py: Python<'_>,

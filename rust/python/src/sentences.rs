@@ -28,8 +28,20 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// Start, end and kind of every sentence; see the stub.
+/// The sentences of a text, in order and without overlap.
+///
+/// Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
+/// ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
+/// of ordinals.
+///
+/// Returns:
+///     (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
+///     ``heading`` or ``code``: up to eight lines without a blank one.
+///
+/// Raises:
+///     ValueError: The text holds half of a surrogate pair.
 #[pyfunction]
+#[pyo3(signature = (text: "str") -> "list[tuple[int, int, str]]")]
 pub(crate) fn split_sentences(py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<Vec<Place>> {
     let text = utf8("text", text)?;
     detached(py, || {
@@ -43,8 +55,29 @@ pub(crate) fn split_sentences(py: Python<'_>, text: &Bound<'_, PyString>) -> PyR
     })
 }
 
-/// Every sentence of the passages with its score; see the stub.
+/// Which sentences of some passages answer a question.
+///
+/// A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
+/// beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+///
+/// Args:
+///     analyzer: Of the passages' language.
+///     question: Its first 64 words count.
+///     passages: (text, titles) of each, the best passage first.
+///
+/// Returns:
+///     (passage, start, end, kind, score, own) of every sentence, passage by passage: the place as `split_sentences`
+///     gives it; the score from 0, comparable within one question; the share, 0 to 1, of the question's weight whose
+///     words the sentence holds itself.
+///
+/// Raises:
+///     ValueError: The question holds half of a surrogate pair.
 #[pyfunction]
+#[pyo3(signature = (
+    analyzer: "Analyzer",
+    question: "str",
+    passages: "Sequence[tuple[str, str]]",
+) -> "list[tuple[int, int, int, str, float, float]]")]
 #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
 pub(crate) fn rank_sentences(
     py: Python<'_>,

@@ -38,9 +38,38 @@ type Field<'py> = (
     Option<Bound<'py, PyDict>>,
 );
 
-/// Every error of every row, by row.
+/// Finds every broken rule of every row.
+///
+/// ============  ====================================================  ========================================
+/// kind          limits, with their defaults                           rules
+/// ============  ====================================================  ========================================
+/// id                                                                  1 character to 512 bytes, no NUL
+/// text          ``min_chars`` 0, ``max_bytes`` none                   no NUL
+/// jsonb         ``max_depth`` 64 (at most 64), ``max_bytes`` 1 MiB    those of `to_json`
+/// vector        ``dimension`` any                                     finite, not all zero, length usable
+/// halfvec       ``dimension`` any                                     the same after rounding to float16
+/// timestamptz                                                         years 1 to 9999
+/// ============  ====================================================  ========================================
+///
+/// All kinds have ``nullable`` (False): whether None is allowed. A vector's length is usable when the sum of its
+/// squares is a normal float32 (lengths of about 1.1e-19 to 1.8e19): pgvector sums squares in float32, and outside of
+/// that cosines become NaN.
+///
+/// Args:
+///     fields: (name, kind, values, limits) of each field; values as `CopyEncoder` takes them.
+///     ids: One id a row, used only to name rows.
+///
+/// Returns:
+///     (row, id, field, code, limit, actual) of each broken rule, the attributes of `semlex.errors.FieldError`, by row
+///     and then by field; row -1 concerns the whole call. A JSON value or an array of one row reports its first error.
+///
+/// Raises:
+///     ValueError: For an unknown kind or limit.
 #[pyfunction]
-#[pyo3(signature = (fields, ids = None))]
+#[pyo3(signature = (
+    fields: "Sequence[tuple[str, str, object, Mapping[str, object] | None]]",
+    ids: "Sequence[object] | None" = None,
+) -> "list[tuple[int, str | None, str, str, str | None, str | None]]")]
 pub(crate) fn validate_rows(
     py: Python<'_>,
     fields: Vec<Field<'_>>,
@@ -111,8 +140,14 @@ fn checked(
         .collect())
 }
 
-/// Every rule of an identifier that `name` breaks.
+/// Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
+///
+/// Returns:
+///     As `validate_rows`, row -1 and field ``name``; empty when the name is good.
 #[pyfunction]
+#[pyo3(signature = (
+    name: "str",
+) -> "list[tuple[int, str | None, str, str, str | None, str | None]]")]
 pub(crate) fn validate_identifier(name: &Bound<'_, PyAny>) -> Vec<FieldErrorTuple> {
     let found = match name
         .cast::<PyString>()
