@@ -14,7 +14,7 @@ from semlex.store.embedding_versions import dropped, ensure_embedding_version, n
 from semlex.store.indexes.catalog import RememberedIndexes
 from semlex.store.query.score_calibration import VectorSample
 from semlex.store.query.selection import RememberedShares
-from semlex.store.schema.presence import Presence, gone
+from semlex.store.schema.locks import Presence, gone
 from semlex.store.schema.registry import find_collection, open_collection
 
 if TYPE_CHECKING:

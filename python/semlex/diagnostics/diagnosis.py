@@ -20,8 +20,8 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.health import find_problems
 from semlex.store.schema import migrations
+from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
-from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import find, list_collections
 from semlex.types.checkups import Diagnosis, Finding, Looked, NotChecked, by_severity, of_collection
 

@@ -27,7 +27,7 @@ from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.store.descriptions import has_line
 from semlex.store.query.chunk_keys import indexed_document_id
-from semlex.store.schema.presence import hold_collection
+from semlex.store.schema.locks import hold_collection
 from semlex.store.write import documents
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.chunks import write_chunks

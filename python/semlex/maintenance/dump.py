@@ -21,7 +21,7 @@ from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.progress import Progress
 from semlex.parameters import CollectionSettings, storage_named
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
-from semlex.store.schema.presence import gone
+from semlex.store.schema.locks import gone
 from semlex.store.schema.registry import find
 from semlex.store.tables import CHUNKS, TABLES, VECTOR, ColumnBuffers, copy_out, count_rows
 from semlex.types.chunks import ChunkSettings

@@ -39,8 +39,7 @@ from semlex.store.query.filters import Filter
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import sample_chunks
 from semlex.store.query.vector import register_vector_parameter, vector_leg
-from semlex.store.schema.locks import without_writers
-from semlex.store.schema.presence import gone
+from semlex.store.schema.locks import gone, without_writers
 from semlex.store.write.documents import count_unembedded
 from semlex.types.documents import json_value
 

@@ -22,8 +22,7 @@ from semlex.ingest.chunk_rows import embedded_text
 from semlex.ingest.progress import Progress
 from semlex.store import embedding_versions
 from semlex.store.embedding_versions import keep_run, read_versions, switch_version, write_embeddings
-from semlex.store.schema.locks import without_writers
-from semlex.store.schema.presence import hold_collection
+from semlex.store.schema.locks import hold_collection, without_writers
 from semlex.store.write.documents import count_unembedded, unembedded_chunks
 
 if TYPE_CHECKING:

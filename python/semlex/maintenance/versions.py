@@ -13,8 +13,7 @@ from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport, build_in
 from semlex.maintenance.version_fill import VersionFill
 from semlex.store.embedding_versions import VersionRun, begin_run, drop_version, read_versions, version_rows
 from semlex.store.query.statistics import vector_counts
-from semlex.store.schema.locks import without_writers
-from semlex.store.schema.presence import gone
+from semlex.store.schema.locks import gone, without_writers
 from semlex.store.write.documents import count_unembedded
 
 if TYPE_CHECKING:

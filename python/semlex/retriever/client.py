@@ -35,8 +35,8 @@ from semlex.settings.table import model_names
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection
+from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
-from semlex.store.schema.presence import no_such_collection
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.store.keyword.exclusions import texts_of
+from semlex.store.keyword.base import texts_of
 from semlex.store.query.leg import in_key_order
 from semlex.store.query.run import ask, fetch
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.exclusions import Exclusions
+    from semlex.store.keyword.base import Exclusions
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
     from semlex.store.schema.names import Names

@@ -15,8 +15,7 @@ from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.store.jobs import NewJob, store_job
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion, Versions, for_model
-from semlex.store.schema.locks import SETUP_LOCK, lock_briefly
-from semlex.store.schema.presence import gone, hold_collection
+from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
 from semlex.store.schema.registry import find
 from semlex.store.write.copy import copy_rows
 from semlex.types.documents import utc_now

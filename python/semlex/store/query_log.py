@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from semlex.store.postgres.settings import cursor_with_times, set_local
-from semlex.store.schema.presence import check_present
+from semlex.store.schema.locks import check_present
 from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
 if TYPE_CHECKING:

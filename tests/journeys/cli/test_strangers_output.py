@@ -14,7 +14,7 @@ from semlex import SyncRetriever
 from semlex.cli import output
 from semlex.cli.terminal import SafeConsole
 from semlex.errors import CollectionNotFoundError
-from semlex.store.schema.presence import no_such_collection
+from semlex.store.schema.locks import no_such_collection
 
 if TYPE_CHECKING:
     from tests.support.shell import Shell

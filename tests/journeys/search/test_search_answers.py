@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from semlex import Document
 from semlex.search.fusion import Candidate
 from semlex.search.results import scored
-from semlex.store.keyword.bm25 import query as bm25_query
+from semlex.store.keyword.bm25 import search as bm25_search
 from semlex.store.postgres.database import Database
 from semlex.store.query import score_calibration
 from semlex.store.query.score_calibration import VectorSample
@@ -180,15 +180,15 @@ async def test_phrases_are_looked_for_in_a_bounded_number_of_texts(
     database_url: str, monkeypatch: pytest.MonkeyPatch, candidates: int | None
 ) -> None:
     looked_at: list[int] = []
-    hold = bm25_query.AnalysedQuery.hold_phrases
+    hold = bm25_search.AnalysedQuery.hold_phrases
 
     def counted(self: Any, rows: Any) -> list[bool]:
         if self.reads_texts:
             looked_at.append(len(rows))
         return hold(self, rows)
 
-    monkeypatch.setattr(bm25_query.AnalysedQuery, "hold_phrases", counted)
-    monkeypatch.setattr(bm25_query, "MAX_PHRASE_TEXTS", 50)
+    monkeypatch.setattr(bm25_search.AnalysedQuery, "hold_phrases", counted)
+    monkeypatch.setattr(bm25_search, "MAX_PHRASE_TEXTS", 50)
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document(f"dog cat {n}", id=f"d{n}") for n in range(120)])
         for _ in range(3):

@@ -61,7 +61,7 @@ def drop(
 
 def _require(client: SyncClient, collection: str) -> None:
     """Refuses a collection that does not exist; those of another version cannot be listed, but dropped."""
-    from semlex.store.schema.presence import no_such_collection
+    from semlex.store.schema.locks import no_such_collection
 
     with suppress(SchemaVersionError):
         known = [listed.name for listed in client.collections()]

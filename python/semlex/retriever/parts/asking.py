@@ -11,7 +11,7 @@ from semlex.errors import ConfigurationError, ValidationError
 from semlex.options.answers import DEFAULT_TOKENS, AnswerArguments, AnswerOptions
 from semlex.options.declare import check_options, operation
 from semlex.retriever.parts.answers import CollectionAnswers
-from semlex.store.keyword.bm25.analyzers import analyzer_of
+from semlex.store.keyword.base import analyzer_of
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Context
 from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.validation import check_parameters, kind_errors, text_errors

@@ -21,7 +21,7 @@ from semlex.store.indexes.build import estimate_index
 from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.dropping import drop_collection
-from semlex.store.schema.presence import hold_collection
+from semlex.store.schema.locks import hold_collection
 from semlex.store.write import sources as stored_sources
 from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, kind_errors, text_errors, text_parameter

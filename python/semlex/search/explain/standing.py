@@ -10,7 +10,7 @@ import numpy as np
 from semlex.filters.evaluate import failing
 from semlex.options.search import MAX_CANDIDATES
 from semlex.search.explain.ranking import Ranking, Reach
-from semlex.store.keyword.exclusions import texts_of
+from semlex.store.keyword.base import texts_of
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.documents import Records, find_named, read_records
 from semlex.store.query.explain import read_facts, read_fields, vector_rank

@@ -1,32 +1,72 @@
-"""The interface of keyword engines, and of the index that semlex maintains for one."""
+"""The interface of keyword engines and of the index that semlex maintains; analyzers and exclusions of a query."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.exclusions import Exclusions
+from semlex import _core
+from semlex.errors import ConfigurationError, DamagedSegmentError
+from semlex.store.query.leg import Statement, key_arrays
+from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    import numpy as np
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
 
-    from semlex import _core
     from semlex.parameters import Bm25Options
-    from semlex.store.keyword.bm25.analyzers import Analyzers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan, Statement
+    from semlex.store.query.leg import Key, LegPlan
     from semlex.store.schema.names import CollectionIdentity, Names, TableIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Analyzers:
+    """The analyzers of a collection.
+
+    Attributes:
+        language: The name of the collection's language.
+        stop_words: Whether words that every text has are left out.
+    """
+
+    language: str
+    stop_words: bool
+
+    def of(self, language: str | None) -> _core.Analyzer:
+        """The analyzer of a language; of the collection's for None."""
+        return analyzer_of(self.language if language is None else language, self.stop_words)
+
+
+def refuse_unknown_languages(languages: Iterable[str]) -> None:
+    """Refuses an index with texts in a language that this version does not know."""
+    for language in languages:
+        try:
+            _core.language_named(language)
+        except ValueError:
+            raise DamagedSegmentError(
+                None, f"it has texts in the language {language[:80]!a}, which this semlex does not know"
+            ) from None
+
+
+@lru_cache(maxsize=128)
+def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
+    """The analyzer of a language."""
+    try:
+        return _core.Analyzer(language, stop_words)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
 
 LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.
@@ -258,3 +298,64 @@ class KeywordEngine:
         """The line of each loaded text, from 0, with the first word of the query, or None."""
         del query, languages
         return [None] * len(texts)
+
+
+# Finds exclusions in any language, because it has no stop words.
+PLAIN = _core.Analyzer("simple", stop_words=False)
+# More terms than the longest query has: nothing is cut.
+MAX_CONDITIONS = 4 * MAX_QUERY_BYTES
+TEXTS = sql.SQL(
+    "SELECT c.language, c.context, c.chunk_text FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+    "WITH ORDINALITY AS k(document_id, chunk_id, number) "
+    "LEFT JOIN {chunk} AS c USING (document_id, chunk_id) ORDER BY k.number"
+)
+# Language, context and text of a chunk; nothing of one that is gone.
+Row = tuple[str | None, str | None, str | None]
+
+
+def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
+    """The statement that reads the `Row` of each chunk, in their order."""
+    return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """The words and phrases that a query excludes, as the keyword index analyses them.
+
+    Attributes:
+        analyzers: Of the collection.
+        text: The query.
+    """
+
+    analyzers: Analyzers
+    text: str
+
+    @classmethod
+    def of(cls, analyzers: Analyzers, text: str) -> Self | None:
+        """Return what a query excludes; None if it excludes nothing."""
+        return cls(analyzers, text) if PLAIN.query(text, MAX_CONDITIONS).excluded else None
+
+    def held(self, rows: Sequence[Row]) -> NDArray[np.bool_]:
+        """Whether each of n chunks contains an exclusion: bool, shape (n,)."""
+        held = np.zeros(len(rows), dtype=bool)
+        analyzers = [self.analyzers.of(row[0]) for row in rows]
+        for analyzer in set(analyzers):
+            numbers = [n for n, own in enumerate(analyzers) if own is analyzer and rows[n][2] is not None]
+            held[numbers] = ~analyzer.matches([_whole(rows[n]) for n in numbers], [], self._groups(analyzer))
+        return held
+
+    def broken(self, row: Row) -> list[str]:
+        """The exclusions that one chunk contains, in words."""
+        analyzer = self.analyzers.of(row[0])
+        return [
+            f'it holds "{" ".join(group)}", which the question excludes'
+            for group in self._groups(analyzer)
+            if row[2] is not None and not analyzer.matches([_whole(row)], [], [group])[0]
+        ]
+
+    def _groups(self, analyzer: _core.Analyzer) -> list[list[str]]:
+        return analyzer.query(self.text, MAX_CONDITIONS).excluded
+
+
+def _whole(row: Sequence[Any]) -> str:
+    return f"{row[1]}\n{row[2]}"

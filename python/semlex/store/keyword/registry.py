@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import KeywordEngine
-from semlex.store.keyword.bm25.analyzers import Analyzers
+from semlex.store.keyword.base import Analyzers, KeywordEngine
 from semlex.store.keyword.bm25.engine import Bm25Engine
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine

@@ -24,7 +24,7 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.postgres.settings import cursor_with_times, set_local
 from semlex.store.schema import migrations
 from semlex.store.schema.collection import CollectionInfo, ListedCollection, Versions, distance_named
-from semlex.store.schema.locks import SETUP_LOCK
+from semlex.store.schema.locks import SETUP_LOCK, no_such_collection
 from semlex.store.schema.migrations import (
     check_collection,
     collection_fingerprint,
@@ -34,7 +34,6 @@ from semlex.store.schema.migrations import (
     unreleased_registry,
 )
 from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
-from semlex.store.schema.presence import no_such_collection
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 

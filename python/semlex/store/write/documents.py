@@ -13,7 +13,7 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.schema.presence import gone, hold_collection
+from semlex.store.schema.locks import gone, hold_collection
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:

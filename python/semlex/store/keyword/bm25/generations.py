@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import sql
 
-from semlex.store.schema.presence import gone
+from semlex.store.schema.locks import gone
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor

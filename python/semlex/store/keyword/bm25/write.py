@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex.store.keyword.bm25.analyzers import Analyzers
+    from semlex.store.keyword.base import Analyzers
     from semlex.store.keyword.bm25.generations import Cursor, IndexState, RowLock
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement

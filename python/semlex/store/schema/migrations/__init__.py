@@ -13,9 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import SchemaVersionError
+from semlex.store.schema.locks import SHOWN_NAMES
 from semlex.store.schema.migrations import m0001_initial
 from semlex.store.schema.names import Names
-from semlex.store.schema.presence import SHOWN_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
