@@ -399,15 +399,35 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
         assert set(await scores(retriever, "cat")) == {"1"}
 
 
-@pytest.mark.parametrize("damage", ["DELETE FROM {}", "UPDATE {} SET first_term = first_term || 'x'"])
-async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(database_url: str, damage: str) -> None:
+@pytest.mark.parametrize("searched_before", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM {}",
+        "UPDATE {} SET first_term = first_term || 'x'",
+        "UPDATE {} SET segment_id = gen_random_uuid()",
+    ],
+)
+async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(
+    database_url: str, damage: str, searched_before: bool
+) -> None:
     async with bm25_retriever(database_url) as retriever:
-        await retriever.add_documents([Document(f"common{n} text{n % 7}", id=str(n)) for n in range(700)])
+        await retriever.add_documents([Document(f"w{n} text{n % 7}", id=str(n)) for n in range(700)])
+        if searched_before:
+            assert set(await scores(retriever, "w3")) == {"3"}
         where = " WHERE first_term = (SELECT first_term FROM semlex.words_posting ORDER BY first_term DESC LIMIT 1)"
         with psycopg.connect(database_url) as connection:
             assert connection.execute(damage.format("semlex.words_posting") + where).rowcount == 1
+        async with bm25_retriever(database_url) as other:
+            for _ in range(2):  # what is damaged is not remembered
+                with pytest.raises(DamagedSegmentError, match=r"posting rows of 1 segments .*semlex reindex --keyword"):
+                    await scores(other, "w3")
+        if searched_before:  # the keys are checked when a client first reads a segment, and not again
+            await retriever.add_documents([Document("another", id="700")])
+            assert set(await scores(retriever, "w3 another")) == {"3", "700"}
         assert "posting rows of 1 segments" in ((await retriever.status()).index_problem or "")
         await retriever.reindex_keyword()
+        assert set(await scores(retriever, "w3")) == {"3"}
         assert (await retriever.status()).index_problem is None
 
 

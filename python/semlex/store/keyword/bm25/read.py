@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from semlex.store.keyword.bm25.segments import rows_differ
 from semlex.store.query.leg import Statement
 
 if TYPE_CHECKING:
@@ -35,14 +36,16 @@ PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
 def _index_statement(names: Names) -> bytes:
     # Of a generation that is being built nothing is read. Headers and tombstones that are in memory are not sent. A
     # term is in the row with the greatest first term that is not beyond it; a long row holds a single term, and is left
-    # where it is when it is another's.
+    # where it is when it is another's. The keys of all posting rows are checked once: with the header.
     return (
         sql.SQL(
             "WITH live AS (SELECT keyword_generation, analyzer_version FROM {registry} WHERE name = %(collection)s), "
-            "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, header "
+            "s AS MATERIALIZED (SELECT segment_id, language, segment_id = ANY(%(segments)s::uuid[]) AS known, "
+            "row_keys, header "
             "FROM {segment} JOIN live ON generation = keyword_generation) "
             "SELECT {state}, NULL::bytea, analyzer_version::text, "
-            "(SELECT int8send(count(*)) FROM {manifest} WHERE generation = keyword_generation), NULL::bytea FROM live "
+            "(SELECT int8send(count(*)) FROM {manifest} WHERE generation = keyword_generation), "
+            "(SELECT int8send(count(*)) FROM s WHERE CASE WHEN NOT known THEN {rows_differ} END) FROM live "
             "UNION ALL SELECT {is_segment}, uuid_send(segment_id), language, "
             "CASE WHEN NOT known THEN header END, NULL FROM s "
             "UNION ALL SELECT {is_tombstone}, uuid_send(tombstone_id), NULL, "
@@ -63,6 +66,7 @@ def _index_statement(names: Names) -> bytes:
             tombstone=names.tombstone,
             posting=names.posting,
             manifest=names.manifest,
+            rows_differ=rows_differ(names),
             state=sql.Literal(STATE),
             is_segment=sql.Literal(SEGMENT),
             is_tombstone=sql.Literal(TOMBSTONE),
@@ -158,6 +162,7 @@ class IndexRows:
     Attributes:
         analyzer_version: Version of the analyzer that made the index; None when the collection is gone.
         parts: How many segments and tombstones the manifest lists.
+        damaged: How many segments that were not known lack posting rows, or have others.
         segments: Id, language, and header unless it was known.
         tombstones: Id, and data unless it was known.
         postings: Segment, term, first term and data of a row.
@@ -165,7 +170,7 @@ class IndexRows:
 
     def __init__(self, rows: Sequence[Any]) -> None:
         self.analyzer_version: int | None = None
-        self.parts = 0
+        self.parts = self.damaged = 0
         self.segments: list[tuple[bytes, str, bytes | None]] = []
         self.tombstones: list[tuple[bytes, bytes | None]] = []
         self.postings: list[PostingRow] = []
@@ -178,7 +183,7 @@ class IndexRows:
                 self.tombstones.append((identity, first))
             else:
                 self.analyzer_version = None if text is None else int(text)
-                self.parts = int.from_bytes(first)
+                self.parts, self.damaged = int.from_bytes(first), int.from_bytes(second)
 
     @property
     def state(self) -> IndexState:

@@ -21,7 +21,7 @@ from semlex.store.keyword.bm25.read import (
     rows_statement,
     state_statement,
 )
-from semlex.store.keyword.bm25.segments import refuse_lost_parts
+from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_rows
 from semlex.store.query.filters import Filter
 from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays, key_order
 from semlex.store.query.run import fetch
@@ -314,6 +314,7 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
             f"it with: semlex reindex --keyword --collection {collection}"
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
+    refuse_lost_rows(rows.damaged)
     postings = cache.postings.snapshot(query.plan, rows.segments, rows.tombstones, rows.postings)
     refuse_unknown_languages(postings.missing_languages)
     cache.saw(rows.state)

@@ -259,16 +259,31 @@ def refuse_lost_parts(found: int, listed: int) -> None:
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
     """Compares the keys of all posting rows with those that were written."""
     cursor = await connection.execute(
-        sql.SQL(
-            "SELECT count(*) FROM {segment} AS s WHERE generation = %s AND row_keys <> sha256((SELECT "
-            "coalesce(string_agg(p.first_term, ''::bytea ORDER BY p.first_term), ''::bytea) FROM {posting} AS p "
-            "WHERE p.segment_id = s.segment_id))"
-        ).format(segment=names.segment, posting=names.posting),
+        sql.SQL("SELECT count(*) FROM {segment} AS s WHERE generation = %s AND {rows_differ}").format(
+            segment=names.segment, rows_differ=rows_differ(names)
+        ),
         [generation],
     )
     row = await cursor.fetchone()
-    if row is not None and row[0]:
-        raise DamagedSegmentError(None, f"posting rows of {row[0]} segments are missing or have other keys")
+    refuse_lost_rows(0 if row is None else row[0])
+
+
+def rows_differ(names: Names) -> sql.Composed:
+    """Whether the posting rows of the segment `s` have other keys than those that were written."""
+    return sql.SQL(
+        "s.row_keys <> sha256((SELECT coalesce(string_agg(p.first_term, ''::bytea ORDER BY p.first_term), ''::bytea) "
+        "FROM {} AS p WHERE p.segment_id = s.segment_id))"
+    ).format(names.posting)
+
+
+def refuse_lost_rows(segments: int) -> None:
+    """Refuses an index if posting rows of so many segments are lost.
+
+    Raises:
+        DamagedSegmentError: The number is not 0.
+    """
+    if segments:
+        raise DamagedSegmentError(None, f"posting rows of {segments} segments are missing or have other keys")
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
