@@ -1,8 +1,9 @@
-"""Small office files, written by hand; their parts may be large."""
+"""Small office files and books, written by hand; their parts may be large."""
 
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 
 OPEN_XML = "http://schemas.openxmlformats.org"
@@ -23,16 +24,26 @@ def packed(kind: str, main: str, parts: dict[str, str | int]) -> bytes:
         f'"application/xml"/><Override PartName="/{main}" ContentType='
         f'"application/vnd.openxmlformats-officedocument.{kind}.main+xml"/></Types>'
     )
+    return zipped({"[Content_Types].xml": types, "_rels/.rels": related(officeDocument=main), **parts})
+
+
+def zipped(parts: dict[str, str | int]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("[Content_Types].xml", types)
-        archive.writestr("_rels/.rels", related(officeDocument=main))
         for name, content in parts.items():
             with archive.open(name, "w", force_zip64=True) as part:
                 for _ in range(content if isinstance(content, int) else 0):
                     part.write(bytes(1 << 20))
                 part.write(content.encode() if isinstance(content, str) else b"")
     return file.getvalue()
+
+
+def without_part(data: bytes, name: str) -> bytes:
+    """The file with a part that cannot be unpacked."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        start = archive.getinfo(name).header_offset
+    start += 30 + sum(struct.unpack_from("<HH", data, start + 26))
+    return data[:start] + bytes([data[start] ^ 0xFF]) + data[start + 1 :]
 
 
 def related(**targets: str) -> str:
@@ -61,3 +72,23 @@ def xlsx(strings: str) -> bytes:
         "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{name}"><sheetData>{rows}</sheetData></worksheet>',
     }
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
+
+
+def epub(*chapters: str | int) -> bytes:
+    names = [f"{number}.xhtml" for number in range(len(chapters))]
+    items = "".join(f'<item id="i{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in names)
+    spine = "".join(f'<itemref idref="i{name}"/>' for name in names)
+    bodies = (
+        f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>{one}</p></body></html>' if isinstance(one, str) else one
+        for one in chapters
+    )
+    return zipped(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+            '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
+            "book.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
+            f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
+            **dict(zip(names, bodies, strict=True)),
+        }
+    )

@@ -18,7 +18,7 @@ from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, Loa
 from semlex.ingest.loaders.worker import IDLE_SECONDS, MAX_SECONDS, START_SECONDS, Worker
 from tests.support.manual_clock import ManualClock
 from tests.support.minimal_pdf import pdf
-from tests.support.open_xml import docx, xlsx
+from tests.support.open_xml import docx, epub, without_part, xlsx
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -98,9 +98,21 @@ def test_mails() -> None:
 
 def test_what_is_broken_costs_one_line() -> None:
     assert refused("a.pdf", THREE_PAGES[: len(THREE_PAGES) // 2]) == "parser_failed"
-    assert refused("a.docx", b"no archive") == "parser_failed"
+    for uri in ("a.docx", "a.epub", "a.xlsx"):
+        assert refused(uri, b"no archive") == "parser_failed"
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'41' * 32}> /U <{'42' * 32}> >> /ID [<41> <41>]"
     assert refused("a.pdf", pdf([[(12, "x")]], trailer=encrypt)) == "encrypted"
+
+
+def test_no_part_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = epub("one", "two", "three")
+    assert load("a.epub", book).text == "one\n\ntwo\n\nthree"
+    assert refused("a.epub", without_part(book, "1.xhtml")) == "parser_failed"
+    sheet = xlsx("<si><t>name</t></si>")
+    assert refused("a.xlsx", without_part(sheet, "xl/worksheets/sheet1.xml")) == "parser_failed"
+    monkeypatch.setattr(office, "MAX_PART_BYTES", 1 << 20)
+    monkeypatch.setattr(office, "WORKER", office)  # a process of its own has the real limit
+    assert refused("a.epub", epub("one", 2, "three")) == "too_big"
 
 
 def test_a_suffix_that_lies(monkeypatch: pytest.MonkeyPatch) -> None:

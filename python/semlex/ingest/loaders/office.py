@@ -5,6 +5,9 @@ What stands there is found by kreuzberg: headings, paragraphs, lists, tables, an
 
 from __future__ import annotations
 
+import io
+import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,10 @@ MEDIA_TYPES = {
     "eml": "message/rfc822",
     "msg": "application/vnd.ms-outlook",
 }
+# Of these kreuzberg silently leaves out a part that it cannot unpack: a chapter, a sheet.
+LOSE_PARTS = ("epub", "xlsx")
+# A larger part may fail for lack of memory; see `semlex.ingest.loaders.worker.MAX_MEMORY`.
+MAX_PART_BYTES = 512 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ def read(name: str, data: bytes) -> LoadedDocument:
 
     if name == "eml":
         return read_mail(data)
+    if name in LOSE_PARTS and zipfile.is_zipfile(io.BytesIO(data)):
+        _check_parts(name, data)
     config = kreuzberg.ExtractionConfig(
         use_cache=False,
         enable_quality_processing=False,
@@ -87,11 +96,35 @@ def read(name: str, data: bytes) -> LoadedDocument:
         if "password" in said or "encrypt" in said:
             raise LoadError("encrypted", "it is encrypted: store it without a password") from None
         if any(word in said for word in ("limit", "too large", "exceed", "zip bomb", "ratio")):
-            raise LoadError("too_big", "it holds more than a document does once it is unpacked: split it") from None
-        raise LoadError("parser_failed", f"it is damaged, or no {name}: open and store it anew") from None
+            raise _too_big() from None
+        raise _damaged(name) from None
     return _document(
         found.document or {}, found.content, found.metadata, last_page=len(found.pages or ()) if name == "pdf" else 0
     )
+
+
+def _check_parts(name: str, data: bytes) -> None:
+    """Unpack every part of a file once.
+
+    Raises:
+        LoadError: A part is damaged, or too large.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(part.file_size > MAX_PART_BYTES for part in archive.infolist()):
+                raise _too_big()
+            if archive.testzip() is not None:
+                raise _damaged(name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError):
+        raise _damaged(name) from None
+
+
+def _too_big() -> LoadError:
+    return LoadError("too_big", "it holds more than a document does once it is unpacked: split it")
+
+
+def _damaged(name: str) -> LoadError:
+    return LoadError("parser_failed", f"it is damaged, or no {name}: open and store it anew")
 
 
 def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, Any], last_page: int) -> LoadedDocument:
