@@ -11,7 +11,14 @@ from semlex.errors import ConfigurationError, ModelMismatchError, StoreError
 from semlex.ingest.embed import DocumentVectors
 from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport, build_indexes, refuse_work
 from semlex.maintenance.version_fill import VersionFill
-from semlex.store.embedding_versions import VersionRun, begin_run, drop_version, read_versions, version_rows
+from semlex.store.embedding_versions import (
+    VersionRun,
+    begin_run,
+    bound_times,
+    drop_version,
+    read_versions,
+    version_rows,
+)
 from semlex.store.query.statistics import vector_counts
 from semlex.store.schema.locks import gone, without_writers
 from semlex.store.write.documents import count_unembedded
@@ -56,7 +63,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
         bytes=size,
         created_at=row.created_at,
         idle_seconds=row.idle_seconds,
-        is_running=row.seconds_left > 0,
+        is_running=row.is_running,
         calibration=version.calibration,
     )
 
@@ -64,6 +71,8 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
 async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
     """Drops a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
     refuse_work(opened)
+    # Committed by itself: what is refused below leaves nothing.
+    await opened.database.write("look at the embedding versions", lambda c: bound_times(c, opened.info))
     await without_writers(
         opened.database,
         "drop an embedding version",

@@ -217,11 +217,15 @@ class VersionRow:
     # Since a process with its model last used it; None: never, or not since it served.
     idle_seconds: float | None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a run fills it; a longer time than a run can have is left from before the clock stepped back."""
+        return 0 < self.seconds_left <= RUN_SECONDS
+
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
     """All sets of vectors of a collection, by their numbers."""
-    names, now = collection.names, await server_time(connection)
-    cursor = cursor_with_times(connection)
+    names, cursor = collection.names, cursor_with_times(connection)
     await cursor.execute(
         sql.SQL(
             "SELECT version, identity_key, model, revision, dimensions, storage, calibration, probe, created_at, "
@@ -229,6 +233,7 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
         ).format(names.embedding_version),
         [names.collection],
     )
+    rows, now = await cursor.fetchall(), await server_time(connection)
     return [
         VersionRow(
             EmbeddingVersion(*row[:8]),
@@ -239,8 +244,23 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
             served_until=row[12],
             idle_seconds=None if row[13] is None else (now - row[13]).total_seconds(),
         )
-        for row in await cursor.fetchall()
+        for row in rows
     ]
+
+
+async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
+    """Cut runs and uses of versions to what they can be: they seem longer after the server's clock has stepped back.
+
+    A run that lives says again that it goes on, long before the time that is left to it is over.
+    """
+    now = await server_time(connection)
+    for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):
+        await connection.execute(
+            sql.SQL("UPDATE {table} SET {column} = %(most)s WHERE name = %(name)s AND {column} > %(most)s").format(
+                table=collection.names.embedding_version, column=sql.Identifier(column)
+            ),
+            {"name": collection.names.collection, "most": now + timedelta(seconds=seconds)},
+        )
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -266,19 +286,12 @@ async def begin_run(connection: Connection, collection: CollectionInfo, version:
         ),
         [collection.names.collection, version],
     )
+    await bound_times(connection, collection)
     row = next((one for one in await version_rows(connection, collection) if one.version.version == version), None)
     if row is None:
         raise lost(collection, version)
-    if row.seconds_left > RUN_SECONDS:
-        # The server's clock stepped back. A live run renews its right long before it expires.
-        await connection.execute(
-            sql.SQL("UPDATE {} SET run_until = run_until - %s WHERE name = %s AND version = %s").format(
-                collection.names.embedding_version
-            ),
-            [timedelta(seconds=row.seconds_left - RUN_SECONDS), collection.names.collection, version],
-        )
     if row.seconds_left > 0:
-        return min(row.seconds_left, RUN_SECONDS)
+        return row.seconds_left
     run = VersionRun(version, row.run_number + 1)
     await connection.execute(
         sql.SQL("UPDATE {} SET run_number = %s WHERE name = %s AND version = %s").format(
@@ -450,7 +463,10 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
             f"change to another first: semlex reembed --collection {names.collection}"
         )
     if not force and row.seconds_left > 0:
-        raise StoreError(f"a process fills version {version} at this moment: end it first, or force it (--force)")
+        raise StoreError(
+            f"a process fills version {version} at this moment, or was killed just now: end it and try again in "
+            f"{row.seconds_left:.0f} s, or force it (--force)"
+        )
     if not force and row.idle_seconds is not None and row.idle_seconds < IDLE_SECONDS:
         raise StoreError(
             f"a process has searched version {version} {max(row.idle_seconds, 0):.0f} s ago: open those that hold "

@@ -13,6 +13,7 @@ from semlex import IvfflatIndex, _core
 from semlex.diagnostics import checks
 from semlex.errors import CollectionNotFoundError
 from semlex.retriever.synchronous import SyncClient, SyncRetriever
+from semlex.store import embedding_versions
 from semlex.store.indexes import catalog
 from semlex.store.query import health
 from semlex.testing import HashEmbedder
@@ -181,7 +182,7 @@ def test_commands_in_sql_help(indexed: str, table: str) -> None:
     assert table not in {finding.code for finding in findings(indexed)}
 
 
-def test_a_change_of_the_model_that_was_left(indexed: str) -> None:
+def test_a_change_of_the_model_that_was_left(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     execute(
         indexed,
         "INSERT INTO semlex.embedding_version "
@@ -193,8 +194,11 @@ def test_a_change_of_the_model_that_was_left(indexed: str) -> None:
     finding = only(indexed)
     assert finding.code == "reembed_left"
     assert finding.command == "semlex reembed --collection c --model tests/other"
-    # One that a process is at.
+    # The server's clock has stepped back: no run has as much time left.
     execute(indexed, "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour' WHERE version = 2")
+    assert only(indexed).code == "reembed_left"
+    # One that a process is at.
+    monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 3600.0)
     assert findings(indexed) == []
 
 

@@ -331,6 +331,27 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(
         assert (await one.reembed(new_model())).resumed
 
 
+async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database_url) as one:
+        await one.add_documents(documents(20))
+        await one.reembed(new_model())
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "UPDATE semlex.embedding_version SET run_until = later, last_used_at = later "
+                "FROM (SELECT now() + interval '1 hour') AS clock (later) WHERE version = 1"
+            )
+        assert [entry.is_running for entry in await one.embeddings()] == [False, False]
+        with pytest.raises(StoreError, match=r"fills version 1 at this moment, .* try again in [0-9]+ s"):
+            await one.drop_embeddings(1)
+        monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.0)
+        with pytest.raises(StoreError, match=r"has searched version 1 [0-9]+ s ago"):
+            await one.drop_embeddings(1)
+        monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
+        await one.drop_embeddings(1)
+
+
 async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # By its own clock no time passes: it does not say that it goes on, as if it stood still.
     async with opened(database_url, clock=ManualClock()) as one, opened(database_url) as other:

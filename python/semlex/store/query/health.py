@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
+from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.keyword.bm25.segments import tombstone_ids
 from semlex.store.postgres.server_info import SAFE_PGVECTOR
@@ -428,8 +430,10 @@ async def _in_schema(connection: Connection, schema: str, only: Names | None) ->
             "SELECT c.name, c.schema_version, c.schema_fingerprint, c.building_generation IS NOT NULL, "
             "ARRAY(SELECT e.version FROM {versions} AS e WHERE e.name = c.name ORDER BY e.version), "
             "(SELECT e.model FROM {versions} AS e WHERE e.name = c.name AND e.building "
-            "AND coalesce(e.run_until < now(), true) LIMIT 1), c.keyword_engine FROM {registry} AS c ORDER BY c.name"
-        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=registry)
+            "AND coalesce(e.run_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + %s, true) LIMIT 1), "
+            "c.keyword_engine FROM {registry} AS c ORDER BY c.name"
+        ).format(versions=sql.Identifier(schema, "embedding_version"), registry=registry),
+        [timedelta(seconds=embedding_versions.RUN_SECONDS)],
     )
     collections = [_Registered(*row) for row in await cursor.fetchall()]
     cursor = await connection.execute(
