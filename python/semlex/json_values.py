@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # What ids may be given as.
-AnyId = str | int | UUID
+AnyId = str | int | UUID | np.integer[Any]
 # Containers below are left as they are: nothing so deep is stored.
 MAX_DEPTH = 64
 MAX_ID_BITS = 1024

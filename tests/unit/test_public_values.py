@@ -11,7 +11,8 @@ import pydoc
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -30,8 +31,15 @@ from semlex import (
     VectorDocument,
 )
 from semlex.errors import MissingExtraError
+from semlex.retriever.json_fallback import JSONKBRetriever, fallen_back
 from semlex.types.results import HitMetadata
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from semlex.json_values import AnyId
+
+KEY = UUID("12345678-1234-5678-1234-567812345678")
 CHUNK: dict[str, Any] = {
     "chunk_id": "02_chunk_017",
     "source_document": "02",
@@ -241,6 +249,19 @@ def test_results_as_dictionaries_are_json() -> None:
     # A copy: what is done to it does not change the hit.
     hit["metadata"]["a"].append(2)
     assert found[0].metadata == {"a": [1, {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    ("own", "shown", "told"),
+    [("a", "a", "a"), (0, "0", 0), (np.int64(5), "5", 5), (KEY, str(KEY), str(KEY))],
+)
+def test_ids_of_documents_of_every_kind(own: AnyId, shown: str, told: Any, tmp_path: Path) -> None:
+    document = Document("text", {"key": KEY}, own, parent_id=own)
+    assert repr(document) == f"Document(id={shown!r}, content='text')"
+    made = document.to_dict()
+    assert json.loads(json.dumps(made)) == made
+    assert (made["id"], made["parent_id"], made["metadata"]) == (told, told, {"key": str(KEY)})
+    assert [hit.id for hit in fallen_back(results(), JSONKBRetriever(tmp_path), [document])] == [shown]
 
 
 def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> None:

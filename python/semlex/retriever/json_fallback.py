@@ -218,7 +218,7 @@ def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequ
     """What a fallback has found, as the results of a search that has found nothing."""
     name = getattr(fallback, "identity", type(fallback).__name__)
     hits = [
-        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, one.id, rank=rank)
+        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, str(one.id), rank=rank)
         for rank, one in enumerate(instead, 1)
     ]
     told = f"nothing was found, so {name} was asked, which {'answered' if hits else 'found nothing either'}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from semlex.errors import FieldError
-
+    from semlex.json_values import AnyId
 
 # Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
 # one call from occupying the server.
@@ -41,7 +41,8 @@ class Document:
         content: The text, from 1 character.
         metadata: Mapping of JSON values (no NaN, at most 64 levels and 1 MiB). Times, dates, UUIDs, decimals and
             scalars of NumPy are stored as text or numbers.
-        id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text.
+        id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text. With
+            "" it follows from the text and the metadata.
         parent_id: Id of the document that this one is a part of.
         child_ids: Ids of its parts.
         created_at: When it was made.
@@ -55,9 +56,9 @@ class Document:
 
     content: str
     metadata: dict[str, Any] = field(default_factory=dict)
-    id: str = ""
-    parent_id: str | None = None
-    child_ids: list[str] = field(default_factory=list)
+    id: AnyId = ""
+    parent_id: AnyId | None = None
+    child_ids: Sequence[AnyId] = field(default_factory=list)
     created_at: datetime = field(default_factory=utc_now)
     updated_at: datetime = field(default_factory=utc_now)
     language: str | None = None
@@ -66,7 +67,7 @@ class Document:
 
     def __repr__(self) -> str:
         """Id, and the beginning of the text."""
-        return f"{type(self).__name__}(id={shortened(self.id, 80)!r}, content={shortened(self.content, 80)!r})"
+        return f"{type(self).__name__}(id={shortened(str(self.id), 80)!r}, content={shortened(self.content, 80)!r})"
 
     def to_dict(self) -> dict[str, Any]:
         """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
@@ -88,6 +89,9 @@ class StoredChunk(Document):
         page: Page of its document on which it begins, from 1; None where there are no pages.
     """
 
+    id: str = ""
+    parent_id: str | None = None
+    child_ids: list[str] = field(default_factory=list)
     source: str = ""
     root: str = ""
     source_document: str = ""
@@ -130,7 +134,11 @@ def json_value(value: Any) -> Any:
         return {key: json_value(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {name: json_value(getattr(value, name)) for name in _names(value)}
-    return [json_value(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    from semlex.json_values import json_scalar  # noqa: PLC0415 - it needs NumPy, which the help of a command does not
+
+    return json_scalar(value)
 
 
 @dataclass(frozen=True, slots=True)

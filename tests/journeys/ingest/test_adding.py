@@ -60,8 +60,8 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store: PostgreSQLRe
         "n": np.int64(7),
         "in": {"n": [np.int8(1)]},
     }
-    given = Document("text", metadata, id=5, parent_id=6, child_ids=[7, key])  # type: ignore[arg-type,list-item]
-    assert await store.add_documents([given, Document("other", {"n": 8}, id=np.int64(8))]) == ["5", "8"]  # type: ignore[arg-type]
+    given = Document("text", metadata, id=5, parent_id=6, child_ids=[7, key])
+    assert await store.add_documents([given, Document("other", {"n": 8}, id=np.int64(8))]) == ["5", "8"]
     [found] = await store.get([5])
     assert (found.id, found.parent_id, found.child_ids) == ("5", "6", ["7", str(key)])
     stored = {"at": "2026-01-30T23:30:00+00:00", "day": "2026-01-31", "key": str(key), "price": 19.9, "n": 7}
@@ -207,7 +207,7 @@ async def test_what_is_changed_meanwhile_is_not_stored(database_url: str, empty:
 
 
 async def test_a_document_without_an_id_may_say_none(store: PostgreSQLRetriever) -> None:
-    nameless: Any = Document(content="text", metadata={}, id=None)  # type: ignore[arg-type]
+    nameless = Document(content="text", metadata={}, id=None)  # type: ignore[arg-type]
     assert await store.add_documents([nameless]) == await store.add_documents([Document("text")])
     assert await store.count() == 1
 

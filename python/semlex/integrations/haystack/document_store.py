@@ -209,7 +209,7 @@ class SemlexDocumentStore(ConnectedStore):  # noqa: D101 - it has that of what i
 
     async def _written(self, documents: list[SemlexDocument]) -> int:
         """How many of these are what is stored now: those that were not skipped have the time that they were given."""
-        times = {one.id: one.created_at for one in reversed(documents)}
+        times = {str(one.id): one.created_at for one in reversed(documents)}
         return sum(chunk.created_at == times[chunk.id] for chunk in await self.opened.get(list(times)))
 
     async def _delete(self, document_ids: list[str]) -> None:
