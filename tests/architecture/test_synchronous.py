@@ -53,6 +53,7 @@ def test_what_a_signature_says_is_synchronous() -> None:
         (lambda: semlex.SyncClient(pool=1), r"SyncClient.__init__\(\) got an unexpected keyword argument 'pool'"),
         (lambda: semlex.SyncRetriever(colection="a"), r"SyncRetriever.__init__\(\) got an .* argument 'colection'"),
         (lambda: semlex.SyncRetriever().count(filter="a"), r"SyncCollection.count\(\) got an .* argument 'filter'"),
+        (lambda: semlex.SyncRetriever().search("a", fuson="rrf"), r"SyncCollection.search\(\) got .* mean 'fusion'\?"),
         (lambda: semlex.SyncRetriever().get(), r"SyncCollection.get\(\) missing a required argument: 'ids'"),
     ],
 )

@@ -233,6 +233,7 @@ def operations_of(owner: type) -> dict[str, tuple[str, Operation]]:
     return {method.__operation__.name: (attribute, method.__operation__) for attribute, method in methods}
 
 
+@cache
 def unpacked(call: Callable[..., Any]) -> type | None:
     """Return the ``TypedDict`` of a call's ``**options: Unpack[…]``; None without one."""
     function = call.__init__ if isinstance(call, type) else inspect.unwrap(call)  # type: ignore[misc]

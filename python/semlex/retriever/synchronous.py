@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, Type
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.forks import drop, renew_after_fork
 from semlex.jobs.job import Job
+from semlex.options.declare import check_options, unpacked
 from semlex.retriever.base import CLOSED
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
@@ -429,10 +430,12 @@ def _presented(call: Callable[..., Any], cls: type, member: FunctionType) -> Cal
     @wraps(member)
     def made(self: Synchronous, *arguments: Any, **options: Any) -> Any:
         signature = made.__signature__ = inspect.signature(made)  # type: ignore[attr-defined]
-        try:
-            signature.bind(self, *arguments, **options)
-        except TypeError as error:  # before a server is reached
+        try:  # wrong arguments are refused before a server is reached
+            given = signature.bind(self, *arguments, **options).arguments.get("options")
+        except TypeError as error:
             raise TypeError(f"{qualified}() {error}") from None
+        if given and (declarations := unpacked(member)) is not None:
+            check_options(declarations, given, qualified)
         return call(self, *arguments, **options)
 
     made.__module__, made.__qualname__ = __name__, qualified
