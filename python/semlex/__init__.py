@@ -98,7 +98,7 @@ from typing import Any
 # What a program does with the lines of the logger "semlex" is its own choice; without one, nothing is written.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-# Where each public name is; type checkers read the same from `__init__.pyi`.
+# Where each public name is. Type checkers read `__init__.pyi`, which `./x stubs` writes from it.
 _MODULES = {
     "Answer": "semlex.types.answers",
     "AnswerOptions": "semlex.options.answers",

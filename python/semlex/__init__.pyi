@@ -1,4 +1,4 @@
-"""The public names for type checkers."""
+"""The public names for type checkers, written by ``./x stubs``."""
 
 from semlex.chat.base import ChatModel as ChatModel
 from semlex.chat.openai import OpenAIChatModel as OpenAIChatModel
@@ -19,10 +19,10 @@ from semlex.ingest.document_states import DocumentInfo as DocumentInfo
 from semlex.ingest.document_states import Documents as Documents
 from semlex.ingest.enrichment.options import Enrichment as Enrichment
 from semlex.ingest.loaders.base import FileBytes as FileBytes
-from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
-from semlex.ingest.loaders.base import Loader as Loader
 from semlex.ingest.loaders.base import LoadError as LoadError
 from semlex.ingest.loaders.base import LoadOptions as LoadOptions
+from semlex.ingest.loaders.base import LoadedDocument as LoadedDocument
+from semlex.ingest.loaders.base import Loader as Loader
 from semlex.ingest.loaders.base import Record as Record
 from semlex.ingest.loaders.extraction import MetadataExtraction as MetadataExtraction
 from semlex.ingest.loaders.registry import register_loader as register_loader
@@ -65,8 +65,8 @@ from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever
 from semlex.retriever.synchronous import SyncClient as SyncClient
 from semlex.retriever.synchronous import SyncCollection as SyncCollection
-from semlex.retriever.synchronous import SyncJob as SyncJob
 from semlex.retriever.synchronous import SyncJSONKBRetriever as SyncJSONKBRetriever
+from semlex.retriever.synchronous import SyncJob as SyncJob
 from semlex.retriever.synchronous import SyncKnowledgeBase as SyncKnowledgeBase
 from semlex.retriever.synchronous import SyncRetriever as SyncRetriever
 from semlex.retriever.synchronous import connect_sync as connect_sync
@@ -97,8 +97,8 @@ from semlex.types.explanations import QueryTerm as QueryTerm
 from semlex.types.explanations import Reason as Reason
 from semlex.types.explanations import SearchExplanation as SearchExplanation
 from semlex.types.fields import Facet as Facet
-from semlex.types.fields import Facets as Facets
 from semlex.types.fields import FacetValue as FacetValue
+from semlex.types.fields import Facets as Facets
 from semlex.types.fields import FieldSummaries as FieldSummaries
 from semlex.types.fields import FieldSummary as FieldSummary
 from semlex.types.queries import Route as Route
@@ -116,121 +116,5 @@ from semlex.types.results import LegReport as LegReport
 from semlex.types.results import SearchResult as SearchResult
 from semlex.types.results import SearchResults as SearchResults
 
-__all__ = [
-    "Answer",
-    "AnswerOptions",
-    "AnswerSentence",
-    "BaseEmbedder",
-    "Bm25Options",
-    "BulkIngestConfig",
-    "ChatModel",
-    "Checkup",
-    "ChunkMetadata",
-    "Citation",
-    "Client",
-    "CohereReranker",
-    "Collection",
-    "CollectionOptions",
-    "ConfidenceCurve",
-    "Context",
-    "ContextOptions",
-    "ContextSource",
-    "CrossEncoderReranker",
-    "DeleteReport",
-    "Diagnosis",
-    "Document",
-    "DocumentHits",
-    "DocumentInfo",
-    "DocumentName",
-    "DocumentRetriever",
-    "Documents",
-    "Embedder",
-    "EmbedderIdentity",
-    "EmbeddingFigures",
-    "Enrichment",
-    "EnrichmentEstimate",
-    "EnrichmentReport",
-    "Explanation",
-    "F",
-    "Facet",
-    "FacetValue",
-    "Facets",
-    "FieldSummaries",
-    "FieldSummary",
-    "FileBytes",
-    "FileLimits",
-    "FilterTree",
-    "Finding",
-    "GeminiEmbedder",
-    "Heading",
-    "HitExplanation",
-    "HnswIndex",
-    "IndexReport",
-    "IvfflatIndex",
-    "JSONKBRetriever",
-    "Job",
-    "KnowledgeBase",
-    "KnowledgeHit",
-    "KnowledgeResults",
-    "LLMReranker",
-    "LegFigures",
-    "LegReport",
-    "LoadError",
-    "LoadOptions",
-    "LoadReport",
-    "LoadedDocument",
-    "Loader",
-    "LoggedQuery",
-    "MetadataExtraction",
-    "MovedDocument",
-    "NoIndex",
-    "OpenAIChatModel",
-    "OpenAIEmbedder",
-    "Outline",
-    "PostgreSQLRetriever",
-    "Progress",
-    "QueryLogOptions",
-    "QueryLogSummary",
-    "QueryTerm",
-    "Qwen3EmbeddingEncoder",
-    "Qwen3Reranker",
-    "Reason",
-    "Record",
-    "ReembedReport",
-    "Reranker",
-    "Route",
-    "SearchDefaults",
-    "SearchExplanation",
-    "SearchOptions",
-    "SearchQuery",
-    "SearchResult",
-    "SearchResults",
-    "SemlexError",
-    "SentenceTransformersEmbedder",
-    "StaticEmbedder",
-    "StoredChunk",
-    "SyncClient",
-    "SyncCollection",
-    "SyncCounts",
-    "SyncJSONKBRetriever",
-    "SyncJob",
-    "SyncKnowledgeBase",
-    "SyncPlan",
-    "SyncReport",
-    "SyncRetriever",
-    "TEIReranker",
-    "TableImport",
-    "TermOverlapReranker",
-    "TransferReport",
-    "Tuning",
-    "ValidationError",
-    "VectorDocument",
-    "WholeDocument",
-    "connect",
-    "connect_sync",
-    "from_settings",
-    "from_settings_sync",
-    "preview_chunks",
-    "register_loader",
-]
 __version__: str
+__all__ = ['Answer', 'AnswerOptions', 'AnswerSentence', 'BaseEmbedder', 'Bm25Options', 'BulkIngestConfig', 'ChatModel', 'Checkup', 'ChunkMetadata', 'Citation', 'Client', 'CohereReranker', 'Collection', 'CollectionOptions', 'ConfidenceCurve', 'Context', 'ContextOptions', 'ContextSource', 'CrossEncoderReranker', 'DeleteReport', 'Diagnosis', 'Document', 'DocumentHits', 'DocumentInfo', 'DocumentName', 'DocumentRetriever', 'Documents', 'Embedder', 'EmbedderIdentity', 'EmbeddingFigures', 'Enrichment', 'EnrichmentEstimate', 'EnrichmentReport', 'Explanation', 'F', 'Facet', 'FacetValue', 'Facets', 'FieldSummaries', 'FieldSummary', 'FileBytes', 'FileLimits', 'FilterTree', 'Finding', 'GeminiEmbedder', 'Heading', 'HitExplanation', 'HnswIndex', 'IndexReport', 'IvfflatIndex', 'JSONKBRetriever', 'Job', 'KnowledgeBase', 'KnowledgeHit', 'KnowledgeResults', 'LLMReranker', 'LegFigures', 'LegReport', 'LoadError', 'LoadOptions', 'LoadReport', 'LoadedDocument', 'Loader', 'LoggedQuery', 'MetadataExtraction', 'MovedDocument', 'NoIndex', 'OpenAIChatModel', 'OpenAIEmbedder', 'Outline', 'PostgreSQLRetriever', 'Progress', 'QueryLogOptions', 'QueryLogSummary', 'QueryTerm', 'Qwen3EmbeddingEncoder', 'Qwen3Reranker', 'Reason', 'Record', 'ReembedReport', 'Reranker', 'Route', 'SearchDefaults', 'SearchExplanation', 'SearchOptions', 'SearchQuery', 'SearchResult', 'SearchResults', 'SemlexError', 'SentenceTransformersEmbedder', 'StaticEmbedder', 'StoredChunk', 'SyncClient', 'SyncCollection', 'SyncCounts', 'SyncJSONKBRetriever', 'SyncJob', 'SyncKnowledgeBase', 'SyncPlan', 'SyncReport', 'SyncRetriever', 'TEIReranker', 'TableImport', 'TermOverlapReranker', 'TransferReport', 'Tuning', 'ValidationError', 'VectorDocument', 'WholeDocument', 'connect', 'connect_sync', 'from_settings', 'from_settings_sync', 'preview_chunks', 'register_loader']

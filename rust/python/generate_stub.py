@@ -138,8 +138,8 @@ def definitions(source: str) -> dict[str, list[str]]:
     return found
 
 
-def generated() -> str:
-    """The text of the stub, in the order in which the module exports."""
+def generated() -> dict[Path, str]:
+    """The file with its text, in the order in which the module exports."""
     module = (SOURCES / "lib.rs").read_text(encoding="utf-8")
     constants, doc = {}, ""
     for line in module.splitlines():
@@ -152,8 +152,9 @@ def generated() -> str:
         known = definitions((SOURCES / f"{file}.rs").read_text(encoding="utf-8"))
         parts |= {name: "\n".join(filter(None, known[name])) for name in re.findall(r"\w+", exported)}
     names = "[\n" + "".join(f'    "{name}",\n' for name in sorted(constants | parts)) + "]"
-    return "\n\n".join([HEADER.format(names=names).rstrip(), *constants.values(), *parts.values()]) + "\n"
+    text = "\n\n".join([HEADER.format(names=names).rstrip(), *constants.values(), *parts.values()]) + "\n"
+    return {TARGET: text}
 
 
 if __name__ == "__main__":
-    TARGET.write_text(generated(), encoding="utf-8")
+    TARGET.write_text(generated()[TARGET], encoding="utf-8")

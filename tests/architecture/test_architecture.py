@@ -191,14 +191,6 @@ def test_a_search_from_the_shell_loads_what_it_uses(database_url: str, tmp_path:
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
-def test_type_checkers_read_the_same_names() -> None:
-    stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
-    named = {alias.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert named == semlex._MODULES
-    listed = [ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)]
-    assert listed == [semlex.__all__]
-
-
 def test_every_public_name_loads() -> None:
     for name in semlex.__all__:
         assert getattr(semlex, name).__name__ == {"connect": "Client", "connect_sync": "SyncClient"}.get(name, name)

@@ -1,7 +1,7 @@
-"""Writes `semlex/retriever/synchronous.pyi`: the types of the synchronous classes.
+"""Writes the stubs of what type checkers cannot see: `semlex/__init__.pyi` and `semlex/retriever/synchronous.pyi`.
 
-The classes take their methods from the asynchronous ones when they are loaded; the stub is what they have then. Run it
-after a change of the asynchronous classes: ``./x stubs``. A test compares.
+Public names are loaded when they are first used, and the synchronous classes take their methods from the asynchronous
+ones when they are loaded. Run it after a change of either: ``./x stubs``. A test compares.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import semlex
 from semlex.retriever import synchronous
 
-TARGET = Path(synchronous.__file__).with_suffix(".pyi")
+PUBLIC = '''"""The public names for type checkers, written by ``./x stubs``."""
+
+{imports}
+
+__version__: str
+__all__ = {names}
+'''
 HEADER = '''"""Types of the synchronous classes, written by ``./x stubs``."""
 
 {imports}
@@ -131,8 +138,8 @@ class Stub:
         return "\n\n".join(lines)
 
 
-def generated() -> str:
-    """The text of the stub."""
+def synchronous_stub() -> str:
+    """The text of `synchronous.pyi`."""
     stub = Stub()
     body = "\n\n".join(map(stub.kind, stub.classes))
     modules = sorted({module for module, _ in stub.imports})
@@ -142,5 +149,15 @@ def generated() -> str:
     return HEADER.format(imports="\n".join(imports), names=synchronous.__all__) + body + FOOTER
 
 
+def generated() -> dict[Path, str]:
+    """The files with their texts."""
+    imports = sorted(f"from {module} import {name} as {name}" for name, module in semlex._MODULES.items())  # noqa: SLF001
+    return {
+        Path(semlex.__file__).with_suffix(".pyi"): PUBLIC.format(imports="\n".join(imports), names=semlex.__all__),
+        Path(synchronous.__file__).with_suffix(".pyi"): synchronous_stub(),
+    }
+
+
 if __name__ == "__main__":
-    TARGET.write_text(generated(), encoding="utf-8")
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
