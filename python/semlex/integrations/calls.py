@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from semlex.errors import ConfigurationError, EmbeddingsMissingError
+from semlex.filters.fields import refusal
+from semlex.filters.tree import MAX_DEPTH, F, FilterTree, joined
 from semlex.retriever.collection import Collection
 from semlex.retriever.synchronous import SyncCollection
 from semlex.types.results import SearchResults
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+
+    from semlex.types.documents import StoredChunk
+    from semlex.types.results import SearchResult
+
 
 AnyCollection = Collection | SyncCollection
 P = ParamSpec("P")
@@ -32,8 +40,29 @@ def checked_collection(collection: object) -> AnyCollection:
     return collection
 
 
-class TwoWays:
-    """Runs asynchronous functions where a collection lives, so that what has both ways is written once.
+def both_ways(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> tuple[Callable[P, T], Callable[P, Coroutine[Any, Any, T]]]:
+    """The methods without and with ``await`` of an asynchronous one, which the object's `_runner` runs."""
+
+    @wraps(function)
+    def waiting(*arguments: P.args, **options: P.kwargs) -> T:
+        owner: Any = arguments[0]
+        found: T = owner._runner.run(function, *arguments, **options)  # noqa: SLF001 - of a method's own object
+        return found
+
+    @wraps(function)
+    async def awaited(*arguments: P.args, **options: P.kwargs) -> T:
+        owner: Any = arguments[0]
+        found: T = await owner._runner.run_async(function, *arguments, **options)  # noqa: SLF001
+        return found
+
+    waiting.__name__ = awaited.__name__ = function.__name__.strip("_")
+    return waiting, awaited
+
+
+class CollectionRunner:
+    """Runs coroutines where a collection lives.
 
     Args:
         collection: With or without ``await``.
@@ -43,7 +72,7 @@ class TwoWays:
         collection: The asynchronous one behind it.
 
     Raises:
-        ConfigurationError: It is no collection.
+        ConfigurationError: It is not a collection.
     """
 
     def __init__(self, collection: object) -> None:
@@ -51,7 +80,7 @@ class TwoWays:
         self.collection = self.given if isinstance(self.given, Collection) else self.given.asynchronous
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Calls an asynchronous function and waits for it.
+        """Run a coroutine, and wait for it.
 
         Raises:
             ConfigurationError: The collection belongs to an event loop.
@@ -67,44 +96,17 @@ class TwoWays:
     async def run_async(
         self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Calls an asynchronous function; the caller's loop goes on meanwhile."""
+        """Run a coroutine; the caller's loop goes on meanwhile."""
         if isinstance(self.given, Collection):
             return await function(*arguments, **options)
         return await self.given.awaited(function, *arguments, **options)
 
 
-def call(collection: AnyCollection, method: str, *arguments: Any, **options: Any) -> Any:
-    """What a method returns, for a caller without an event loop.
+async def searched(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
+    """Search; an empty collection has no hits, whatever the mode.
 
-    Raises:
-        ConfigurationError: The collection belongs to an event loop.
+    Warnings of the search are logged: frameworks have no place for them.
     """
-    ways = TwoWays(collection)
-    return ways.run(getattr(ways.collection, method), *arguments, **options)
-
-
-async def acall(collection: AnyCollection, method: str, *arguments: Any, **options: Any) -> Any:
-    """The same for a caller in an event loop, which goes on meanwhile."""
-    ways = TwoWays(collection)
-    return await ways.run_async(getattr(ways.collection, method), *arguments, **options)
-
-
-def search(collection: AnyCollection, *arguments: Any, **options: Any) -> SearchResults:
-    """A search, for a caller without an event loop; frameworks want nothing of an empty collection, whatever the mode.
-
-    What did not go as asked (`SearchResults.warnings`) is logged: frameworks have no place for it.
-    """
-    ways = TwoWays(collection)
-    return ways.run(_search, ways.collection, *arguments, **options)
-
-
-async def asearch(collection: AnyCollection, *arguments: Any, **options: Any) -> SearchResults:
-    """The same for a caller in an event loop."""
-    ways = TwoWays(collection)
-    return await ways.run_async(_search, ways.collection, *arguments, **options)
-
-
-async def _search(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
     try:
         results = await collection.search(*arguments, **options)
     except EmbeddingsMissingError:
@@ -114,3 +116,72 @@ async def _search(collection: Collection, *arguments: Any, **options: Any) -> Se
     for warning in results.warnings:
         logger.warning("search: %s", warning)
     return results
+
+
+EVERYTHING: FilterTree = F("@uri").exists() | ~F("@uri").exists()
+NOTHING: FilterTree = F("@uri").exists() & ~F("@uri").exists()
+PAGE = 1_000
+
+
+def key_field(*parts: str) -> F:
+    """A path of keys as they are, whatever characters they have."""
+    return F(".".join(json.dumps(part) for part in parts))
+
+
+def all_of(parts: Iterable[FilterTree]) -> FilterTree:
+    """What holds where all of these do; of none, always."""
+    trees = list(parts)
+    return joined("and", trees) if trees else EVERYTHING
+
+
+def any_of(parts: Iterable[FilterTree]) -> FilterTree:
+    """What holds where one of these does; of none, never."""
+    trees = list(parts)
+    return joined("or", trees) if trees else NOTHING
+
+
+def check_depth(place: str, depth: int) -> None:
+    """Refuses a group of a filter that stands too deep, before Python's own bound of nested calls is reached.
+
+    Raises:
+        ValidationError: It does.
+    """
+    if depth > MAX_DEPTH:
+        raise refusal(place, "too_deep", str(MAX_DEPTH))
+
+
+def has_id(ids: Sequence[str]) -> FilterTree:
+    """What holds for chunks with these ids; of none, never."""
+    named = [one for one in ids if one]
+    return F("@id").in_(named) if named else NOTHING
+
+
+async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIterator[list[StoredChunk]]:
+    """All chunks that pass a filter, in the order of their keys."""
+    after = None
+    while page := await collection.list(filters, limit=PAGE, after=after):
+        yield page
+        after = page[-1].id
+
+
+def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
+    """The metadata of a chunk; of one that was read from a file also where it stands, unless such a key is there."""
+    if not chunk.source:
+        return dict(chunk.metadata)
+    place = {
+        "source": chunk.source,
+        "source_document": chunk.source_document,
+        "heading_path": list(chunk.heading_path),
+        "line": chunk.line,
+        "page": chunk.page,
+    }
+    return {name: value for name, value in place.items() if value} | chunk.metadata
+
+
+def score_of(hit: SearchResult) -> float | None:
+    """The score that has put a hit in its place: the reranker's, else of the fusion, else of the leg that answered.
+
+    None of a hit of a fallback that gives no scores.
+    """
+    scores = (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score)
+    return next((score for score in scores if score is not None), None)

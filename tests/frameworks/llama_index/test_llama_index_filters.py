@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from semlex import connect_sync
 from semlex.errors import ValidationError
 from semlex.integrations.llama_index import SemlexVectorStore
-from semlex.integrations.llama_index.filters import tree_of_filters
+from semlex.integrations.llama_index.nodes import tree_of_filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

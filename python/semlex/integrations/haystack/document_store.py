@@ -1,31 +1,48 @@
-"""The document store: documents written, listed, counted, changed and deleted, with and without `await`."""
+"""The document store: opened, written into pipelines; documents written, listed, counted, changed and deleted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from haystack import default_from_dict, default_to_dict
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
+from haystack.utils import Secret, deserialize_secrets_inplace
 
-from semlex.errors import DuplicateError
-from semlex.integrations.conversion import EVERYTHING, pages
-from semlex.integrations.haystack.connected_store import ConnectedStore
-from semlex.integrations.haystack.documents import checked_documents, document_of, stored_documents
+from semlex.errors import ConfigurationError, DuplicateError
+from semlex.integrations.calls import EVERYTHING, CollectionRunner, both_ways, pages
+from semlex.integrations.haystack.documents import (
+    bare,
+    checked_documents,
+    distinct,
+    document_of,
+    extremes,
+    stored_documents,
+    types,
+)
 from semlex.integrations.haystack.filters import tree_of_haystack
-from semlex.integrations.haystack.metadata_values import bare, distinct, extremes, types
+from semlex.parameters import CollectionOptions
+from semlex.retriever.synchronous import SyncClient
 from semlex.types.documents import utc_now
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from haystack import Document
 
-    from semlex.integrations.haystack.metadata_values import Metadata
+    from semlex.integrations.haystack.documents import Metadata
+    from semlex.parameters import DistanceName, StorageName
+    from semlex.retriever.collection import Collection
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.documents import Document as SemlexDocument
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Filters = dict[str, Any]
 
-# As Haystack's store in memory: what is there already is refused, unless it is said what becomes of it.
+# As Haystack's store in memory: a stored document is refused by default.
 ON_DUPLICATE: dict[DuplicatePolicy, OnDuplicate] = {
     DuplicatePolicy.NONE: "fail",
     DuplicatePolicy.FAIL: "fail",
@@ -33,171 +50,175 @@ ON_DUPLICATE: dict[DuplicatePolicy, OnDuplicate] = {
     DuplicatePolicy.OVERWRITE: "update",
 }
 
+# Of the constructor, beside the address.
+PARAMETERS = (
+    *("collection", "schema", "embedding_model", "reranker_model", "language", "keyword", "distance"),
+    *("vector_storage", "data_folder", "max_connections"),
+)
+DEFAULT_DATABASE = Secret.from_env_var("DATABASE_URL", strict=False)
 
-class SemlexDocumentStore(ConnectedStore):  # noqa: D101 - it has that of what it is made with
-    __doc__ = ConnectedStore.__doc__
 
-    def count_documents(self) -> int:
-        """How many documents there are."""
-        return self.run(self._count, None)
+class SemlexDocumentStore:
+    """A collection as a document store of Haystack.
 
-    async def count_documents_async(self) -> int:
-        """As `count_documents`."""
-        return await self.run_async(self._count, None)
+    It opens its client with its first call. `close` closes it; the next call opens it again.
 
-    def count_documents_by_filter(self, filters: Filters) -> int:
-        """How many documents pass a filter."""
-        return self.run(self._count, filters)
+    Args:
+        db_url: Address of the database; by default what the environment has as ``DATABASE_URL``. None, or a variable
+            that is not set, starts the embedded Postgres.
+        collection: Lower-case letters, digits and underscores, at most 48.
+        schema: Schema that holds semlex's tables.
+        embedding_model: ``none``: embeddings are those of the documents. A name: documents without one get their vector
+            from this model, and the hybrid retriever needs no embedding of the query.
+        reranker_model: Name of a model for the hybrid retriever with ``rerank=True``.
+        language: Language of the texts, for a new collection; so are the next ones.
+        keyword: Keyword engine.
+        distance: ``cosine``, ``l2`` or ``inner_product``.
+        vector_storage: ``vector`` or ``halfvec``.
+        data_folder: Folder of the embedded Postgres.
+        max_connections: Size of the pool.
+    """
 
-    async def count_documents_by_filter_async(self, filters: Filters) -> int:
-        """As `count_documents_by_filter`."""
-        return await self.run_async(self._count, filters)
+    def __init__(
+        self,
+        db_url: Secret | None = DEFAULT_DATABASE,
+        collection: str = "haystack",
+        *,
+        schema: str = "semlex",
+        embedding_model: str = "none",
+        reranker_model: str | None = None,
+        language: str | None = None,
+        keyword: str | None = None,
+        distance: DistanceName | None = None,
+        vector_storage: StorageName | None = None,
+        data_folder: str | None = None,
+        max_connections: int = 8,
+    ) -> None:
+        self.db_url = db_url
+        self.collection = collection
+        self.schema = schema
+        self.embedding_model = embedding_model
+        self.reranker_model = reranker_model
+        self.language = language
+        self.keyword = keyword
+        self.distance = distance
+        self.vector_storage = vector_storage
+        self.data_folder = data_folder
+        self.max_connections = max_connections
+        self._options = CollectionOptions(
+            language=language, keyword=keyword, distance=distance, vector_storage=vector_storage
+        )
+        self._opening = threading.Lock()  # several threads may make the first call
+        self._opened: tuple[SyncClient, CollectionRunner] | None = None
 
-    def filter_documents(self, filters: Filters | None = None) -> list[Document]:
-        """The documents that pass a filter, with their embeddings, in the order in which they were written.
+    def to_dict(self) -> dict[str, Any]:
+        """What makes the same store again; of the address only which variable of the environment holds it."""
+        made: dict[str, Any] = default_to_dict(
+            self,
+            db_url=None if self.db_url is None else self.db_url.to_dict(),
+            **{name: getattr(self, name) for name in PARAMETERS},
+        )
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The store that `to_dict` describes."""
+        deserialize_secrets_inplace(data.get("init_parameters", {}), ["db_url"])
+        made: Self = default_from_dict(cls, data)
+        return made
+
+    @property
+    def _runner(self) -> Self:
+        """Where its methods run."""
+        return self
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
+        """Run a coroutine where the collection lives, and wait for it; the client is opened if need be."""
+        return self._ready().run(function, *arguments, **options)
+
+    async def run_async(
+        self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """Run a coroutine where the collection lives; the caller's loop goes on, also while the client opens."""
+        runner = await asyncio.to_thread(self._ready)
+        return await runner.run_async(function, *arguments, **options)
+
+    def _ready(self) -> CollectionRunner:
+        with self._opening:
+            client, runner = self._opened = self._opened or self._made()
+        client.initialize()
+        return runner
+
+    def _made(self) -> tuple[SyncClient, CollectionRunner]:
+        client = SyncClient(
+            None if self.db_url is None else self.db_url.resolve_value(),
+            self.embedding_model,
+            self.reranker_model,
+            use_reranking=self.reranker_model is not None,
+            schema=self.schema,
+            data_folder=self.data_folder,
+            max_connections=self.max_connections,
+        )
+        return client, CollectionRunner(client.collection(self.collection, self._options))
+
+    @property
+    def opened(self) -> Collection:
+        """The collection, for coroutines that `run` runs.
+
+        Raises:
+            ConfigurationError: Another thread has closed the store meanwhile.
+        """
+        if self._opened is None:
+            raise ConfigurationError("the store was closed meanwhile")
+        return self._opened[1].collection
+
+    def close(self) -> None:
+        """Closes the client: its pool, and the handle of an embedded server."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened[0].close()
+
+    async def close_async(self) -> None:
+        """As `close`."""
+        await asyncio.to_thread(self.close)
+
+    async def _count_documents(self) -> int:
+        """Count the documents."""
+        return await self.opened.count()
+
+    count_documents, count_documents_async = both_ways(_count_documents)
+
+    async def _count_documents_by_filter(self, filters: Filters) -> int:
+        """Count the documents that pass a filter."""
+        return await self.opened.count(tree_of_haystack(filters))
+
+    count_documents_by_filter, count_documents_by_filter_async = both_ways(_count_documents_by_filter)
+
+    async def _filter_documents(self, filters: Filters | None = None) -> list[Document]:
+        """Return the documents that pass a filter, with their embeddings, in the order in which they were written.
 
         Raises:
             FilterError: The filter is malformed, or compares what cannot be compared.
         """
-        return self.run(self._filter, filters)
-
-    async def filter_documents_async(self, filters: Filters | None = None) -> list[Document]:
-        """As `filter_documents`."""
-        return await self.run_async(self._filter, filters)
-
-    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
-        """Stores documents; a score is none of a document's, and is not stored.
-
-        A transaction holds 5,000 of them at most.
-
-        Args:
-            documents: With a text, without blob and sparse embedding.
-            policy: What becomes of a document whose id is stored. ``NONE`` is ``FAIL``.
-
-        Returns:
-            How many were written.
-
-        Raises:
-            ValidationError: With every error of every document, a ValueError; nothing was written.
-            DuplicateDocumentError: With ``FAIL``: an id is stored, or given twice.
-        """
-        return self.run(self._write, documents, policy)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """As `write_documents`."""
-        return await self.run_async(self._write, documents, policy)
-
-    def delete_documents(self, document_ids: list[str]) -> None:
-        """Deletes documents by id; missing ones are fine."""
-        self.run(self._delete, document_ids)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """As `delete_documents`."""
-        await self.run_async(self._delete, document_ids)
-
-    def delete_all_documents(self) -> None:
-        """Deletes everything in the collection, at most 1,000 documents a transaction."""
-        self.run(self._delete_by_tree, None)
-
-    async def delete_all_documents_async(self) -> None:
-        """As `delete_all_documents`."""
-        await self.run_async(self._delete_by_tree, None)
-
-    def delete_by_filter(self, filters: Filters) -> int:
-        """Deletes the documents that pass a filter; how many there were.
-
-        Raises:
-            ConfigurationError: There is no filter; `delete_all_documents` deletes all.
-            FilterError: The filter is malformed, or a group of it has no condition.
-        """
-        return self.run(self._delete_by_tree, _needed(filters))
-
-    async def delete_by_filter_async(self, filters: Filters) -> int:
-        """As `delete_by_filter`."""
-        return await self.run_async(self._delete_by_tree, _needed(filters))
-
-    def update_by_filter(self, filters: Filters, meta: Metadata) -> int:
-        """Sets keys of the metadata of the documents that pass a filter; how many there were.
-
-        They are read, changed and written, 1,000 a transaction: what another writer changes meanwhile may be lost.
-        """
-        return self.run(self._update, filters, meta)
-
-    async def update_by_filter_async(self, filters: Filters, meta: Metadata) -> int:
-        """As `update_by_filter`."""
-        return await self.run_async(self._update, filters, meta)
-
-    # --- what the metadata holds: every document that passes is read ---
-
-    def count_unique_metadata_by_filter(self, filters: Filters, metadata_fields: list[str]) -> dict[str, int]:
-        """How many different values fields have in the documents that pass a filter."""
-        return self.run(self._count_unique, filters, metadata_fields)
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: Filters, metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """As `count_unique_metadata_by_filter`."""
-        return await self.run_async(self._count_unique, filters, metadata_fields)
-
-    def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
-        """The fields of the metadata, with their types: ``int``, ``float``, ``boolean``, ``keyword``."""
-        return types(self.run(self._metadata, None))
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """As `get_metadata_fields_info`."""
-        return types(await self.run_async(self._metadata, None))
-
-    def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Least and greatest value of a field; None where there are none, or numbers and texts."""
-        return extremes(self.run(self._metadata, None), metadata_field)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """As `get_metadata_field_min_max`."""
-        return extremes(await self.run_async(self._metadata, None), metadata_field)
-
-    def get_metadata_field_unique_values(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """A page of the different values of a field, by their texts, and how many there are.
-
-        Args:
-            metadata_field: With or without ``meta.``.
-            search_term: Only values whose text holds it, in upper or lower case.
-            from_: How many to leave out.
-            size: Most values.
-            filters: Of the documents.
-        """
-        return _page(self.run(self._metadata, filters), metadata_field, search_term, from_, size)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: Filters | None = None,
-    ) -> tuple[list[Any], int]:
-        """As `get_metadata_field_unique_values`."""
-        return _page(await self.run_async(self._metadata, filters), metadata_field, search_term, from_, size)
-
-    async def _count(self, filters: Filters | None) -> int:
-        return await self.opened.count(tree_of_haystack(filters))
-
-    async def _filter(self, filters: Filters | None) -> list[Document]:
         found = []
         async for page in pages(self.opened, tree_of_haystack(filters)):
             vectors = await self.opened.vectors([chunk.id for chunk in page])
             found += [(chunk.created_at, chunk.id, document_of(chunk, vectors)) for chunk in page]
         return [document for *_, document in sorted(found, key=lambda one: one[:2])]
 
-    async def _write(self, documents: list[Document], policy: DuplicatePolicy) -> int:
+    filter_documents, filter_documents_async = both_ways(_filter_documents)
+
+    async def _write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Store documents, up to 5,000 in a transaction; return how many were written. Scores are not stored.
+
+        Args:
+            documents: With a text, without blob and sparse embedding.
+            policy: What happens to a document whose id is stored. ``NONE`` is ``FAIL``.
+
+        Raises:
+            ValidationError: With every error of every document, a ValueError; nothing was written.
+            DuplicateDocumentError: With ``FAIL``: an id is stored, or given twice.
+        """
         check_parameters(kind_errors("policy", policy, DuplicatePolicy))
         given = checked_documents(documents)
         stored, on_duplicate = stored_documents(given), ON_DUPLICATE[policy]
@@ -205,23 +226,45 @@ class SemlexDocumentStore(ConnectedStore):  # noqa: D101 - it has that of what i
             await self.opened.add_documents(stored, [one.embedding for one in given], on_duplicate=on_duplicate)
         except DuplicateError as error:
             raise DuplicateDocumentError(str(error)) from error
-        return await self._written(stored) if on_duplicate == "skip" else len(stored)
-
-    async def _written(self, documents: list[SemlexDocument]) -> int:
-        """How many of these are what is stored now: those that were not skipped have the time that they were given."""
-        times = {str(one.id): one.created_at for one in reversed(documents)}
+        if on_duplicate != "skip":
+            return len(stored)
+        # Those that were not skipped have the time that they were given.
+        times = {str(one.id): one.created_at for one in reversed(stored)}
         return sum(chunk.created_at == times[chunk.id] for chunk in await self.opened.get(list(times)))
 
-    async def _delete(self, document_ids: list[str]) -> None:
+    write_documents, write_documents_async = both_ways(_write_documents)
+
+    async def _delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents by id; missing ones are fine."""
         if document_ids:
             await self.opened.delete(document_ids)
 
-    async def _delete_by_tree(self, filters: Filters | None) -> int:
-        tree = tree_of_haystack(filters, needed=True)
-        report = await self.opened.delete(filters=EVERYTHING if tree is None else tree)
+    delete_documents, delete_documents_async = both_ways(_delete_documents)
+
+    async def _delete_all_documents(self) -> None:
+        """Delete everything in the collection, up to 1,000 documents a transaction."""
+        await self.opened.delete(filters=EVERYTHING)
+
+    delete_all_documents, delete_all_documents_async = both_ways(_delete_all_documents)
+
+    async def _delete_by_filter(self, filters: Filters) -> int:
+        """Delete the documents that pass a filter; return how many.
+
+        Raises:
+            ConfigurationError: The filter is missing; `delete_all_documents` deletes all.
+            FilterError: The filter is malformed, or a group of it has no condition.
+        """
+        check_parameters(kind_errors("filters", filters or None, dict))
+        report = await self.opened.delete(filters=tree_of_haystack(filters, needed=True))
         return report.chunks
 
-    async def _update(self, filters: Filters, meta: Metadata) -> int:
+    delete_by_filter, delete_by_filter_async = both_ways(_delete_by_filter)
+
+    async def _update_by_filter(self, filters: Filters, meta: Metadata) -> int:
+        """Set keys of the metadata of the documents that pass a filter; return how many.
+
+        They are read, changed and written, 1,000 a transaction: what another writer changes meanwhile may be lost.
+        """
         check_parameters(kind_errors("meta", meta, dict))
         count = 0
         async for page in pages(self.opened, tree_of_haystack(filters)):
@@ -232,23 +275,54 @@ class SemlexDocumentStore(ConnectedStore):  # noqa: D101 - it has that of what i
             count += len(page)
         return count
 
-    async def _metadata(self, filters: Filters | None) -> list[Metadata]:
+    update_by_filter, update_by_filter_async = both_ways(_update_by_filter)
+
+    # --- what the metadata holds: every document that passes is read ---
+
+    async def _metadata(self, filters: Filters | None = None) -> list[Metadata]:
         return [chunk.metadata async for page in pages(self.opened, tree_of_haystack(filters)) for chunk in page]
 
-    async def _count_unique(self, filters: Filters, fields: list[str]) -> dict[str, int]:
+    async def _count_unique_metadata_by_filter(self, filters: Filters, metadata_fields: list[str]) -> dict[str, int]:
+        """Count the different values of fields in the documents that pass a filter."""
         metadata = await self._metadata(filters)
-        return {bare(field): len(distinct(metadata, field)) for field in fields}
+        return {bare(field): len(distinct(metadata, field)) for field in metadata_fields}
 
+    count_unique_metadata_by_filter, count_unique_metadata_by_filter_async = both_ways(_count_unique_metadata_by_filter)
 
-def _needed(filters: Filters) -> Filters:
-    """A filter that deletes; without one, all would be deleted."""
-    check_parameters(kind_errors("filters", filters or None, dict))
-    return filters
+    async def _get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
+        """Return the fields of the metadata, with their types: ``int``, ``float``, ``boolean``, ``keyword``."""
+        return types(await self._metadata())
 
+    get_metadata_fields_info, get_metadata_fields_info_async = both_ways(_get_metadata_fields_info)
 
-def _page(
-    metadata: list[Metadata], field: str, search_term: str | None, first: int, size: int
-) -> tuple[list[Any], int]:
-    term = (search_term or "").lower()
-    values = [value for value in distinct(metadata, field) if term in str(value).lower()]
-    return values[first : first + size], len(values)
+    async def _get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
+        """Return the least and the greatest value of a field; None without values, or with numbers and texts."""
+        return extremes(await self._metadata(), metadata_field)
+
+    get_metadata_field_min_max, get_metadata_field_min_max_async = both_ways(_get_metadata_field_min_max)
+
+    async def _get_metadata_field_unique_values(
+        self,
+        metadata_field: str,
+        search_term: str | None = None,
+        from_: int = 0,
+        size: int = 10,
+        filters: Filters | None = None,
+    ) -> tuple[list[Any], int]:
+        """Return a page of the different values of a field, in the order of their texts, and how many exist.
+
+        Args:
+            metadata_field: With or without ``meta.``.
+            search_term: Only values whose text holds it, in upper or lower case.
+            from_: How many to leave out.
+            size: Maximum number of values.
+            filters: Of the documents.
+        """
+        term = (search_term or "").lower()
+        found = distinct(await self._metadata(filters), metadata_field)
+        values = [value for value in found if term in str(value).lower()]
+        return values[from_ : from_ + size], len(values)
+
+    get_metadata_field_unique_values, get_metadata_field_unique_values_async = both_ways(
+        _get_metadata_field_unique_values
+    )

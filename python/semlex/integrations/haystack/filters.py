@@ -10,7 +10,7 @@ from haystack.errors import FilterError
 from semlex.errors import ValidationError
 from semlex.filters.fields import refusal
 from semlex.filters.tree import F
-from semlex.integrations.conversion import NOTHING, all_of, any_of, check_depth, has_id, key_field
+from semlex.integrations.calls import NOTHING, all_of, any_of, check_depth, has_id, key_field
 
 if TYPE_CHECKING:
     from semlex.filters.tree import FilterTree

@@ -7,13 +7,14 @@ from typing import Any, Self
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
-from semlex.integrations.calls import asearch
+from semlex.integrations.calls import both_ways, searched
 from semlex.integrations.haystack.document_store import SemlexDocumentStore
 from semlex.integrations.haystack.documents import document_of_hit
 from semlex.integrations.haystack.filters import tree_of_haystack
 from semlex.validation import check_parameters, kind_errors
 
 Found = dict[str, list[Document]]
+FOUND = component.output_types(documents=list[Document])
 
 
 class StoreRetriever:
@@ -57,10 +58,14 @@ class StoreRetriever:
         made: Self = default_from_dict(cls, {**data, "init_parameters": {**parameters, "document_store": store}})
         return made
 
+    @property
+    def _runner(self) -> SemlexDocumentStore:
+        return self.document_store
+
     async def _search(self, filters: dict[str, Any] | None, top_k: int | None, **options: Any) -> Found:
         merged = apply_filter_policy(self.filter_policy, self.filters, filters)
         collection = self.document_store.opened
-        hits = await asearch(
+        hits = await searched(
             collection, filters=tree_of_haystack(merged), top_k=self.top_k if top_k is None else top_k, **options
         )
         vectors = await collection.vectors([hit.id for hit in hits]) if self.return_embedding and hits else {}
@@ -81,22 +86,13 @@ class SemlexEmbeddingRetriever(StoreRetriever):
         return_embedding: Whether the documents have their embeddings.
     """
 
-    @component.output_types(documents=list[Document])
-    def run(
+    async def _run(
         self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> Found:
-        """The nearest documents."""
-        return self.document_store.run(self._by_embedding, query_embedding, filters, top_k)
+        """Return the nearest documents."""
+        return await self._search(filters, top_k, vector=query_embedding, mode="vector", rerank=False)
 
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> Found:
-        """The nearest documents."""
-        return await self.document_store.run_async(self._by_embedding, query_embedding, filters, top_k)
-
-    async def _by_embedding(self, vector: list[float], filters: dict[str, Any] | None, top_k: int | None) -> Found:
-        return await self._search(filters, top_k, vector=vector, mode="vector", rerank=False)
+    run, run_async = map(FOUND, both_ways(_run))
 
 
 @component
@@ -113,18 +109,11 @@ class SemlexKeywordRetriever(StoreRetriever):
         return_embedding: Whether the documents have their embeddings.
     """
 
-    @component.output_types(documents=list[Document])
-    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
-        """The documents with the words of the query."""
-        return self.document_store.run(self._by_words, query, filters, top_k)
-
-    @component.output_types(documents=list[Document])
-    async def run_async(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
-        """The documents with the words of the query."""
-        return await self.document_store.run_async(self._by_words, query, filters, top_k)
-
-    async def _by_words(self, query: str, filters: dict[str, Any] | None, top_k: int | None) -> Found:
+    async def _run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
+        """Return the documents with the words of the query."""
         return await self._search(filters, top_k, query=query, mode="keyword", rerank=False)
+
+    run, run_async = map(FOUND, both_ways(_run))
 
 
 @component
@@ -167,39 +156,23 @@ class SemlexHybridRetriever(StoreRetriever):
         own = {"alpha": self.alpha, "rerank": self.rerank, "min_similarity": self.min_similarity}
         return StoreRetriever._parameters(self) | own  # noqa: SLF001 - as above
 
-    @component.output_types(documents=list[Document])
-    def run(
+    async def _run(
         self,
         query: str,
         query_embedding: list[float] | None = None,
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
     ) -> Found:
-        """The documents that fit best; without an embedding the store's own model makes it of the query."""
-        return self.document_store.run(self._by_both, query, query_embedding, filters, top_k)
-
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self,
-        query: str,
-        query_embedding: list[float] | None = None,
-        filters: dict[str, Any] | None = None,
-        top_k: int | None = None,
-    ) -> Found:
-        """The documents that fit best; without an embedding the store's own model makes it of the query."""
-        return await self.document_store.run_async(self._by_both, query, query_embedding, filters, top_k)
-
-    async def _by_both(
-        self, query: str, vector: list[float] | None, filters: dict[str, Any] | None, top_k: int | None
-    ) -> Found:
-        weights = None if self.alpha is None else {"vector": self.alpha, "keyword": 1 - self.alpha}
+        """Return the documents that fit best; without an embedding the store's own model embeds the query."""
         return await self._search(
             filters,
             top_k,
             query=query,
-            vector=vector,
+            vector=query_embedding,
             mode="hybrid",
-            weights=weights,
+            weights=None if self.alpha is None else {"vector": self.alpha, "keyword": 1 - self.alpha},
             rerank=self.rerank,
             min_similarity=self.min_similarity,
         )
+
+    run, run_async = map(FOUND, both_ways(_run))

@@ -15,8 +15,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("langchain-core", "langchain", __name__) from None
 
-from semlex.integrations.langchain.embedder import LangChainEmbedder
-from semlex.integrations.langchain.reranker import SemlexReranker
+from semlex.integrations.langchain.models import LangChainEmbedder, SemlexReranker
 from semlex.integrations.langchain.retriever import SemlexRetriever
 from semlex.integrations.langchain.vector_store import SemlexVectorStore
 

@@ -2,19 +2,109 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import Field, field_validator
 
-from semlex.integrations.calls import AnyCollection, asearch, checked_collection, search
-from semlex.integrations.langchain.values import documents_of, filters_of
+from semlex.errors import ConfigurationError, EmbeddingsMissingError
+from semlex.filters.fields import COLUMNS, refusal
+from semlex.integrations.calls import (
+    AnyCollection,
+    CollectionRunner,
+    both_ways,
+    check_depth,
+    checked_collection,
+    searched,
+)
+from semlex.search.postprocess.diversity import ORDERED_BY
 
 if TYPE_CHECKING:
-    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
-    from langchain_core.documents import Document
+    from collections.abc import Iterable
 
+    from semlex.filters.forms import Filters
+    from semlex.types.documents import StoredChunk
     from semlex.types.results import SearchResults
+
+
+def documents_of(chunks: Iterable[StoredChunk]) -> list[Document]:
+    """Chunks as documents of LangChain: text, id, and the user's metadata as they were stored."""
+    return [Document(page_content=chunk.content, id=chunk.id, metadata=dict(chunk.metadata)) for chunk in chunks]
+
+
+def filters_of(given: object) -> Filters | None:
+    """A filter of LangChain as one of semlex; semlex's own (a text, `F`) stay as they are.
+
+    LangChain's mappings have semlex's operators (``$eq``, ``$in``, ``$and`` …). Two things differ: every name is a key
+    of the metadata, and ``$not`` may have a list, of which nothing must hold. A field of semlex's own is named with
+    ``@``.
+
+    Raises:
+        ValidationError: It is a function, which a database cannot be asked; or nested too deep.
+    """
+    if isinstance(given, Callable):  # type: ignore[arg-type]
+        raise refusal("filter", "wrong_type", "a mapping, a text or F; a database cannot call a function", "a function")
+    return _translated(given) if isinstance(given, Mapping) else given  # type: ignore[return-value]
+
+
+def _translated(given: Any, depth: int = 1) -> Any:
+    check_depth("filters", depth)
+    if not isinstance(given, Mapping):
+        return given  # refused with its place, or a value
+    made = {}
+    for key, value in given.items():
+        if key in ("$and", "$or", "$not") and isinstance(value, (list, tuple)):
+            parts = [_translated(one, depth + 1) for one in value]
+            made[key] = {"$or": parts} if key == "$not" else parts
+        elif key == "$not":
+            made[key] = _translated(value, depth + 1)
+        else:
+            made[json.dumps(key) if key in COLUMNS else key] = value
+    return made
+
+
+def ranking_scores(results: SearchResults) -> list[float]:
+    """The scores that the hits are ordered by; greater is better.
+
+    Raises:
+        ConfigurationError: They have none in common, as hits of a fallback.
+    """
+    for name in ORDERED_BY:
+        scores = [getattr(hit, name) for hit in results]
+        if None not in scores:
+            return scores
+    raise ConfigurationError("the hits have no score in common; similarity_search gives them without one")
+
+
+def relevance_scores(results: SearchResults) -> list[float]:
+    """How relevant each hit is, 0 to 1, in the order of the hits.
+
+    By the first of these that the answer has: the reranker's score; the calibrated confidence; the cosine, where a
+    negative one is 0. Of a hit without a vector it is 0. A fused score never counts: it orders the hits of one query.
+
+    Raises:
+        EmbeddingsMissingError: The answer has none of them.
+    """
+    if not results:
+        return []
+    for name in ("rerank_score", "confidence"):
+        scores = [getattr(hit, name) for hit in results]
+        if None not in scores:
+            return [cut_to_unit(score) for score in scores]
+    if results.best_similarity is None:
+        raise EmbeddingsMissingError(
+            "a relevance from 0 to 1 needs cosines, a calibration (semlex eval calibrate) or a reranker, and this "
+            "answer has none; similarity_search_with_score gives the scores that order it"
+        )
+    return [cut_to_unit(hit.vector_score or 0.0) for hit in results]
+
+
+def cut_to_unit(score: float) -> float:
+    """The score, at least 0 and at most 1."""
+    return min(1.0, max(0.0, score))
 
 
 class SemlexRetriever(BaseRetriever):
@@ -49,22 +139,17 @@ class SemlexRetriever(BaseRetriever):
     def _check_collection(cls, collection: object) -> AnyCollection:
         return checked_collection(collection)
 
-    def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **options: Any
+    @property
+    def _runner(self) -> CollectionRunner:
+        return CollectionRunner(self.collection)
+
+    async def _relevant(
+        self, query: str, *, run_manager: Any, k: int | None = None, **options: Any
     ) -> list[Document]:
         del run_manager  # LangChain tells it what was found
-        return self._documents(search(self.collection, query, **self._arguments(k, options)))
-
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None, **options: Any
-    ) -> list[Document]:
-        del run_manager
-        return self._documents(await asearch(self.collection, query, **self._arguments(k, options)))
-
-    def _arguments(self, k: int | None, options: dict[str, Any]) -> dict[str, Any]:
         given = {"filters": self.filters, "mode": self.mode} | self.search_kwargs | options
         given["filters"] = filters_of(given["filters"])
-        return {"top_k": self.k if k is None else k} | given
+        found = await searched(self._runner.collection, query, **({"top_k": self.k if k is None else k} | given))
+        return found.to_documents() if self.details else documents_of(found)
 
-    def _documents(self, results: SearchResults) -> list[Document]:
-        return results.to_documents() if self.details else documents_of(results)
+    _get_relevant_documents, _aget_relevant_documents = both_ways(_relevant)

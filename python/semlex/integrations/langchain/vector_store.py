@@ -9,9 +9,9 @@ from langchain_core.vectorstores import VectorStore
 
 from semlex.errors import ConfigurationError
 from semlex.ingest.given_documents import documents_from_texts
-from semlex.integrations.calls import AnyCollection, acall, asearch, call, checked_collection, search
-from semlex.integrations.langchain.embedder import LangChainEmbedder
-from semlex.integrations.langchain.values import (
+from semlex.integrations.calls import AnyCollection, CollectionRunner, both_ways, checked_collection, searched
+from semlex.integrations.langchain.models import LangChainEmbedder
+from semlex.integrations.langchain.retriever import (
     cut_to_unit,
     documents_of,
     filters_of,
@@ -133,7 +133,11 @@ class SemlexVectorStore(VectorStore):
             raise
         return store
 
-    def add_texts(
+    @property
+    def _runner(self) -> CollectionRunner:
+        return CollectionRunner(self.collection)
+
+    async def _add_texts(
         self,
         texts: Iterable[str],
         metadatas: list[dict[str, Any]] | None = None,
@@ -142,150 +146,109 @@ class SemlexVectorStore(VectorStore):
         batch_size: int | None = None,
         **options: Any,
     ) -> list[str]:
-        """Stores texts; one with an id that is stored replaces it. All are checked before anything is written.
+        """Store texts and return their ids, in order; a text with a stored id replaces it.
+
+        All are checked before anything is written.
 
         Args:
             texts: Any iterable; each from 1 character to 128 KiB, and stored as it is.
             metadatas: JSON-compatible mappings, as many.
-            ids: As many; what has none gets one that follows from its text and metadata, so that adding it again does
-                not double it.
+            ids: As many; a text without one gets an id that follows from its text and metadata, so that adding it again
+                does not double it.
             batch_size: What `langchain_core.indexing.index` passes; semlex writes batches of its own size.
             options: Other arguments of `Collection.add_documents`, such as ``embeddings``.
-
-        Returns:
-            The ids, in the order of the texts.
 
         Raises:
             ValidationError: With every error of every text; nothing was written.
         """
         del batch_size
-        added: list[str] = call(self.collection, "add_documents", _given(texts, metadatas, ids), **options)
-        return added
+        return await self._runner.collection.add_documents(_given(texts, metadatas, ids), **options)
 
-    async def aadd_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: list[dict[str, Any]] | None = None,
-        *,
-        ids: Sequence[str | None] | None = None,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> list[str]:
-        """As `add_texts`."""
-        del batch_size
-        added: list[str] = await acall(self.collection, "add_documents", _given(texts, metadatas, ids), **options)
-        return added
+    add_texts, aadd_texts = both_ways(_add_texts)
 
-    def delete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002 - LangChain's name
-        """Deletes documents by id, or by a filter; missing ones are fine.
+    async def _delete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002 - LangChain's name
+        """Delete documents by id, or by a filter; missing ones are fine.
 
         Raises:
-            ConfigurationError: Nothing is given. All documents go with `Collection.drop`.
+            ConfigurationError: Nothing is given. `Collection.drop` removes all documents.
         """
-        call(self.collection, "delete", ids, filters=filters_of(filter), **options)
+        await self._runner.collection.delete(ids, filters=filters_of(filter), **options)
         return True
 
-    async def adelete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002
-        """As `delete`."""
-        await acall(self.collection, "delete", ids, filters=filters_of(filter), **options)
-        return True
+    delete, adelete = both_ways(_delete)
 
-    def get_by_ids(self, ids: Sequence[str], /) -> Documents:
-        """Documents by id, in their order; missing ones are left out."""
-        return documents_of(call(self.collection, "get", ids))
+    async def _get_by_ids(self, ids: Sequence[str], /) -> Documents:
+        """Return documents by id, in their order; missing ones are left out."""
+        return documents_of(await self._runner.collection.get(ids))
 
-    async def aget_by_ids(self, ids: Sequence[str], /) -> Documents:
-        """As `get_by_ids`."""
-        return documents_of(await acall(self.collection, "get", ids))
+    get_by_ids, aget_by_ids = both_ways(_get_by_ids)
 
-    def similarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
-        """The documents that fit a query best: by meaning and by words, unless ``mode`` says otherwise."""
-        return documents_of(self._search(query, k, options))
+    async def _similarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
+        """Return the best documents for a query: by meaning and by words, unless ``mode`` sets one."""
+        return documents_of(await self._search(query, k, options))
 
-    async def asimilarity_search(self, query: str, k: int = 4, **options: Any) -> Documents:
-        """As `similarity_search`."""
-        return documents_of(await self._asearch(query, k, options))
+    similarity_search, asimilarity_search = both_ways(_similarity_search)
 
-    def similarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> Scored:
-        """The same with the scores that order them, of which the greater is the better.
+    async def _scored_search(self, query: str, k: int = 4, **options: Any) -> Scored:
+        """Return the best documents with the scores that order them; greater is better.
 
-        It is the reranker's score where there is one; else the fused score, which means nothing beside that of another
-        query; in mode ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
+        It is the reranker's score if there is one; else the fused score, which cannot be compared between queries; in
+        mode ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
         """
-        return _scored(self._search(query, k, options), ranking_scores)
+        return _scored(await self._search(query, k, options), ranking_scores)
 
-    async def asimilarity_search_with_score(self, query: str, k: int = 4, **options: Any) -> Scored:
-        """As `similarity_search_with_score`."""
-        return _scored(await self._asearch(query, k, options), ranking_scores)
+    similarity_search_with_score, asimilarity_search_with_score = both_ways(_scored_search)
 
-    def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **options: Any) -> Scored:
-        """The same with their relevance, 0 to 1; see `relevance_scores`."""
-        return _scored(self._search(query, k, options), relevance_scores)
+    async def _relevant(self, query: str, k: int = 4, **options: Any) -> Scored:
+        """Return the best documents with their relevance, 0 to 1; see `relevance_scores`."""
+        return _scored(await self._search(query, k, options), relevance_scores)
 
-    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **options: Any) -> Scored:
-        return _scored(await self._asearch(query, k, options), relevance_scores)
+    _similarity_search_with_relevance_scores, _asimilarity_search_with_relevance_scores = both_ways(_relevant)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """From a score to a relevance: every score grows with it here, so that one is only cut at 0 and 1.
 
-        `similarity_search_with_relevance_scores` has better: it takes, of the hits' scores, one that is a relevance.
+        `similarity_search_with_relevance_scores` is better: of the hits' scores it takes one that is a relevance.
         """
         return cut_to_unit
 
-    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
-        """The documents nearest to a vector of your own."""
-        return documents_of(self._search(None, k, options | {"vector": embedding}))
+    async def _search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
+        """Return the documents nearest to a vector of your own."""
+        return documents_of(await self._search(None, k, options | {"vector": embedding}))
 
-    async def asimilarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
-        """As `similarity_search_by_vector`."""
-        return documents_of(await self._asearch(None, k, options | {"vector": embedding}))
+    similarity_search_by_vector, asimilarity_search_by_vector = both_ways(_search_by_vector)
 
-    def max_marginal_relevance_search(
+    async def _diverse(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> Documents:
-        """Of the `fetch_k` best documents `k` that are relevant and unlike each other, by their stored vectors.
+        """Return `k` of the `fetch_k` best documents that are relevant and unlike each other, by their stored vectors.
 
         `lambda_mult` is from 0 (as unlike as possible) to 1 (the order of the search); see `Collection.diversify`.
         """
-        return self._diverse(query, k, fetch_k, lambda_mult, options)
+        return await self._diversified(query, k, fetch_k, lambda_mult, options)
 
-    async def amax_marginal_relevance_search(
-        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
-    ) -> Documents:
-        """As `max_marginal_relevance_search`."""
-        return await self._adiverse(query, k, fetch_k, lambda_mult, options)
+    max_marginal_relevance_search, amax_marginal_relevance_search = both_ways(_diverse)
 
-    def max_marginal_relevance_search_by_vector(
+    async def _diverse_by_vector(
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
     ) -> Documents:
         """As `max_marginal_relevance_search`, for a vector of your own."""
-        return self._diverse(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
+        return await self._diversified(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
 
-    async def amax_marginal_relevance_search_by_vector(
-        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
-    ) -> Documents:
-        """As `max_marginal_relevance_search_by_vector`."""
-        return await self._adiverse(None, k, fetch_k, lambda_mult, options | {"vector": embedding})
+    max_marginal_relevance_search_by_vector, amax_marginal_relevance_search_by_vector = both_ways(_diverse_by_vector)
 
-    def _search(self, query: str | None, k: int, options: dict[str, Any]) -> SearchResults:
-        return search(self.collection, query, k, **_search_options(options))
+    async def _search(self, query: str | None, k: int, options: dict[str, Any]) -> SearchResults:
+        own = {name: value for name, value in options.items() if name != "filter"}
+        if "filter" in options:  # LangChain's name
+            own["filters"] = filters_of(options["filter"])
+        return await searched(self._runner.collection, query, k, **own)
 
-    async def _asearch(self, query: str | None, k: int, options: dict[str, Any]) -> SearchResults:
-        return await asearch(self.collection, query, k, **_search_options(options))
-
-    def _diverse(
+    async def _diversified(
         self, query: str | None, k: int, fetch_k: int, lambda_mult: float, options: dict[str, Any]
     ) -> Documents:
-        diversity = _diversity(lambda_mult)
-        found = self._search(query, max(k, fetch_k), options)
-        return documents_of(call(self.collection, "diversify", found, diversity)[:k])
-
-    async def _adiverse(
-        self, query: str | None, k: int, fetch_k: int, lambda_mult: float, options: dict[str, Any]
-    ) -> Documents:
-        diversity = _diversity(lambda_mult)
-        found = await self._asearch(query, max(k, fetch_k), options)
-        return documents_of((await acall(self.collection, "diversify", found, diversity))[:k])
+        check_parameters(number_errors("lambda_mult", lambda_mult, 0, 1))
+        found = await self._search(query, max(k, fetch_k), options)
+        return documents_of((await self._runner.collection.diversify(found, 1 - lambda_mult))[:k])
 
 
 def _given(
@@ -295,16 +258,5 @@ def _given(
     return documents_from_texts(texts, None if ids is None else [one or "" for one in ids], metadatas or None)
 
 
-def _search_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Collection.search` for those of a vector store, whose name for a filter is ``filter``."""
-    own = {name: value for name, value in options.items() if name != "filter"}
-    return own | {"filters": filters_of(options["filter"])} if "filter" in options else own
-
-
 def _scored(results: SearchResults, scores: Callable[[SearchResults], list[float]]) -> Scored:
     return list(zip(documents_of(results), scores(results), strict=True))
-
-
-def _diversity(lambda_mult: float) -> float:
-    check_parameters(number_errors("lambda_mult", lambda_mult, 0, 1))
-    return 1 - lambda_mult

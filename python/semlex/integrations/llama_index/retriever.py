@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from semlex.integrations.calls import TwoWays, asearch
-from semlex.integrations.llama_index.filters import tree_of_filters
-from semlex.integrations.llama_index.nodes import scored_node
+from semlex.integrations.calls import CollectionRunner, searched
+from semlex.integrations.llama_index.nodes import scored_node, tree_of_filters
 
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -52,7 +51,7 @@ class SemlexRetriever(BaseRetriever):
         callback_manager: CallbackManager | None = None,
         **search_options: Any,
     ) -> None:
-        self._ways = TwoWays(collection)
+        self._runner = CollectionRunner(collection)
         self._embed_model = embed_model
         tree = tree_of_filters(filters) if isinstance(filters, MetadataFilters) else filters
         self._options = {**search_options, "top_k": similarity_top_k, "mode": mode, "filters": tree}
@@ -62,14 +61,14 @@ class SemlexRetriever(BaseRetriever):
         vector = query_bundle.embedding
         if vector is None and self._embed_model is not None:
             vector = self._embed_model.get_agg_embedding_from_queries(query_bundle.embedding_strs)
-        return self._ways.run(self._search, query_bundle.query_str, vector)
+        return self._runner.run(self._search, query_bundle.query_str, vector)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         vector = query_bundle.embedding
         if vector is None and self._embed_model is not None:
             vector = await self._embed_model.aget_agg_embedding_from_queries(query_bundle.embedding_strs)
-        return await self._ways.run_async(self._search, query_bundle.query_str, vector)
+        return await self._runner.run_async(self._search, query_bundle.query_str, vector)
 
     async def _search(self, query: str, vector: list[float] | None) -> list[NodeWithScore]:
-        found = await asearch(self._ways.collection, query, vector=vector, **self._options)
+        found = await searched(self._runner.collection, query, vector=vector, **self._options)
         return [scored_node(hit) for hit in found]

@@ -14,10 +14,18 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex.errors import ConfigurationError
-from semlex.integrations.calls import TwoWays, asearch
-from semlex.integrations.conversion import EVERYTHING, NOTHING, all_of, has_id, pages, score_of
-from semlex.integrations.llama_index.filters import tree_of_filters
-from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents
+from semlex.integrations.calls import (
+    EVERYTHING,
+    NOTHING,
+    CollectionRunner,
+    all_of,
+    both_ways,
+    has_id,
+    pages,
+    score_of,
+    searched,
+)
+from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents, tree_of_filters
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import check_parameters, number_errors
 
@@ -56,11 +64,11 @@ class SemlexVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     is_embedding_query: bool = True
-    _ways: TwoWays = PrivateAttr()
+    _runner: CollectionRunner = PrivateAttr()
 
     def __init__(self, collection: Collection | SyncCollection) -> None:
         super().__init__(stores_text=True)
-        self._ways = TwoWays(collection)
+        self._runner = CollectionRunner(collection)
 
     @classmethod
     def class_name(cls) -> str:
@@ -70,9 +78,9 @@ class SemlexVectorStore(BasePydanticVectorStore):
     @property
     def client(self) -> Collection | SyncCollection:
         """The collection."""
-        return self._ways.given
+        return self._runner.given
 
-    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+    async def _add(self, nodes: Sequence[BaseNode], on_duplicate: Any = "update") -> list[str]:
         """Stores nodes; their ids, in order.
 
         Nodes without an embedding are embedded by the collection's model; where it has none they are found by their
@@ -86,56 +94,63 @@ class SemlexVectorStore(BasePydanticVectorStore):
             ValidationError: With every error of every node; nothing was written.
             ModelMismatchError: The embeddings are of another dimension than those in the collection.
         """
-        return self._ways.run(self._add, nodes, **kwargs)
+        listed = list(nodes)
+        vectors = [node.embedding for node in listed]
+        await self._runner.collection.add_documents(documents_of_nodes(listed), vectors, on_duplicate=on_duplicate)
+        return [node.node_id for node in listed]
 
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """As `add`."""
-        return await self._ways.run_async(self._add, nodes, **kwargs)
+    add, async_add = both_ways(_add)
 
-    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+    async def _delete(self, ref_doc_id: str) -> None:
         """Deletes the nodes that were cut out of a document; none is fine."""
-        self._ways.run(self._delete, ref_doc_id, **delete_kwargs)
+        await self._runner.collection.delete(filters=of_documents([ref_doc_id]))
 
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """As `delete`."""
-        await self._ways.run_async(self._delete, ref_doc_id, **delete_kwargs)
+    delete, adelete = both_ways(_delete)
 
-    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Nodes by their ids, in order (missing ones are left out), or those that pass a filter, or all."""
-        return self._ways.run(self._get_nodes, node_ids, filters)
-
-    async def aget_nodes(
+    async def _get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """As `get_nodes`."""
-        return await self._ways.run_async(self._get_nodes, node_ids, filters)
+        """Nodes by their ids, in order (missing ones are left out), or those that pass a filter, or all."""
+        tree = None if filters is None else tree_of_filters(filters)
+        collection = self._runner.collection
+        if node_ids is None:
+            return [node_of(chunk) async for page in pages(collection, tree) for chunk in page]
+        found = await collection.get(node_ids)
+        if tree is not None and found:
+            passing = {one.id async for page in pages(collection, has_id(node_ids) & tree) for one in page}
+            found = [chunk for chunk in found if chunk.id in passing]
+        return [node_of(chunk) for chunk in found]
 
-    def delete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
+    get_nodes, aget_nodes = both_ways(_get_nodes)
+
+    async def _delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> None:
         """Deletes nodes by their ids, or those that pass a filter; where both are given, both must hold.
 
         Raises:
             ConfigurationError: Neither is given; `clear` deletes all.
             ValidationError: A filter without ids has no condition, or a group of it has none.
         """
-        self._ways.run(self._delete_nodes, node_ids, filters, **delete_kwargs)
+        if node_ids is not None and not node_ids:
+            return
+        tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
+        await self._runner.collection.delete(node_ids, filters=tree)
 
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """As `delete_nodes`."""
-        await self._ways.run_async(self._delete_nodes, node_ids, filters, **delete_kwargs)
+    delete_nodes, adelete_nodes = both_ways(_delete_nodes)
 
-    def clear(self) -> None:
+    async def _clear(self) -> None:
         """Deletes every chunk of the collection, also what was not added through this store."""
-        self._ways.run(self._clear)
+        await self._runner.collection.delete(filters=EVERYTHING)
 
-    async def aclear(self) -> None:
-        """As `clear`."""
-        await self._ways.run_async(self._clear)
+    clear, aclear = both_ways(_clear)
 
-    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+    async def _query(
+        self,
+        query: VectorStoreQuery,
+        *,
+        mmr_threshold: float | None = None,
+        mmr_prefetch_factor: float = MMR_PREFETCH,
+        **options: Any,
+    ) -> VectorStoreQueryResult:
         """The nodes that fit a query best, with the scores that have ordered them.
 
         | mode | search | how many | score |
@@ -155,49 +170,6 @@ class SemlexVectorStore(BasePydanticVectorStore):
             ValidationError: The query or a filter is refused.
             ConfigurationError: A mode or an option is refused.
         """
-        return self._ways.run(self._query, query, **kwargs)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """As `query`."""
-        return await self._ways.run_async(self._query, query, **kwargs)
-
-    async def _add(self, nodes: Sequence[BaseNode], on_duplicate: Any = "update") -> list[str]:
-        listed = list(nodes)
-        vectors = [node.embedding for node in listed]
-        await self._ways.collection.add_documents(documents_of_nodes(listed), vectors, on_duplicate=on_duplicate)
-        return [node.node_id for node in listed]
-
-    async def _delete(self, ref_doc_id: str) -> None:
-        await self._ways.collection.delete(filters=of_documents([ref_doc_id]))
-
-    async def _get_nodes(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        tree = None if filters is None else tree_of_filters(filters)
-        collection = self._ways.collection
-        if node_ids is None:
-            return [node_of(chunk) async for page in pages(collection, tree) for chunk in page]
-        found = await collection.get(node_ids)
-        if tree is not None and found:
-            passing = {one.id async for page in pages(collection, has_id(node_ids) & tree) for one in page}
-            found = [chunk for chunk in found if chunk.id in passing]
-        return [node_of(chunk) for chunk in found]
-
-    async def _delete_nodes(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> None:
-        if node_ids is not None and not node_ids:
-            return
-        tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
-        await self._ways.collection.delete(node_ids, filters=tree)
-
-    async def _clear(self) -> None:
-        await self._ways.collection.delete(filters=EVERYTHING)
-
-    async def _query(
-        self,
-        query: VectorStoreQuery,
-        *,
-        mmr_threshold: float | None = None,
-        mmr_prefetch_factor: float = MMR_PREFETCH,
-        **options: Any,
-    ) -> VectorStoreQueryResult:
         mode = VectorStoreQueryMode(query.mode)
         if mode not in MODES:
             known = ", ".join(one.value for one in MODES)
@@ -215,8 +187,10 @@ class SemlexVectorStore(BasePydanticVectorStore):
         similarities = scores if len(scores) == len(nodes) else None
         return VectorStoreQueryResult(nodes, similarities, [node.node_id for node in nodes])
 
+    query, aquery = both_ways(_query)
+
     async def _search(self, query: VectorStoreQuery, options: dict[str, Any]) -> list[SearchResult]:
-        return await asearch(self._ways.collection, filters=_filters(query), **options)
+        return await searched(self._runner.collection, filters=_filters(query), **options)
 
     async def _diverse(
         self, query: VectorStoreQuery, threshold: float, prefetch: float, options: dict[str, Any]
@@ -229,7 +203,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         wanted = query.similarity_top_k
         many = {"top_k": min(MAX_TOP_K, max(wanted, round(wanted * prefetch)))}
         hits = await self._search(query, _options(query, VectorStoreQueryMode.DEFAULT) | many | options)
-        return (await self._ways.collection.diversify(hits, 1 - threshold))[:wanted]
+        return (await self._runner.collection.diversify(hits, 1 - threshold))[:wanted]
 
 
 def _options(query: VectorStoreQuery, mode: VectorStoreQueryMode) -> dict[str, Any]:

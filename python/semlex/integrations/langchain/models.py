@@ -1,22 +1,31 @@
-"""An embedding model of LangChain as one of semlex."""
+"""A reranker as a document compressor of LangChain."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from langchain_core.documents.compressor import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
+from pydantic import Field, field_validator
 
 from semlex.embedding.base import BaseEmbedder, EmbedderIdentity, check_vectors
-from semlex.errors import ModelError
+from semlex.errors import ConfigurationError, ModelError
 from semlex.models.model_names import LANGCHAIN
-from semlex.validation import check_parameters, check_range, kind_errors, text_parameter
+from semlex.reranking.registry import choose_reranker
+from semlex.search.rerank import usable_scores
+from semlex.validation import check_parameters, check_range, kind_errors, model_errors, text_parameter, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from langchain_core.callbacks import Callbacks
+    from langchain_core.documents import Document
     from numpy.typing import NDArray
+
+    from semlex.reranking.base import Reranker
+
 
 # What LangChain's classes call the name of their model.
 NAMES = ("model", "model_name", "model_id", "deployment")
@@ -80,3 +89,48 @@ def _name_of(embeddings: Embeddings) -> str:
     names = (getattr(embeddings, name, None) for name in NAMES)
     model = next((name for name in names if isinstance(name, str) and name), None)
     return LANGCHAIN + type(embeddings).__name__ + (f":{model}" if model else "")
+
+
+class SemlexReranker(BaseDocumentCompressor):
+    """A `BaseDocumentCompressor` that orders documents by a reranker of semlex; of equals the first stays first.
+
+    Attributes:
+        reranker: A `Reranker`, or the name of one, such as ``term-overlap`` or ``Qwen/Qwen3-Reranker-0.6B``.
+        top_n: How many documents are kept; None: all.
+        score_key: Under which key the metadata of what is returned gets the score; None: it gets nothing.
+    """
+
+    reranker: Any
+    top_n: int | None = Field(default=None, ge=1)
+    score_key: str | None = None
+
+    @field_validator("reranker")
+    @classmethod
+    def _check_reranker(cls, given: object) -> Reranker:
+        check_parameters(
+            wrong_type("reranker", "str or a reranker", given) if given is None else [],
+            model_errors("reranker", given, "score"),
+        )
+        chosen = choose_reranker(given).model  # type: ignore[arg-type]
+        if chosen is None:
+            raise ConfigurationError("there is no reranker of the name 'none'")
+        return chosen
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> list[Document]:
+        """The documents by how well they answer a query, best first; those that were given stay as they are.
+
+        Raises:
+            ModelError: The reranker fails.
+        """
+        del callbacks  # nothing is called that they could follow
+        if not documents:
+            return []
+        scores = usable_scores(self.reranker.score(query, [one.page_content for one in documents]), len(documents))
+        order = sorted(range(len(documents)), key=lambda row: -scores[row])[: self.top_n]
+        return [self._scored(documents[row], float(scores[row])) for row in order]
+
+    def _scored(self, document: Document, score: float) -> Document:
+        added = {} if self.score_key is None else {self.score_key: score}
+        return document.model_copy(update={"metadata": document.metadata | added})
