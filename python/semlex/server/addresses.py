@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
-from semlex.server.page_files import is_page
 from semlex.server.problems import Problem
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a key
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Whoever starts and watches a process asks for these by an address of its own choice, such as that of a pod.
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
+# Path of the files of the page.
+PLACE = "/page/"
 HOST_NAME = re.compile(r"[a-z0-9._:-]+")
 
 
@@ -86,6 +87,11 @@ def origin_of(text: str) -> str | None:
     name = _plain(host) or host
     shown = f"[{name}]" if ":" in name else name
     return f"{parts.scheme}://{shown}{'' if port in (None, DEFAULT_PORTS[parts.scheme]) else f':{port}'}"
+
+
+def is_page(path: str) -> bool:
+    """Whether a path of a request is the page's own: its files say nothing of what is stored."""
+    return path == "/" or path.startswith(PLACE)
 
 
 class Addresses:

@@ -89,7 +89,7 @@ def create_app(
         app.include_router(router)
         state.routes += router.routes
     if find_spec("mcp") is not None:
-        from semlex.server.assistants import Assistants  # noqa: PLC0415 - of the extra `mcp`
+        from semlex.server.mcp.http import Assistants  # noqa: PLC0415 - of the extra `mcp`
 
         assistants = Assistants(state)
         state.beside.append(assistants.run)

@@ -9,9 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from semlex.ingest.files.absence import database_alone
-from semlex.server.addresses import PROBE_PATHS, Addresses
+from semlex.server.addresses import PROBE_PATHS, Addresses, is_page
 from semlex.server.observability import FIELDS
-from semlex.server.page_files import is_page
 from semlex.server.problems import Problem
 from semlex.server.tokens import Caller, caller_of
 

@@ -12,8 +12,8 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from semlex.server.addresses import is_page
 from semlex.server.options import MAX_BODY_BYTES
-from semlex.server.page_files import is_page
 from semlex.server.problems import Problem, request_id_of
 from semlex.store.query.chunks import size_seen
 

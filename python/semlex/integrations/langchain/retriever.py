@@ -143,9 +143,7 @@ class SemlexRetriever(BaseRetriever):
     def _runner(self) -> CollectionRunner:
         return CollectionRunner(self.collection)
 
-    async def _relevant(
-        self, query: str, *, run_manager: Any, k: int | None = None, **options: Any
-    ) -> list[Document]:
+    async def _relevant(self, query: str, *, run_manager: Any, k: int | None = None, **options: Any) -> list[Document]:
         del run_manager  # LangChain tells it what was found
         given = {"filters": self.filters, "mode": self.mode} | self.search_kwargs | options
         given["filters"] = filters_of(given["filters"])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import APIRouter, Request
@@ -13,13 +17,49 @@ from starlette.responses import Response
 from semlex.errors import ConfigurationError
 from semlex.evaluation.datasets import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
 from semlex.operations import Rights
-from semlex.server.page_files import PLACE, page_files
+from semlex.server.addresses import PLACE
 from semlex.server.problems import Problem
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
 from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+FOLDER = Path(__file__).parent.with_name("page")
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file of the page.
+
+    Attributes:
+        content: Its bytes.
+        media_type: What they are.
+        etag: Which bytes they are, in quotes, as HTTP writes it.
+    """
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def page_files() -> dict[str, PageFile]:
+    """Every file of the page by its name."""
+    found = {}
+    for path in sorted(FOLDER.iterdir()):
+        if path.suffix in TYPES:
+            content = path.read_bytes()
+            found[path.name] = PageFile(content, TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return found
+
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from semlex.evaluation.datasets import JudgementFolder, read_judged_set
-from semlex.server.page_files import FOLDER, page_files
+from semlex.server.routes.page import FOLDER, page_files
 from semlex.server.tokens import TokenFile
 from tests.support.http_server import COLLECTION, in_process, on_a_port
 from tests.support.waiting import LIMIT, eventually
