@@ -17,22 +17,17 @@ SHOWN_SOURCES = 10
 
 @dataclass(frozen=True, slots=True)
 class ContextSource:
-    """A passage of one document, with the number by which it is cited.
+    """A passage of one document, with the number by which it is cited (from 1, in the order of the context).
 
     Attributes:
-        number: From 1, in the order of the context.
-        document: Where it is from: the path below its source's folder, or the id of what was added.
-        headings: Title and heading path, "" where there is none.
-        text: The passage as it stands in its document; of chunks that follow each other without what they share.
-        chunk_ids: Ids of the chunks that it is made of, in the order of the document.
-        line: Its first line in the document, from 1, or None.
-        page: Its first page, from 1, or None.
-        char_start: Where it begins in the document's text, in characters, or None.
-        char_end: Where it ends, or None.
-        hits: The hits that brought it, best first; empty for what stands between others.
+        document: Path below its source's folder, or the id of an added document.
+        headings: Title and heading path, or "".
+        text: The passage as it is in its document; consecutive chunks without the text that they share.
+        line, page: Where it begins in the document, from 1, or None.
+        char_start, char_end: Its place in the document's text, in characters, or None.
+        hits: The hits that brought it, best first; empty for a passage between others.
         same_as: Places of passages that say nearly the same and were left out for it.
-        introduction: What announces the list, the table or the code of which it is a later piece, as it stands before
-            that in its document; else "".
+        introduction: The sentence that announces the list, table or code of which this is a later piece, or "".
     """
 
     number: int
@@ -49,28 +44,22 @@ class ContextSource:
     introduction: str = ""
 
     def __repr__(self) -> str:
-        """Number, place, and the beginning of the passage."""
+        """Return number, place, and the beginning of the passage."""
         return f"ContextSource([{self.number}] {shortened(self.place, 80)}: {shortened(self.text, 80)!r})"
 
     @property
     def place(self) -> str:
-        """Document and page where it has pages, else document and line, as ``keys.md:9``."""
+        """Return document and page if it has pages, else document and line, as ``keys.md:9``."""
         return place_of(self.document, self.line, self.page)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the hits, of which their ids stand for them, of JSON's types only."""
+        """Return everything as JSON values; of the hits their ids."""
         values: dict[str, Any] = json_value(replace(self, hits=()))
         return values | {"hits": [hit.id for hit in self.hits], "place": self.place}
 
 
 def place_of(document: str, line: int | None, page: int | None) -> str:
-    """Where something stands, for people: nobody counts the lines of a page.
-
-    Args:
-        document: The document.
-        line: From 1, or None.
-        page: From 1, or None.
-    """
+    """Return a place for people: with a page, else with a line (nobody counts the lines of a page)."""
     if page is not None:
         return f"{document}, page {page}"
     return document if line is None else f"{document}:{line}"
@@ -81,15 +70,12 @@ class Context:
     """Passages for a prompt, and what did not fit.
 
     Attributes:
-        text: All passages with their numbers and places, ready for a prompt. Each stands between two lines with `mark`;
-            control characters of documents and marks that turn the direction of writing are not in it.
-        sources: The passages.
-        tokens: Tokens of `text`, by the counter that the budget was kept with.
+        text: All passages with numbers and places, each between two lines with `mark`, a random word that no document
+            can know. Control characters and marks that turn the direction of writing are removed.
+        tokens: Tokens of `text`, counted as for the budget.
         left_out: Hits that did not fit, or were changed while the context was made, best first.
-        results: The search.
-        warnings: What did not go as asked, the search's own warnings among it.
-        mark: A word drawn by lot for this context, so that no document can end its own passage.
-        counter: Name of the way in which tokens were counted; ``count`` for a function of the caller's.
+        warnings: What did not go as requested, the search's own warnings included.
+        counter: How tokens were counted; ``count`` for a function of the caller.
     """
 
     text: str
@@ -102,7 +88,7 @@ class Context:
     counter: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the hits of the search, of JSON's types only."""
+        """Return everything but the hits of the search, as JSON values."""
         return {
             "text": self.text,
             "mark": self.mark,
@@ -114,14 +100,14 @@ class Context:
         }
 
     def __repr__(self) -> str:
-        """How much there is, and the first passages, a line each."""
+        """Return the size, and the first passages, a line each."""
         lines = [f"  [{one.number}] {shortened(one.place, 60)}  {shortened(one.text, 60)}" for one in self.sources]
         more = [f"  … and {len(lines) - SHOWN_SOURCES} more"] if len(lines) > SHOWN_SOURCES else []
         head = f"Context: {len(lines)} passages, {self.tokens:,} tokens, {len(self.left_out)} hits left out"
         return "\n".join([head, *lines[:SHOWN_SOURCES], *more])
 
     def _repr_html_(self) -> str:
-        """The passages as a table, which notebooks show."""
+        """Return the passages as a table, which notebooks show."""
         rows = [
             [
                 text(f"[{one.number}]"),
@@ -146,19 +132,17 @@ VERIFIED: frozenset[Verdict] = frozenset({"exact", "normalised"})
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A quote, and what became of it when it was looked up in the source that it names.
+    """A quote, and the result of looking it up in the source that it names.
 
     Attributes:
         source: Number of the source, as the answer gives it.
         document: That source's document; "" for an unknown source.
-        quote: The words that the answer puts into the document's mouth, as it wrote them.
-        verdict: ``exact``: they stand there, letter by letter. ``normalised``: they do, but for case, quotation marks,
-            blanks, hyphenation, and marks at their ends. ``altered``: one word is another, is missing or was added.
-            ``not found``. ``unknown source``: there is no source of this number.
-        line: Line of the document on which they begin, from 1, or None.
-        page: First page of the source, from 1, or None.
-        char_start: Where they begin in the document's text, in characters, or None where that is not known.
-        char_end: Where they end.
+        quote: The quoted words, as the answer wrote them.
+        verdict: ``exact``: they are there, letter by letter. ``normalised``: except for case, quotation marks, blanks,
+            hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added. ``not found``.
+            ``unknown source``: no source has this number.
+        line, page: Where they begin in the document, and the first page of the source, from 1, or None.
+        char_start, char_end: Their place in the document's text, in characters, or None.
     """
 
     source: int
@@ -172,12 +156,12 @@ class Citation:
 
     @property
     def is_verified(self) -> bool:
-        """Whether the words stand in the source."""
+        """Return whether the words are in the source."""
         return self.verdict in VERIFIED
 
     @property
     def place(self) -> str:
-        """Document and page where it has pages, else document and line, as ``keys.md:9``; "" for an unknown source."""
+        """Return document and page or line, as ``keys.md:9``; "" for an unknown source."""
         if self.page is not None:
             return f"{self.document}, page {self.page}"
         return self.document if self.line is None else f"{self.document}:{self.line}"
@@ -185,41 +169,31 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSentence:
-    """A sentence of an answer, after its citations were looked up.
-
-    Attributes:
-        text: The sentence, without its citations.
-        citations: What it cites, in its order.
-    """
+    """A sentence of an answer, without its citations in the text, and these after they were looked up."""
 
     text: str
     citations: tuple[Citation, ...] = ()
 
     @property
     def is_supported(self) -> bool:
-        """Whether one of its quotes stands in its source."""
+        """Return whether one of its quotes is in its source."""
         return any(citation.is_verified for citation in self.citations)
 
     @property
     def numbered(self) -> str:
-        """The sentence with the numbers of the sources that it cites, as ``Rotate it every 90 days. [1][3]``."""
+        """Return the sentence with the numbers of its sources, as ``Rotate it every 90 days. [1][3]``."""
         numbers = dict.fromkeys(citation.source for citation in self.citations)
         return f"{self.text} {''.join(f'[{number}]' for number in numbers)}" if numbers else self.text
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, and whether it is supported, of JSON's types only."""
+        """Return everything, and whether it is supported, as JSON values."""
         values: dict[str, Any] = json_value(self)
         return values | {"is_supported": self.is_supported}
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a model has read and written, as its server counts them; None where it does not say.
-
-    Attributes:
-        prompt_tokens: Read.
-        completion_tokens: Written.
-    """
+    """Tokens that a model has read and written, as its server counts them; None if it does not report them."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -230,18 +204,15 @@ class Answer:
     """An answer with its evidence.
 
     Attributes:
-        question: What was asked.
-        sentences: The answer, sentence by sentence; empty where there is none.
+        sentences: The answer; empty if there is none.
         context: The passages that it was made from, with the hits of the search.
-        confidence: 0 to 1: the share of its sentences with a verified citation, times the share of the question's
-            words that stand in the passages with a verified citation. (Words as the collection's language has them,
-            without stop words; a question that has none counts as 1.) 0 without an answer. It says how well the answer
-            is documented, not whether it is true.
-        model: Which model wrote it; None for an extractive answer: sentences of the documents as they stand there.
+        confidence: 0 to 1: the share of its sentences with a verified citation, times the share of the question's words
+            (without stop words) that occur in the passages with a verified citation; 0 without an answer. It measures
+            how well the answer is documented, not whether it is true.
+        model: The model that wrote it; None for an extractive answer, which consists of sentences of the documents.
         refused: Why there is no answer, or None.
-        usage: What the model's server counted.
         timings: Milliseconds: ``context``, ``first_sentence``, ``total``.
-        warnings: What did not go as asked, for example a model's server that failed.
+        warnings: What did not go as requested, for example a failed model server.
     """
 
     question: str
@@ -255,7 +226,7 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """The answer, or why there is none, and what it cites, a line each; shortened."""
+        """Return the answer or the refusal, and its citations, a line each; shortened."""
         if self.refused is not None:
             return f"Answer: none; {shortened(self.refused, 200)}"
         cited = [f"  [{one.source}] {shortened(one.place, 60)}  {one.verdict}" for one in self.citations]
@@ -264,7 +235,7 @@ class Answer:
         return "\n".join([head, *cited[:SHOWN_CITATIONS], *more])
 
     def _repr_html_(self) -> str:
-        """Question, sentences, and a table of what they cite, which notebooks show."""
+        """Return question, sentences, and a table of citations, which notebooks show."""
         answer = self.text if self.refused is None else self.refused
         rows = [
             [text(f"[{one.source}]"), text(one.place), text(one.quote), text(one.verdict)] for one in self.citations
@@ -279,21 +250,21 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The sentences, each with the numbers of its sources."""
+        """Return the sentences, each with the numbers of its sources."""
         return " ".join(sentence.numbered for sentence in self.sentences)
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """All citations, in the order of the text."""
+        """Return all citations, in the order of the text."""
         return tuple(citation for sentence in self.sentences for citation in sentence.citations)
 
     @property
     def unsupported(self) -> tuple[str, ...]:
-        """The sentences without a verified citation."""
+        """Return the sentences without a verified citation."""
         return tuple(sentence.text for sentence in self.sentences if not sentence.is_supported)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the hits of the search, of JSON's types only."""
+        """Return everything but the hits of the search, as JSON values."""
         sources = [
             {
                 "number": source.number,

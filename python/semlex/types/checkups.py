@@ -14,16 +14,14 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "hint")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """A problem that was found.
 
     Attributes:
         code: Its name, stable from version to version.
-        severity: ``error``: something does not work, or answers are wrong. ``warning``: it will fail, or is worse than
-            it could be. ``hint``: worth knowing.
-        where: What it is about, such as ``collection handbook of schema semlex``; with `what` it is a sentence.
-        what: What was found.
-        remedy: What helps.
-        command: A command line, or SQL for the owner of the tables, that does it; None where there is none.
+        severity: ``error``: something does not work, or answers are wrong. ``warning``: it will fail, or could be
+            better. ``hint``: worth knowing.
+        where: Its subject, such as ``collection handbook of schema semlex``; with `what` it is a sentence.
+        command: A command line, or SQL for the owner of the tables, that carries out the remedy, or None.
     """
 
     code: str
@@ -35,19 +33,13 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """All of it on one line."""
+        """Return all of it on one line."""
         return f"{self.where} {self.what}; {self.remedy}" + ("" if self.command is None else f": {self.command}")
 
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """A check that could not be made here.
-
-    Attributes:
-        check: Its name.
-        where: What it would have been about.
-        reason: Why not, and what would make it possible.
-    """
+    """A check that could not be made here, and why not."""
 
     check: str
     where: str
@@ -56,13 +48,7 @@ class NotChecked:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a check has looked at, where that was a sample or gave a figure.
-
-    Attributes:
-        check: Its name.
-        where: What it is about.
-        what: How much of it, and the figure.
-    """
+    """What a check has read, if that was a sample or gave a figure."""
 
     check: str
     where: str
@@ -71,18 +57,9 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong, and what was not looked at.
+    """What is wrong (errors first, then hints), what was not checked, and what was sampled or measured."""
 
-    Attributes:
-        server: Host, port, database and user.
-        schema: Schema of the collections.
-        collections: Names of the collections that were looked at.
-        findings: Errors first, then warnings, then hints.
-        not_checked: Checks that could not be made.
-        looked_at: What was a sample, and what was measured.
-    """
-
-    server: str
+    server: str  # host, port, database and user
     schema: str
     collections: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -91,21 +68,21 @@ class Diagnosis:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing but hints was found."""
+        """Return whether nothing but hints was found."""
         return all(finding.severity == "hint" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict."""
+        """Return the same as a dict."""
         return asdict(self) | {"is_well": self.is_well}
 
 
 def by_severity(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Errors first; of one severity in the order that they have."""
+    """Return errors first; findings of one severity keep their order."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def of_collection(schema: str, collection: str) -> str:
-    """How findings name a collection."""
+    """Return how findings name a collection."""
     return f"collection {collection} of schema {schema}"
 
 
@@ -122,10 +99,8 @@ class Share:
     """How many of the headings find their section.
 
     Attributes:
-        found: So many do.
-        asked: Of so many.
-        share: 0 to 1; 0 where none was asked.
-        interval: 95 % interval of the share (Wilson), of headings drawn from the same documents.
+        share: 0 to 1; 0 if none was asked.
+        interval: 95 % interval of the share (Wilson), for headings drawn from the same documents.
     """
 
     found: int
@@ -136,23 +111,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Headings that were not asked.
+    """Numbers of headings that were not asked, by reason."""
 
-    Attributes:
-        repeated: Three or more sections have them.
-        wide: There are more than 12 chunks under them.
-        wordless: There is no word in them that could be asked.
-        without_docstring: Definitions of source code that have none.
-        empty: Nothing is left under them without the heading.
-        not_drawn: Could have been asked, and are not in the sample.
-    """
-
-    repeated: int = 0
-    wide: int = 0
-    wordless: int = 0
-    without_docstring: int = 0
-    empty: int = 0
-    not_drawn: int = 0
+    repeated: int = 0  # three or more sections have them
+    wide: int = 0  # more than 12 chunks are below them
+    wordless: int = 0  # they have no word that could be asked
+    without_docstring: int = 0  # definitions of source code
+    empty: int = 0  # nothing is left below them without the heading
+    not_drawn: int = 0  # not in the sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +126,11 @@ class AskedHeading:
     """A heading that was asked.
 
     Attributes:
-        heading: As it was asked.
         path: The headings above and itself, outermost first.
-        chunk_id: Of the section's chunk that came farthest.
-        rank: Its place, from 1; None where it is no candidate.
-        code: Why it is not among the first hits; None where it is.
-        before: Names of the documents of the first hits that are not the section's, best first.
+        chunk_id: The section's chunk with the best place.
+        rank: Its place, from 1; None if it is not a candidate.
+        code: Why it is not among the first hits; None if it is.
+        before: Documents of the first hits that are not the section's, best first.
     """
 
     heading: str
@@ -178,14 +143,7 @@ class AskedHeading:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCheckup:
-    """A document whose headings were asked.
-
-    Attributes:
-        source: Name of its source; "" for what was added.
-        document: Its name; "" where it has none.
-        chunks: How many it has.
-        headings: Those that were asked.
-    """
+    """A document whose headings were asked; source and document are "" if it has no names."""
 
     source: str
     document: str
@@ -194,45 +152,35 @@ class DocumentCheckup:
 
     @property
     def missed(self) -> tuple[AskedHeading, ...]:
-        """The headings that do not find their section."""
+        """Return the headings that do not find their section."""
         return tuple(one for one in self.headings if one.code is not None)
 
     @property
     def is_never_found(self) -> bool:
-        """Whether no heading finds its section."""
+        """Return whether no heading finds its section."""
         return len(self.missed) == len(self.headings)
 
 
 @dataclass(frozen=True, slots=True)
 class Dominating:
-    """A document that is found far more often than its size lets expect, where another one was asked for.
-
-    Attributes:
-        source: Name of its source.
-        document: Its name.
-        hits: So many of the first hits of other documents' headings are its chunks.
-        share: Of all such hits, 0 to 1.
-        expected: Its share of all chunks, 0 to 1.
-    """
+    """A document that is found far more often than its size suggests, when another one was asked for."""
 
     source: str
     document: str
-    hits: int
-    share: float
-    expected: float
+    hits: int  # its chunks among the first hits of other documents' headings
+    share: float  # of all such hits, 0 to 1
+    expected: float  # its share of all chunks, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class WeightCheckup:
-    """What another weight of the vectors would change, by the same candidates.
+    """What another weight of the vectors would change, with the same candidates.
 
     Attributes:
-        default: The weight in use.
-        best: The one that finds the most.
         curve: Weight -> share found.
-        words: Share found by words alone.
-        vectors: Share found by vectors alone.
-        gain: Share found more by headings that did not choose the weight (five parts, each by the others' choice).
+        words, vectors: Share found by words alone, and by vectors alone.
+        gain: Additional share found by headings that did not choose the weight (five parts, each by the others'
+            choice).
         interval: 95 % interval of the gain.
         keep: Whether the advice is to change nothing: the interval reaches 0, or fewer than 30 headings were asked.
     """
@@ -252,24 +200,15 @@ class Checkup:
     """How well a collection can be searched, by its own headings.
 
     Attributes:
-        collection: Its name.
-        mode: ``hybrid``, ``keyword`` or ``vector``: what was searched by.
-        model: Of the vectors, or None.
-        top: So many first hits count.
-        headings: How many there are.
-        chunks: How many chunks there are.
-        left_out: Headings that were not asked, and why.
-        result: How many find their section.
-        with_duplicates: The same, where a chunk with the same text counts as found.
+        mode: ``hybrid``, ``keyword`` or ``vector``.
+        top: Number of first hits that count.
+        with_duplicates: The result if a chunk with the same text counts as found.
         ranks: Share found among the first 1, 3, 5 and 10.
         reasons: Code -> how many headings do not find their section for that reason.
-        documents: Those of which a heading was asked: first those of which none finds its section.
-        dominating: Documents that outrank the rest.
+        documents: Those of which a heading was asked, first those of which none finds its section.
         weight: What another weight would change; None unless both words and vectors were searched.
-        embedded: Chunks that were embedded anew.
-        seconds: It took.
+        embedded: Chunks that were embedded again.
         seed: Of the sample.
-        notes: What a reader of the figures must know.
     """
 
     collection: str
@@ -292,14 +231,14 @@ class Checkup:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """How many headings find their section, in a sentence."""
+        """Return how many headings find their section, in a sentence."""
         found = f"{self.result.found:,} of {self.result.asked:,} headings find their section"
         low, high = self.result.interval
         share = f"{self.result.share:.0%} (95 % interval {low:.0%} to {high:.0%})"
         return f"Checkup of {self.collection!r}, {self.mode}: {found} among the first {self.top}: {share}"
 
     def _repr_html_(self) -> str:
-        """The sentence, and a table of the documents with headings that do not find theirs, which notebooks show."""
+        """Return the sentence, and a table of documents with headings that miss their section, which notebooks show."""
         rows = [
             [text(one.document), text(f"{len(one.missed):,} of {len(one.headings):,}"), text(one.missed[0].heading)]
             for one in self.documents
@@ -309,7 +248,7 @@ class Checkup:
         return joined([paragraph(text(repr(self))), *missed, notes(self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the same as JSON values."""
         values: dict[str, Any] = json_value(self)
         weight: dict[str, Any] | None = values["weight"]
         if weight is not None:

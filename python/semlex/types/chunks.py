@@ -23,16 +23,13 @@ IN_METADATA = ("source_document", "chapter_title", "section_title", "summary", "
 
 @dataclass(frozen=True, slots=True)
 class ChunkMetadata:
-    """A piece of a document and where it stands.
+    """A piece of a document with its place.
 
     Attributes:
         chunk_id: Unique within the collection, at most 512 bytes.
-        source_document: File or name of the document.
-        chunk_text: The text, from 1 character to 128 KiB.
-        token_count: Tokens of ``chunk_text``, from 1, as whoever cut it has counted.
-        chapter_title: Title at level 1.
-        section_title: Title at level 2.
-        subsection_title: Titles below, outermost first; a list becomes a tuple.
+        chunk_text: 1 character to 128 KiB.
+        token_count: Tokens of ``chunk_text``, from 1, as the program that cut it has counted.
+        subsection_title: Titles below `section_title`, outermost first; a list becomes a tuple.
         summary: A short description, at most 500 characters.
 
     Raises:
@@ -69,11 +66,7 @@ class ChunkMetadata:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The chunk of a JSON object.
-
-        Raises:
-            ValidationError: With every key that is unknown, or missing; else with every rule that is broken.
-        """
+        """Return the chunk of a JSON object; raise `ValidationError` with all wrong keys, else all broken rules."""
         known = {one.name: one for one in fields(cls)}
         required = [one.name for one in known.values() if one.default is MISSING and one.default_factory is MISSING]
         errors = [
@@ -85,17 +78,17 @@ class ChunkMetadata:
         return cls(**values)
 
     def __repr__(self) -> str:
-        """Id, document, and the beginning of the text."""
+        """Return id, document, and the beginning of the text."""
         place, text = shortened(self.source_document, 80), shortened(self.chunk_text, 80)
         return f"{type(self).__name__}(chunk_id={shortened(self.chunk_id, 80)!r}, source_document={place!r}, {text!r})"
 
     @property
     def heading_path(self) -> tuple[str, ...]:
-        """The titles above the text, outermost first, without the empty ones."""
+        """Return the titles above the text, outermost first, without the empty ones."""
         return tuple(title for title in (self.chapter_title, self.section_title, *self.subsection_title) if title)
 
     def to_document(self) -> Document:
-        """The chunk as a `Document`, its titles, summary and token count in the metadata."""
+        """Return the chunk as a `Document`, its titles, summary and token count in the metadata."""
         metadata: dict[str, Any] = {name: getattr(self, name) for name in IN_METADATA}
         metadata["subsection_title"] = list(self.subsection_title)
         return Document(self.chunk_text, metadata, self.chunk_id)
@@ -103,12 +96,7 @@ class ChunkMetadata:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VectorDocument(ChunkMetadata):
-    """A chunk with its vector.
-
-    Attributes:
-        embedding: Numbers (a list or an array), finite and not all zero; the dimension is the collection's.
-        created_at: When the vector was made, with its zone.
-    """
+    """A chunk with its vector (finite numbers, not all zero, of the collection's dimension) and its time."""
 
     embedding: tuple[float, ...] = ()
     created_at: datetime = field(default_factory=utc_now)
@@ -119,14 +107,14 @@ class VectorDocument(ChunkMetadata):
         return super(VectorDocument, self)._errors() + errors + time_errors("created_at", self.created_at)
 
     def to_document(self) -> Document:
-        """The chunk as a `Document`, made when the vector was."""
+        """Return the chunk as a `Document`, made when the vector was."""
         document = ChunkMetadata.to_document(self)
         document.created_at = document.updated_at = self.created_at
         return document
 
 
 def titles_in(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The titles that metadata names, by their keys, outer ones first; what is no text is none."""
+    """Return the titles in metadata by their keys, outer ones first; values other than texts are left out."""
     found: dict[str, list[str]] = {}
     for key in TITLES_IN_METADATA:
         value = metadata.get(key)
@@ -145,12 +133,11 @@ DEFAULT_MIN_TOKENS = 32
 
 
 class ChunkSettings(NamedTuple):
-    """How the texts of a collection are cut.
+    """How the texts of a collection are cut, in tokens.
 
     Attributes:
-        chunk_tokens: Most tokens of a chunk.
-        overlap_tokens: Most tokens that neighbours of one section share.
-        min_tokens: A section with fewer tokens is joined with the next one where both fit into a chunk.
+        overlap_tokens: Maximum that neighbours of one section share.
+        min_tokens: A section with fewer tokens is joined with the next one if both fit into a chunk.
     """
 
     chunk_tokens: int = DEFAULT_CHUNK_TOKENS
@@ -161,32 +148,28 @@ class ChunkSettings(NamedTuple):
     def stored(
         cls, chunk_tokens: int | None, overlap_tokens: int | None, min_tokens: int | None
     ) -> ChunkSettings | None:
-        """Settings as they are stored; None if nothing is decided yet."""
+        """Return settings as they are stored; None if nothing is decided yet."""
         if chunk_tokens is None or overlap_tokens is None or min_tokens is None:
             return None
         return cls(chunk_tokens, overlap_tokens, min_tokens)
 
     def check(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-            ConfigurationError: One is out of its range.
-        """
+        """Raise `ConfigurationError` if a number is out of its range."""
         check_range("chunk_tokens", self.chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
         check_range("overlap_tokens", self.overlap_tokens, 0, max_overlap(self.chunk_tokens))
         check_range("min_tokens", self.min_tokens, 0, max_min(self.chunk_tokens))
 
 
 def max_overlap(chunk_tokens: int) -> int:
-    """Most tokens that neighbours may share: below half of a chunk."""
+    """Return the maximum overlap: below half of a chunk."""
     return max(0, chunk_tokens - 1) // 2
 
 
 def max_min(chunk_tokens: int) -> int:
-    """Most tokens below which sections may be joined: half of a chunk."""
+    """Return the maximum of `min_tokens`: half of a chunk."""
     return chunk_tokens // 2
 
 
 def default_min(chunk_tokens: int) -> int:
-    """Below how many tokens sections are joined by default: 32, or a quarter of a chunk where that is less."""
+    """Return the default of `min_tokens`: 32, or a quarter of a chunk if that is less."""
     return min(DEFAULT_MIN_TOKENS, chunk_tokens // 4)

@@ -20,14 +20,11 @@ class CurveFigures:
     """How good a curve is on queries that it was not learned from (cross-validation by queries).
 
     Attributes:
-        ece: Expected calibration error, 0 to 1: the mean distance between confidence and share of relevant hits, over
-            ten bins of equally many hits each.
-        ece_base: That of one confidence for all hits, the share of relevant ones.
-        brier: Mean squared distance between confidence and relevance (0 or 1).
-        brier_base: That of one confidence for all hits.
-        auc: Probability that a relevant hit has a greater confidence than one that is not, mean of the folds; None
-            where no fold has both.
-        auc_cosine: The same of the cosine itself. (That of one confidence for all is 0.5.)
+        ece, ece_base: Expected calibration error, 0 to 1 (mean distance between confidence and share of relevant hits,
+            over ten bins of equally many hits), and that of one confidence for all hits.
+        brier, brier_base: Mean squared distance between confidence and relevance (0 or 1), and that of one confidence.
+        auc, auc_cosine: Probability that a relevant hit has the greater confidence (or cosine), mean of the folds; None
+            if no fold has both kinds. One confidence for all has 0.5.
     """
 
     ece: float
@@ -45,14 +42,9 @@ class ConfidenceCurve:
     Attributes:
         slope: At least 0, so a greater cosine never has a smaller probability.
         intercept: Log odds of a hit with the cosine 0.
-        identity_key: What makes vectors comparable with those that it was learned from.
-        model: Name of their model.
-        mode: Legs of the searches that it was learned from.
-        depth: Hits of each of them.
-        queries: How many there were.
-        pairs: Hits with a cosine, of all queries together.
-        relevant: How many of these are judged relevant; a hit without a judgement is not.
-        learned_at: When, in UTC.
+        identity_key: The key of the vectors that it was learned from; `model` is the name of their model.
+        mode, depth, queries: The searches that it was learned from: their mode, their hits, and their number.
+        pairs, relevant: Hits with a cosine, and how many of them are judged relevant.
         figures: How good it is.
     """
 
@@ -69,20 +61,13 @@ class ConfidenceCurve:
     figures: CurveFigures
 
     def probability(self, cosine: float) -> float:
-        """Probability that a hit with this cosine is relevant, 0 to 1."""
+        """Return the probability, 0 to 1, that a hit with this cosine is relevant."""
         logit = self.slope * cosine + self.intercept
         # In this form rounding keeps the order, too.
         return 1 / (1 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT)))
 
     def similarity(self, probability: float) -> float | None:
-        """Least cosine from which hits have at least a probability: a ``min_similarity``; None where none has.
-
-        Args:
-            probability: Above 0 and below 1.
-
-        Raises:
-            ConfigurationError: It is not.
-        """
+        """Return the ``min_similarity`` of hits with at least a probability (between 0 and 1); None if none has it."""
         if not 0 < probability < 1:
             raise ConfigurationError(f"a probability must lie between 0 and 1; got {probability!r}")
         if self.probability(1.0) < probability:
@@ -92,7 +77,7 @@ class ConfidenceCurve:
         return (math.log(probability / (1 - probability)) - self.intercept) / self.slope
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is stored, of JSON's types only."""
+        """Return it as it is stored, as JSON values."""
         values = asdict(self)
         parameters = {name: values.pop(name) for name in ("slope", "intercept")}
         values["learned_at"] = self.learned_at.isoformat()
@@ -100,15 +85,7 @@ class ConfidenceCurve:
 
     @classmethod
     def from_dict(cls, stored: object, where: str) -> Self:
-        """The curve of what `to_dict` gave.
-
-        Args:
-            stored: That.
-            where: Where it stands, for the message of an error.
-
-        Raises:
-            ConfigurationError: It is none, or one of another format.
-        """
+        """Return the curve that `to_dict` stored `where`; raise `ConfigurationError` if it is not one."""
         if not isinstance(stored, dict) or type(stored.get("format")) is not int:
             raise ConfigurationError(f"{where} is no calibration: semlex eval calibrate makes one")
         if (stored["format"], stored.get("method")) != (FORMAT, METHOD):

@@ -19,24 +19,24 @@ SHOWN_LINES, SHOWN_WIDTH = 10, 118
 
 
 def printable(text: str) -> str:
-    r"""Text with its control characters escaped, for example ``\x1b``."""
+    r"""Return a text with its control characters escaped, for example ``\x1b``."""
     return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
-    """A name or a title: as `printable`, and on one line."""
+    """Return a name or a title on one line, as `printable`."""
     return printable(re.sub(r"[\n\t]", lambda found: ascii(found[0])[1:-1], text))
 
 
 def shortened(text: str, most: int) -> str:
-    """A text on one line of at most so many characters, its blanks folded."""
+    """Return a text on one line of at most so many characters, its blanks folded."""
     begin = " ".join(text[: 4 * most].split())
     line = one_line(begin)
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"
 
 
 def first_lines(text: str) -> str:
-    """A text of several lines as a prompt shows it: the first lines, each shortened, and how many there are more."""
+    """Return the first lines of a text, each shortened, and how many more there are."""
     lines = text.split("\n")
     shown = [shortened(line, SHOWN_WIDTH) for line in lines[:SHOWN_LINES]]
     more = len(lines) - len(shown)
@@ -44,13 +44,9 @@ def first_lines(text: str) -> str:
 
 
 def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:
-    """An excerpt without its marks, in pieces: each a text and whether it is a matched word.
+    """Return an excerpt without its marks, in pieces: each a text and whether it is a matched word.
 
-    The marks are ``**``, which a text may hold itself. What the excerpt holds beyond its text is a mark.
-
-    Args:
-        excerpt: Parts of the content, joined by `` … ``, matched words between ``**``.
-        content: The whole text.
+    The marks are ``**``, which a text may hold itself. Stars of the excerpt that its text does not have are marks.
     """
     pieces: list[tuple[str, bool]] = []
     for number, part in enumerate(excerpt.split(BETWEEN_PARTS)):
@@ -91,44 +87,44 @@ LINE_END = Html("<br>")
 
 
 def text(value: str) -> Html:
-    """A text, escaped, without what turns the direction of writing."""
+    """Return a text, escaped, without marks that turn the direction of writing."""
     shown = value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}…"
     return Html(escape(printable(shown)))
 
 
 def marked(excerpt: str, content: str) -> Html:
-    """An excerpt with its matched words marked; the beginning of the content where there is none."""
+    """Return an excerpt with its matched words marked, or the beginning of the content if there is none."""
     pieces = marked_parts(excerpt, content) if excerpt else [(content, False)]
     return joined(Html(f"<mark>{text(piece)}</mark>") if is_marked else text(piece) for piece, is_marked in pieces)
 
 
 def joined(parts: Iterable[Html]) -> Html:
-    """Parts one after another."""
+    """Return parts one after another."""
     return Html("".join(parts))
 
 
 def bold(value: str) -> Html:
-    """A text in bold."""
+    """Return a text in bold."""
     return Html(f"<b>{text(value)}</b>")
 
 
 def paragraph(value: Html) -> Html:
-    """A paragraph."""
+    """Return a paragraph."""
     return Html(f"<p{AS_WRITTEN}>{value}</p>")
 
 
 def notes(warnings: Iterable[str]) -> Html:
-    """What should be known, each in a paragraph."""
+    """Return notes, each in a paragraph."""
     return joined(Html(f"<p>note: {text(warning)}</p>") for warning in warnings)
 
 
 def lines(value: object) -> Html:
-    """A text for people, with its lines."""
+    """Return a text for people, with its lines."""
     return Html(f'<pre style="text-align: left; white-space: pre-wrap">{escape(printable(str(value)))}</pre>')
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Html]]) -> Html:
-    """A table; of many rows the first, and how many there are."""
+    """Return a table; of many rows the first, and how many there are."""
     head = joined(Html(f"<th{LEFT}>{text(title)}</th>") for title in titles)
     body = joined(
         Html(f"<tr>{joined(Html(f'<td{AS_WRITTEN}>{cell}</td>') for cell in row)}</tr>") for row in rows[:MAX_ROWS]
@@ -138,12 +134,12 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Html]]) -> Html:
 
 
 def figure(value: float | None) -> Html:
-    """A score with three digits; nothing for None."""
+    """Return a score with three digits; nothing for None."""
     return Html("" if value is None else f"{round(value, 3) + 0.0:.3f}")
 
 
 def bar(done: int, total: int | None) -> Html:
-    """How far something is, as the browser draws it."""
+    """Return a progress bar, as the browser draws it."""
     bounds = "" if total is None else f' max="{max(total, 1)}" value="{done}"'
     return Html(f"<progress{bounds}></progress>")
 
@@ -157,7 +153,7 @@ PLACE_CHARACTERS, TEXT_CHARACTERS = 48, 60
 
 
 class ShownHit(Protocol):
-    """What is shown of a hit."""
+    """The parts of a hit that are shown."""
 
     id: str
     rank: int
@@ -167,11 +163,11 @@ class ShownHit(Protocol):
 
     @property
     def place(self) -> str:
-        """Document and line, or ""."""
+        """Return document and line, or ""."""
 
 
 def hit_line(hit: ShownHit) -> str:
-    """A hit on one line of at most 120 characters: rank, place, what it is ordered by, and the beginning."""
+    """Return a hit on one line of at most 120 characters: rank, place, deciding score, and the beginning."""
     scores = [(name.removesuffix("_score"), score) for name in DECIDING if (score := getattr(hit, name)) is not None]
     told = "".join(f"  {name} {round(score, 3) + 0.0:.3f}" for name, score in scores[:1])
     plain = "".join(piece for piece, _ in marked_parts(hit.excerpt, hit.content)) or hit.content
@@ -180,7 +176,7 @@ def hit_line(hit: ShownHit) -> str:
 
 
 def hit_lines(title: str, hits: Sequence[ShownHit]) -> str:
-    """A title with the number of hits, the first of them a line each, and how many are left."""
+    """Return a title with the number of hits, the first of them a line each, and how many are left."""
     shown = [f"  {hit_line(hit)}" for hit in hits[:SHOWN_HITS]]
     more = [f"  … and {len(hits) - SHOWN_HITS:,} more"] if len(hits) > SHOWN_HITS else []
     number = "1 hit" if len(hits) == 1 else f"{len(hits):,} hits"
@@ -188,15 +184,7 @@ def hit_lines(title: str, hits: Sequence[ShownHit]) -> str:
 
 
 def hit_table(hits: Sequence[ShownHit], warnings: Iterable[str] = (), *, collections: Sequence[str] = ()) -> Html:
-    """A table with a row per hit, best first: rank, place, scores by their names, and excerpt; warnings below.
-
-    Columns of scores that no hit has are left out.
-
-    Args:
-        hits: Best first.
-        warnings: Of the search.
-        collections: The collection of each hit, where there are several.
-    """
+    """Return a table with a row per hit: rank, place, the scores that any hit has, and excerpt; warnings below."""
     if not hits:
         return joined([Html("<p>nothing found</p>"), notes(warnings)])
     scores = [name for name in TABLE_COLUMNS if any(getattr(hit, name) is not None for hit in hits)]

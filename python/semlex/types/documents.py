@@ -24,18 +24,18 @@ MAX_METADATA_DEPTH = 64
 
 
 def utc_now() -> datetime:
-    """The current time, with its zone."""
+    """Return the current time, with its zone."""
     return datetime.now(UTC)
 
 
 def line_breaks(text: str) -> int:
-    """How many lines end in a text; a carriage return and a line feed are one end."""
+    """Count the ends of lines in a text; a carriage return and a line feed are one."""
     return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 @dataclass(slots=True)
 class Document:
-    """A text with its metadata: what goes in, and the base of what comes out.
+    """A text with its metadata.
 
     Attributes:
         content: The text, from 1 character.
@@ -49,9 +49,7 @@ class Document:
         updated_at: When it was last changed.
         language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
             collection's.
-        timestamp_start: Where it begins in a recording, in a form of yours, at most 512 bytes; None where there is
-            none.
-        timestamp_end: Where it ends there.
+        timestamp_start, timestamp_end: Its place in a recording, in any form, at most 512 bytes each; or None.
     """
 
     content: str
@@ -70,23 +68,20 @@ class Document:
         return f"{type(self).__name__}(id={shortened(str(self.id), 80)!r}, content={shortened(self.content, 80)!r})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by its name, of JSON's types only: times are ISO 8601 texts, tuples are lists."""
+        """Return every field by its name as JSON values: times are ISO 8601 texts, tuples are lists."""
         return {name: json_value(getattr(self, name)) for name in _names(self)}
 
 
 @dataclass(slots=True, repr=False)
 class StoredChunk(Document):
-    """A document as it is stored, with its position in what it was read from. Storing it again does not move it.
+    """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
 
     Attributes:
-        source: Name of the source that it was read from; "" for added documents.
-        root: Folder of that source, absolute; "" for added documents.
+        source, root: Name and absolute folder of the source that it was read from; "" for added documents.
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
-        char_start: Where the text begins in its document, in characters; None for added documents.
-        char_end: Where it ends (exclusive).
-        line: Line of its document on which it begins, from 1.
-        page: Page of its document on which it begins, from 1; None where there are no pages.
+        char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
+        line, page: Where it begins in its document, from 1; None if there are no lines or pages.
     """
 
     id: str = ""
@@ -103,11 +98,7 @@ class StoredChunk(Document):
 
 
 class Ids(list[str]):
-    """The ids of added documents, in their order.
-
-    Attributes:
-        skipped: What is wrong with the documents that ``on_error="skip"`` left out: row, id, field and rule of each.
-    """
+    """The ids of added documents, in their order; `skipped` lists errors of documents that were left out."""
 
     def __init__(self, ids: Iterable[str] = (), skipped: Sequence[FieldError] = ()) -> None:
         super().__init__(ids)
@@ -115,7 +106,7 @@ class Ids(list[str]):
 
 
 def _names(value: Any) -> Iterable[str]:
-    """The names of a dataclass's fields; `fields` makes a list of more at every call."""
+    """Return the names of a dataclass's fields; `fields` makes a list of more at every call."""
     names: dict[str, Any] = value.__dataclass_fields__
     return names
 
@@ -125,7 +116,7 @@ _PLAIN = frozenset({str, int, float, bool})
 
 
 def json_value(value: Any) -> Any:
-    """The value in JSON's types."""
+    """Return the value in JSON's types."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, datetime):
@@ -143,14 +134,14 @@ def json_value(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WholeDocument:
-    """What stands under a name: a document, the part of one at a line, or a chunk.
+    """A document, the part of one at a line, or a chunk.
 
     Attributes:
         name: Source and path as lists of documents show them, or an id.
-        text: The texts of its chunks, each character once. Of a document that was read from a file it is the text that
-            was read; of blank characters between chunks the number of lines is right.
+        text: The texts of its chunks, each character once. For a document that was read from a file it is the text that
+            was read, except that only the number of lines is kept of blank characters between chunks.
         chunks: In the order of the document.
-        notes: What should be known of the choice.
+        notes: Why this document or part was chosen, if that is not obvious.
     """
 
     name: str
@@ -159,7 +150,7 @@ class WholeDocument:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by its name, of JSON's types only; the chunks with theirs."""
+        """Return every field by its name as JSON values."""
         chunks = [chunk.to_dict() for chunk in self.chunks]
         return {"name": self.name, "text": self.text, "chunks": chunks, "notes": list(self.notes)}
 
@@ -169,10 +160,10 @@ class Heading:
     """A heading of a document.
 
     Attributes:
-        level: Number of the headings that it stands under, and itself: 1 for an outermost one.
+        level: 1 for an outermost one.
         title: Its words; at most 256 characters.
-        line: Line of the document on which it stands, from 1; None where the document has no lines.
-        chunk_ids: Ids of the chunks that hold what follows it, up to the next heading.
+        line: Line of the document, from 1; None if the document has no lines.
+        chunk_ids: Chunks that hold the text below it, up to the next heading.
     """
 
     level: int
@@ -183,19 +174,13 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The headings of a document.
-
-    Attributes:
-        name: Source and path as lists of documents show them, or an id.
-        headings: In the order of the document.
-        notes: What should be known of the choice.
-    """
+    """The headings of a document, in its order; `name` and `notes` are as in `WholeDocument`."""
 
     name: str
     headings: tuple[Heading, ...]
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by its name, of JSON's types only."""
+        """Return every field by its name as JSON values."""
         found: dict[str, Any] = json_value(self)
         return found

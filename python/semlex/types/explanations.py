@@ -35,13 +35,7 @@ WhyCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason for where a document is.
-
-    Attributes:
-        code: Which.
-        text: A sentence for people, with figures.
-        remedy: A command or an argument that changes it; "" where there is nothing to do.
-    """
+    """One reason for the place of a document: a sentence with figures, and a command that changes it, or ""."""
 
     code: WhyCode
     text: str
@@ -58,9 +52,9 @@ class QueryTerm:
     Attributes:
         term: Folded and stemmed.
         weight: Its inverse document frequency: the rarer, the greater.
-        chunks: How many chunks of the collection hold it.
-        held: Whether the chunk holds it.
-        score: What it adds to the chunk's keyword score; 0 where it does not hold it.
+        chunks: How many chunks of the collection have it.
+        held: Whether the chunk has it.
+        score: What it adds to the chunk's keyword score.
     """
 
     term: str
@@ -76,17 +70,16 @@ class QueryTerm:
 
 @dataclass(frozen=True, slots=True)
 class LegFigures:
-    """Where the best chunk of a document stands in one leg.
+    """The place of a document's best chunk in vector or keyword search.
 
     Attributes:
         leg: ``vector`` or ``keyword``.
-        chunk: Id of the chunk that stands best in it; None where none has a place.
-        rank: Among all chunks that pass the filter, from 1, exactly; of the keyword leg only of the first 10,000. None
-            where the chunk has no place in this leg, or none that was counted.
-        score: The leg's own score; 0 of the keyword leg where no word is shared; None where there is none.
-        depth: How many candidates the leg was asked for.
-        last_candidate_score: The leg's score of its last candidate; None without candidates.
-        last_hit_score: The leg's score of the answer's last hit; None where that has none.
+        rank: Among all chunks that pass the filter, from 1; of keyword search only of the first 10,000. None if the
+            chunk has no place, or none that was counted.
+        score: The search's own score; 0 in keyword search if no word is shared; None if there is none.
+        depth: How many candidates were requested.
+        last_candidate_score: Score of the last candidate; None without candidates.
+        last_hit_score: This search's score of the last hit, or None.
     """
 
     leg: str
@@ -112,24 +105,19 @@ class LegFigures:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Why a document is where it is in the answer to a question, or why it is missing; as text, lines for people.
+    """Why a document has its place in the hits of a question, or why it is missing; as text, lines for people.
 
     Attributes:
-        document: As it was asked for.
-        name: What was found under that name: source and path, or the id of a chunk; None where there is nothing.
-        reasons: The first one decides; those behind it hold as well. Never empty.
-        rank: Place in the answer, from 1; None where it is not in it.
-        chunks: How many chunks of it were looked at.
-        chunk: Id of the chunk that came farthest; None where there is none.
-        legs: Where it stands in each leg that answered.
+        document: As it was requested; `name` is what was found (source and path, or the id of a chunk), or None.
+        reasons: The first one decides; the others hold as well. Never empty.
+        rank: Place among the hits, from 1; None if it is not one.
+        chunks, chunk: How many of its chunks were examined, and the id of the one with the best place, or None.
+        legs: Its place in each search that answered.
         terms: The question's words, heaviest first, with what they add to that chunk's keyword score.
-        fused_rank: Place among all candidates in the order of the fusion (with one leg: in that leg's order), from 1;
-            None where it is not among them.
-        fused_score: Score of the fusion; None where one leg answered alone.
+        fused_rank: Place among all candidates in the order of the fusion (of a single search: in its order), from 1, or
+            None.
         last_fused_score: The fused score of the last hit, or of the last that was reranked.
-        rerank_score: The reranker's score, or None.
-        last_rerank_score: That of the last hit, or None.
-        notes: What is not known, and what did not go as asked.
+        notes: What is not known, and what did not go as requested.
     """
 
     document: str
@@ -149,29 +137,29 @@ class Explanation:
 
     @property
     def code(self) -> WhyCode:
-        """The first reason's."""
+        """Return the first reason's code."""
         return self.reasons[0].code
 
     @property
     def found(self) -> bool:
-        """Whether the document is in the answer."""
+        """Return whether the document is among the hits."""
         return self.code == "found"
 
     def leg(self, name: str) -> LegFigures | None:
-        """The figures of a leg; None where it did not answer."""
+        """Return the figures of ``vector`` or ``keyword``; None if it did not answer."""
         return next((leg for leg in self.legs if leg.leg == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every attribute by its name, with ``code`` and ``found``: of JSON's types only."""
+        """Return every attribute by its name, with ``code`` and ``found``, as JSON values."""
         values: dict[str, Any] = json_value(self)
         return {"code": self.code, "found": self.found, **values}
 
     def __repr__(self) -> str:
-        """The first of its lines."""
+        """Return the first lines."""
         return first_lines(str(self))
 
     def _repr_html_(self) -> str:
-        """The text, with its lines, which notebooks show."""
+        """Return the text, which notebooks show."""
         return as_lines(self)
 
     def __str__(self) -> str:
@@ -193,14 +181,12 @@ class HitExplanation:
     """What brought one hit.
 
     Attributes:
-        id: Of the chunk.
-        rank: Its place, from 1.
         place: Document and line, or "".
         terms: The question's words, heaviest first, with what they add to its keyword score.
-        vector_contribution: What the vector leg adds to the fused score of completed fusion, or None.
-        keyword_contribution: What the keyword leg adds to it, or None.
+        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``completed``, or
+            None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
-        order: Its place among the hits by its key, from 0: of two with one score the one with the smaller goes first.
+        order: Its place among the hits by its key, from 0; ties are broken by it.
     """
 
     id: str
@@ -223,21 +209,16 @@ class HitExplanation:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchExplanation:
-    """What an answer rests on; as text, lines for people.
+    """What the hits of a search rest on; as text, lines for people.
 
     Attributes:
-        depth: How many candidates each leg was asked for.
-        legs: The legs that answered, each with how it found its chunks.
+        depth: How many candidates vector and keyword search were asked for.
+        legs: Name of a search -> how it found its chunks.
         filter_share: About which share of the chunks passes the filter, 0 to 1; None without a filter.
-        fusion: What put the legs together; None where one answered alone.
-        weights: Weight of each leg in it.
-        reranker: What ordered the best candidates last, or None.
-        candidates: How many chunks the legs found together.
-        hits: The hits, best first.
-        notes: What is not known.
-        similarity_mean: Mean of the cosines of a sample of the collection; None without completed fusion. A hit's fused
-            score follows from its two scores by this and the next two: docs/ranking.md.
-        similarity_deviation: Their standard deviation.
+        fusion, weights: How the searches were combined, or None if one answered alone.
+        candidates: How many chunks they found together.
+        similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
+            None unless the fusion is ``completed``. With the next one they explain a fused score: docs/ranking.md.
         greatest_keyword_score: The best keyword score of all candidates.
     """
 
@@ -255,11 +236,11 @@ class SearchExplanation:
     greatest_keyword_score: float | None = None
 
     def __repr__(self) -> str:
-        """The first of its lines."""
+        """Return the first lines."""
         return first_lines(str(self))
 
     def _repr_html_(self) -> str:
-        """The text, with its lines, which notebooks show."""
+        """Return the text, which notebooks show."""
         return as_lines(self)
 
     def __str__(self) -> str:

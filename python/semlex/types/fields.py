@@ -13,12 +13,7 @@ SHOWN_VALUES, SHOWN_FIELDS = 5, 8
 
 @dataclass(frozen=True, slots=True)
 class FacetValue:
-    """A value of a field.
-
-    Attributes:
-        value: Of JSON's types; of a list, each of its values.
-        count: How many chunks have it; each counts once, however often it has the value.
-    """
+    """A value of a field (JSON; of a list, each of its values), and how many chunks have it."""
 
     value: Any
     count: int
@@ -26,27 +21,21 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """The values of a field.
-
-    Attributes:
-        field: Its name, as it was asked for.
-        values: The most frequent first; equally frequent ones in the order of their JSON.
-        left_out: How many more values there are.
-    """
+    """The values of a field, the most frequent first (ties in the order of their JSON), and how many more there are."""
 
     field: str
     values: list[FacetValue]
     left_out: int = 0
 
     def __repr__(self) -> str:
-        """The field with its most frequent values on one line."""
+        """Return the field with its most frequent values on one line."""
         values = ", ".join(f"{shortened(str(one.value), 24)} ({one.count:,})" for one in self.values[:SHOWN_VALUES])
         left = len(self.values) - SHOWN_VALUES + self.left_out
         more = f", … and {left:,} more" if left > 0 else ""
         return f"Facet {shortened(self.field, 40)}: {values}{more}"
 
     def _repr_html_(self) -> str:
-        """The values as a table, which notebooks show."""
+        """Return the values as a table, which notebooks show."""
         return _table(self)
 
 
@@ -61,10 +50,8 @@ class Facets(dict[str, Facet]):
 
     Attributes:
         of: What was counted: all chunks that pass the ``filter``, or the ``candidates`` of a query.
-        exact: Whether every chunk was counted that passes the filter, or that the query can find; False where the
-            query has more candidates than were looked at.
+        exact: Whether every chunk was counted that passes the filter, or that the query can find.
         chunks: How many chunks were counted.
-        warnings: What did not go as asked; empty when all went well.
     """
 
     def __init__(
@@ -83,18 +70,18 @@ class Facets(dict[str, Facet]):
         self.warnings = warnings or []
 
     def __repr__(self) -> str:
-        """What was counted, and the first fields, a line each."""
+        """Return what was counted, and the first fields, a line each."""
         fields = [f"  {facet!r}" for facet in list(self.values())[:SHOWN_FIELDS]]
         more = [f"  … and {len(self) - SHOWN_FIELDS:,} more fields"] if len(self) > SHOWN_FIELDS else []
         return "\n".join([f"Facets of {'' if self.exact else 'at least '}{self.chunks:,} chunks", *fields, *more])
 
     def _repr_html_(self) -> str:
-        """What was counted, and a table for each field, which notebooks show."""
+        """Return a table for each field, which notebooks show."""
         counted = bold(f"{'' if self.exact else 'at least '}{self.chunks:,} chunks")
         return joined([paragraph(counted), *map(_table, self.values()), notes(self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes and, as ``facets``, the fields with their values: of JSON's types only."""
+        """Return the attributes and, as ``facets``, the fields with their values, as JSON values."""
         attributes: dict[str, Any] = json_value(vars(self))
         return attributes | {"facets": json_value(dict(self))}
 
@@ -107,15 +94,13 @@ class FieldSummary:
     """A field of some chunks.
 
     Attributes:
-        name: As filters write it: keys with dots between them, in quotes where a key is no word; with ``@`` one of
-            semlex's own.
-        types: Type -> how many of the chunks have a value of it: ``number``, ``text``, ``boolean``, ``list``,
-            ``object``, ``null``; of semlex's own fields ``text``, ``texts``, ``instant`` or ``key``. The most frequent
-            one comes first.
-        elements: Type -> how many elements of lists are of it.
-        values: The most frequent values (of a list, those of its elements), texts shortened, where they were asked for.
-        indexed: Types whose comparisons an index serves.
-        unfinished: Types whose index was not built to its end.
+        name: As filters write it.
+        types: Type -> how many of the chunks have a value of it, the most frequent first: ``number``, ``text``,
+            ``boolean``, ``list``, ``object``, ``null``; of semlex's own fields ``text``, ``texts``, ``instant`` or
+            ``key``.
+        elements: Type -> how many elements of lists have it.
+        values: The most frequent values (or elements), texts shortened, if they were requested.
+        indexed, unfinished: Types with an index for comparisons, and those whose index was not completed.
     """
 
     name: str
@@ -130,8 +115,8 @@ class FieldSummaries(list[FieldSummary]):
     """The fields of a collection, by name, semlex's own at the end.
 
     Attributes:
-        chunks: How many chunks were looked at.
-        are_all: Whether these are all that there are; else they are those of random pages.
+        chunks: How many chunks were read.
+        are_all: Whether these are all chunks; else they are those of random pages.
         left_out: How many fields of the metadata are not in the list, because there are too many.
     """
 

@@ -26,15 +26,13 @@ DEFAULT_TOP_K = 5
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A checked query.
+    """A checked query: a text, a vector, or both.
 
     Attributes:
-        query_text: 1 character to 4 KiB after trimming; None when only a vector is given.
-        query_embedding: Numbers (a list or an array), as many as the collection's dimension; None when only a text is
-            given.
+        query_text: 1 character to 4 KiB after trimming.
+        query_embedding: Numbers (a list or an array), as many as the collection's dimension.
         top_k: Number of results, 1 to 1,000.
-        filters: A mapping, a text, or what `F` makes; see docs/filters.md.
-        timestamp: When the query was made.
+        filters: A mapping, a text, or a tree of `F`; see docs/filters.md.
 
     Raises:
         ValidationError: With every rule that is broken.
@@ -76,14 +74,13 @@ RouteBy = Literal["rules", "chat"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which kind of question a search was made for, and why; as text, a line for people.
+    """The kind of question that a search was made for, and why; as text, a line for people.
 
     Attributes:
-        kind: ``factual``: one place answers it. ``analytical``: several places together do. ``exploratory``: what there
-            is on a subject is wanted.
-        by: Who decided: ``rules``, or ``chat`` for the language model.
-        reason: Why, in one line.
-        warning: Why rules decided although the language model was to; None where nothing went wrong.
+        kind: ``factual``: one place answers it. ``analytical``: several places together do. ``exploratory``: everything
+            on a subject is wanted.
+        by: ``rules``, or ``chat`` for the language model.
+        warning: Why rules decided although the language model was to; else None.
     """
 
     kind: RouteKind

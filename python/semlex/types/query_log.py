@@ -16,11 +16,7 @@ MAX_LOGGED, MAX_DAYS = 1_000_000, 36_500
 
 
 def query_log_mode(value: object) -> QueryLogMode:
-    """What a setting says is kept.
-
-    Raises:
-        ValueError: What it must be.
-    """
+    """Read a setting."""
     for mode in get_args(QueryLogMode):
         if value == mode:
             found: QueryLogMode = mode
@@ -29,7 +25,7 @@ def query_log_mode(value: object) -> QueryLogMode:
 
 
 def keeps_questions(mode: QueryLogMode) -> bool:
-    """Whether anything is kept."""
+    """Return whether anything is kept."""
     return mode != "off"
 
 
@@ -38,9 +34,8 @@ class QueryLogOptions:
     """What is kept of the questions of a collection.
 
     Attributes:
-        keep: ``off``: nothing; ``hash``: when, which (as a hash), how and with how many hits; ``text``: the question,
-            too.
-        max_rows: Most questions of a collection, 1 to 1,000,000; older ones are deleted.
+        keep: ``off``: nothing; ``hash``: time, a hash, how, and the number of hits; ``text``: the question, too.
+        max_rows: Maximum number of questions, 1 to 1,000,000; older ones are deleted.
         max_days: Days after which a question is deleted, 1 to 36,500.
 
     Raises:
@@ -61,25 +56,18 @@ class QueryLogOptions:
 
     @classmethod
     def of(cls, given: QueryLogMode | QueryLogOptions) -> QueryLogOptions:
-        """The options of an argument ``query_log``.
-
-        Raises:
-            ConfigurationError: It is neither.
-        """
+        """Return the options of an argument; raise `ConfigurationError` if it is neither a mode nor options."""
         check_parameters(kind_errors("query_log", given, str, QueryLogOptions))
         return given if isinstance(given, QueryLogOptions) else cls(given)
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedQuery:
-    """A question that was asked, once or often. Case and spaces do not make two of one.
+    """A question with how often it was asked and found nothing. Case and spaces do not distinguish questions.
 
     Attributes:
-        query: The question as it was asked last, or None where texts are not kept.
+        query: The question as it was asked last, or None if texts are not kept.
         query_hash: Its hash, in hexadecimal digits.
-        asked: How often it was asked.
-        without_hits: How often nothing was found.
-        last_asked_at: When it was asked last, in UTC.
     """
 
     query: str | None
@@ -94,12 +82,9 @@ class QueryLogSummary:
     """What the log of a collection holds.
 
     Attributes:
-        logged: Questions.
-        without_hits: Those of them that found nothing.
-        oldest: When the oldest was asked, in UTC, or None.
-        newest: When the newest was asked, in UTC, or None.
-        most_asked: The most frequent first; of equally frequent ones the newest.
-        nothing_found: Of those that found nothing at least once, likewise.
+        oldest, newest: When the oldest and the newest question were asked, in UTC, or None.
+        most_asked: The most frequent first; ties by time, the newest first.
+        nothing_found: Those that found nothing at least once, likewise.
     """
 
     logged: int
@@ -110,21 +95,16 @@ class QueryLogSummary:
     nothing_found: tuple[LoggedQuery, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict."""
+        """Return the same as a dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLogFigures:
-    """What has become of the questions that this process was asked.
+    """Numbers of the questions of this process: written, not yet written, dropped (too many were waiting) and lost.
 
     Attributes:
-        keep: ``hash`` or ``text``.
-        logged: Questions that were written.
-        waiting: Questions that are not written yet.
-        dropped: Questions that came when too many were waiting.
-        lost: Questions that could not be written.
-        problem: Why nothing is written, or why the last writing failed; None when all went well.
+        problem: Why nothing is written, or why the last writing failed, or None.
     """
 
     keep: QueryLogMode

@@ -28,14 +28,7 @@ MAX_LISTED_PROBLEMS = 100
 
 
 class JobProgress(NamedTuple):
-    """How far a job has come, as its worker has told last.
-
-    Attributes:
-        stage: As in `Progress`.
-        done: Units done.
-        total: Units in all, or None while unknown.
-        unit: Of what.
-    """
+    """How far a job has come, as its worker reported last; `total` is None while it is unknown."""
 
     stage: str
     done: int
@@ -44,12 +37,7 @@ class JobProgress(NamedTuple):
 
 
 class JobError(NamedTuple):
-    """Why an attempt failed.
-
-    Attributes:
-        code: Name of the error's class.
-        message: What it says.
-    """
+    """Why an attempt failed: the name of the error's class, and its message."""
 
     code: str
     message: str
@@ -60,24 +48,16 @@ class JobInfo:
     """A job as it was when it was read. All times are the server's.
 
     Attributes:
-        id: Unique.
-        kind: What is to be done: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk``, ``embed`` or ``reembed``.
-        collection: Name of the collection.
-        arguments: What it is done with, without documents.
+        kind: ``index``, ``sync``, ``add``, ``optimize``, ``rechunk``, ``embed`` or ``reembed``.
+        arguments: Its arguments, without documents.
         state: ``queued``, ``running``, ``done``, ``failed`` or ``cancelled``.
         priority: A higher one goes first.
-        unique_key: As it was submitted, or None.
-        cancel_wanted: Whether a running job has been told to end.
-        attempts: How often it was begun, as far as that counts: what a worker gives back when it is stopped does not.
-        max_attempts: After so many it has failed.
-        progress: How far it has come, or None.
-        error: Why the last attempt failed, or None.
-        result: What was done, in numbers; None until it is done. Of a job that reads files, ``problems`` has the path
+        cancel_wanted: Whether a running job was asked to end.
+        attempts: How often it was begun; attempts that a stopped worker gives back do not count.
+        progress, error: How far it has come, and why the last attempt failed, or None.
+        result: What was done, in numbers; None until it is done. For a job that reads files, ``problems`` has the path
             (``uri``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).
         due_at: When a worker may take it, if it is queued; when its lease ends, if it is running.
-        submitted_at: When it was submitted.
-        started_at: When its last attempt began, or None.
-        finished_at: When it ended, or None.
     """
 
     id: str
@@ -100,15 +80,15 @@ class JobInfo:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will be done, unless somebody wants it to be tried again."""
+        """Return whether it is done, failed or cancelled."""
         return self.state in ENDED
 
     def values(self) -> dict[str, Any]:
-        """Every attribute of a `JobInfo` by its name."""
+        """Return every attribute of a `JobInfo` by its name."""
         return {one.name: getattr(self, one.name) for one in fields(JobInfo)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON's types: times are ISO 8601 texts."""
+        """Return the same as JSON values: times are ISO 8601 texts."""
         found = self.values()
         for name in ("progress", "error"):
             found[name] = None if found[name] is None else found[name]._asdict()
@@ -117,14 +97,12 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentEstimate:
-    """What the lines that are lacking cost, by the collection's own count of tokens.
-
-    A model counts otherwise; a price is that of its provider.
+    """What the missing chunk descriptions cost, by the collection's own count of tokens (a model counts differently).
 
     Attributes:
-        chunks: Chunks that lack a line; each is one request.
+        chunks: Chunks without a description; each is one request.
         tokens_in: Tokens that are sent, instructions included.
-        tokens_out: Tokens that are kept of the answers, at most.
+        tokens_out: Maximum of tokens that are kept of the answers.
     """
 
     chunks: int
@@ -134,18 +112,16 @@ class EnrichmentEstimate:
 
 @dataclass(frozen=True, slots=True)
 class EnrichmentReport:
-    """What a run that asks for lines did.
+    """What a run that asks for chunk descriptions did.
 
     Attributes:
-        model: Model and server, in one line.
-        chunks: Chunks that lacked a line when it began.
+        chunks: Chunks without a description when it began.
         written: Chunks that have one now.
-        failed: Chunks for which the model was asked, and gave none: they stay as they are, and the next run asks again.
-        left: Chunks for which it was not asked any more, because it failed for one chunk after another.
-        first_failure: Why the first of them has none; None where all were written.
-        usage: What the model's server counted, as far as it does.
-        seconds: Wall time.
-        estimate: What it would cost; None unless that was all that was asked for.
+        failed: Chunks for which the model gave none; the next run asks again.
+        left: Chunks that were not tried, because the model failed for one chunk after another.
+        first_failure: Why the first of them has none, or None.
+        usage: What the model's server counted.
+        estimate: What it would cost; None unless only that was requested.
     """
 
     model: str
@@ -169,20 +145,13 @@ class TableImport:
 
     Attributes:
         table: Schema and table; a collection of LangChain's `PGVector` with its table.
-        layout: Which library's tables are like it; one of `LAYOUTS`.
+        layout: The library whose tables are like it; one of `LAYOUTS`.
         vector_type: ``vector`` or ``halfvec``.
-        dimensions: Of the vectors that were taken; None where there are none.
-        rows: Rows that were read: all of the table but those in `repeated`.
-        taken: Rows that can be stored.
-        written: Rows that were stored, or replaced what was stored; 0 of an inspection.
-        skipped: Rows that cannot be stored.
-        repeated: Earlier rows of ids that come again: the latest one counts.
-        reasons: What is wrong with skipped rows: column and rule -> how often.
-        problems: The same for each of them; the first 100.
-        metadata_keys: Keys of the metadata that was taken, by name; at most 1,000.
+        rows: Rows that were read, without `repeated`: earlier rows of ids that occur again (the latest one counts).
+        taken, written, skipped: Rows that can be stored, that were stored (0 for an inspection), and that cannot be.
+        reasons, problems: What is wrong with skipped rows: column and rule -> how often; and each of the first 100.
+        metadata_keys: Keys of the metadata that was taken; at most 1,000.
         left_out: Columns that are not taken -> how many rows have something in them.
-        seconds: Wall time.
-        warnings: What else is to be known, for example an index that could not be built.
     """
 
     table: str

@@ -25,14 +25,9 @@ class HitMetadata(dict[str, Any]):
     """The metadata of a hit: the user's own, and two scores that can be read beside it.
 
     ``metadata["similarity"]`` is the hit's `vector_score`, ``metadata["rerank_score"]`` its `rerank_score`, unless the
-    user's metadata has such a key. They are found by ``[]`` and `get` only: length, iteration, comparison, JSON and
-    what is stored when the hit is added again are the user's metadata alone. A stage that did not run has None by
-    ``[]``, and `get` gives its default then.
-
-    Args:
-        metadata: The user's.
-        similarity: Score of the vector leg.
-        rerank_score: Score of the reranker.
+    user's metadata has such a key. Only ``[]`` and `get` find them: length, iteration, comparison, JSON and a hit that
+    is added again know the user's metadata alone. For a stage that did not run, ``[]`` gives None and `get` its
+    default.
     """
 
     __slots__ = ("_scores",)
@@ -45,46 +40,42 @@ class HitMetadata(dict[str, Any]):
         return self._scores[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, else the score of that name, else the default."""
+        """Return the value of a key, else the score of that name, else the default."""
         if key in self:
             return self[key]
         score = self._scores.get(key)
         return default if score is None else score
 
     def __reduce__(self) -> tuple[type[HitMetadata], tuple[dict[str, Any], float | None, float | None]]:
-        """Copies and pickles with the scores."""
+        """Keep the scores in copies and pickles."""
         return HitMetadata, (dict(self), self._scores["similarity"], self._scores["rerank_score"])
 
 
 @dataclass(slots=True)
 class SearchResult(StoredChunk):
-    """One hit. Every stage's rank and score stands under its own name; None where the stage did not run.
+    """One hit. Every stage has a rank and a score; None if it did not run.
 
     Attributes:
-        rank: Place in the answer, from 1.
-        vector_rank: Place in the vector leg, from 1; None where it is not among that leg's candidates.
+        rank: Place among the hits, from 1.
+        vector_rank, keyword_rank: Place in vector and in keyword search, from 1; None if it is not a candidate there.
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
-        keyword_rank: Place in the keyword leg, from 1; None where it is not among that leg's candidates.
-        keyword_score: The keyword engine's own score; comparable only within one query. Completed fusion gives both
-            scores to every hit: 0 where no word matches, None where there is no vector.
-        fused_score: Score of the fusion; not a similarity, and in completed fusion without bounds: mostly 0 to 1, below
-            0 for what neither words nor vector speak for, above 1 for a vector more than 6 standard deviations near.
-        vector_contribution: What the vector leg adds to the fused score of completed fusion.
-        keyword_contribution: What the keyword leg adds to it.
-        boost: Product of the factors of the boosts that fit it, which the fused score holds; None where none were
-            given. Where one leg answered alone, the fused score is that leg's score times this.
-        rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from one of your own.
+        keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``completed`` gives both
+            scores to every hit: 0 if no word matches, None without a vector.
+        fused_score: Score of the fusion; not a similarity. In fusion ``completed`` mostly 0 to 1, below 0 if neither
+            words nor vector match, above 1 for a vector more than 6 standard deviations near.
+        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``completed``.
+        boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
+            search answered alone, the fused score is its score times this.
+        rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from your own.
         excerpt: A short part of the content with the matched words between ``**``.
-        match_line: Line of its document on which the first matched word stands, from 1; None where no word matched, or
-            the document has no lines (it was added, not read from a file).
-        coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf, so
-            a rare one more than a common one, and one that no chunk has the most. None without a keyword leg, for
-            engines other than ``bm25``, and where the question has no word to look for.
+        match_line: Line of its document with the first matched word, from 1; None if no word matched, or without lines.
+        coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf.
+            None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
         confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
             None without one, and for a hit without a cosine.
 
     Raises:
-        ValidationError: A rank is below 1 (0: not ranked), or a score is no finite number.
+        ValidationError: A rank is below 1 (0: not ranked), or a score is not a finite number.
     """
 
     rank: int = 0
@@ -118,11 +109,11 @@ class SearchResult(StoredChunk):
             raise ValidationError(errors)
 
     def _repr_html_(self) -> str:
-        """The hit as a table of one row, which notebooks show."""
+        """Return the hit as a table of one row, which notebooks show."""
         return hit_table([self])
 
     def __repr__(self) -> str:
-        """Rank, id, place, and the scores that there are; the text is in `content`."""
+        """Return rank, id, place and scores; the text is in `content`."""
         parts = [f"rank={self.rank}", f"id={shortened(self.id, SHOWN_ID)!r}"]
         parts += [f"place={shortened(place, SHOWN_ID)!r}"] if (place := self.place) else []
         parts += [f"{name}={score:.4g}" for name in SCORES if (score := getattr(self, name)) is not None]
@@ -130,21 +121,18 @@ class SearchResult(StoredChunk):
 
     @property
     def place(self) -> str:
-        """The document below its source's folder and the line of the match, as ``keys.md:9``; "" where none is known.
-
-        The line is the chunk's first where no word matched.
-        """
+        """Return path and line of the match (else of the chunk), as ``keys.md:9``; "" if none is known."""
         line = self.match_line or self.line
         return self.source_document + (f":{line}" if line is not None and self.source_document else "")
 
     @property
     def chunk_id(self) -> str:
-        """The id, under the name that chunks use."""
+        """Return the id, under the name that chunks use."""
         return self.id
 
     @property
     def similarity_score(self) -> float | None:
-        """The vector leg's score, under its older name."""
+        """Return `vector_score`, under its older name."""
         return self.vector_score
 
 
@@ -167,15 +155,15 @@ NO_NUMBERS = (0, *[None] * (len(RANKS) + len(SCORES) - 1))
 
 @dataclass(frozen=True, slots=True)
 class LegReport:
-    """How one leg answered; as text, a line for people.
+    """How vector or keyword search answered; as text, a line for people.
 
     Attributes:
         leg: ``vector`` or ``keyword``.
         plan: What was done, in words.
         share: About which share of the chunks passes the filter, 0 to 1, by a sample; None without a filter.
-        passing: How many chunks pass it; None where they were not counted.
-        candidates: Chunks that the leg found.
-        milliseconds: From sending to the last row; the legs of one search overlap.
+        passing: How many chunks pass it, or None if they were not counted.
+        candidates: Chunks that were found.
+        milliseconds: From sending to the last row; the two overlap.
     """
 
     leg: str
@@ -204,10 +192,8 @@ class DocumentHits:
 
     Attributes:
         rank: Place of the document, from 1.
-        source: Name of the source that it was read from; "" for added documents.
-        root: Folder of that source; "" for added documents.
-        source_document: Path below that folder; for added documents the name in their metadata, "" where there is none.
-        hits: Its best chunks, best first; they stand in the `SearchResults` as well.
+        source, root, source_document: As in `StoredChunk`.
+        hits: Its best chunks, best first; they are in the `SearchResults` as well.
     """
 
     rank: int
@@ -217,11 +203,11 @@ class DocumentHits:
     hits: list[SearchResult]
 
     def __repr__(self) -> str:
-        """The document, and its hits, a line each."""
+        """Return the document, and its hits, a line each."""
         return hit_lines(f"DocumentHits {self.rank}. {self._name}", self.hits)
 
     def _repr_html_(self) -> str:
-        """The document with its hits as a table, which notebooks show."""
+        """Return the document with its hits as a table, which notebooks show."""
         return joined([paragraph(bold(f"{self.rank}. {self._name}")), hit_table(self.hits)])
 
     @property
@@ -229,36 +215,31 @@ class DocumentHits:
         return shortened(self.source_document or "".join(hit.id for hit in self.hits[:1]), SHOWN_ID)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every attribute by its name, of JSON's types only."""
+        """Return every attribute by its name, as JSON values."""
         values: dict[str, Any] = json_value(self)
         return values
 
 
 class SearchResults(list[SearchResult]):
-    """The hits of one search, best first, and how they were found.
-
-    Grouped by document, the hits stand document by document, each document's best first.
+    """The hits of one search, best first (grouped: document by document), and how they were found.
 
     Attributes:
-        mode: The legs that answered: ``vector``, ``keyword`` or ``hybrid``.
-        requested_mode: The legs that were asked for.
-        embedding_model: Identity of the model that embedded the query, or None.
-        reranker_model: Identity of the reranker, or None when no reranking took place.
-        fusion: Name of the fusion, or None when one leg answered.
-        legs: How each leg answered, by its name.
+        mode, requested_mode: What answered, and what was requested: ``vector``, ``keyword`` or ``hybrid``.
+        embedding_model, reranker_model, fusion: What was used, or None.
+        legs: How vector and keyword search answered, by name.
         timings: Milliseconds per stage.
         query_cached: Whether the query's vector was known from an earlier search.
         best_similarity: Greatest cosine among the hits; None without vectors or with another distance.
-        coverage: Greatest `SearchResult.coverage` among the hits; None where no hit has one. Where both are low, the
-            collection probably holds no answer.
-        warnings: What did not go as asked, for example a leg that failed; empty when all went well.
-        next_cursor: Leads to the next page of a list that is read page by page; None where there is none.
+        coverage: Greatest `SearchResult.coverage` among the hits, or None. If both are low, the collection probably
+            holds no answer.
+        warnings: What did not go as requested, for example a failed vector search.
+        next_cursor: Leads to the next page of a paged list, or None.
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex embed`` makes
-            what is missing); None without both legs, and with another fusion than ``completed``, which do not know it.
-        documents: The documents with their hits, best first, of a search that is grouped by document; else empty.
+            the missing ones); None unless the fusion is ``completed``.
+        documents: The documents with their hits, if the search is grouped by document.
         fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
-        explanation: What the answer rests on, of a search with ``explain=True``; else None.
-        route: The kind of the question by which the search was made; None without ``route=``.
+        explanation: With ``explain=True``, what the hits rest on.
+        route: The kind of the question, with ``route=``.
     """
 
     def __init__(
@@ -303,27 +284,24 @@ class SearchResults(list[SearchResult]):
         self.route = route
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes and, as ``hits``, every hit's `SearchResult.to_dict`: of JSON's types only."""
+        """Return the attributes and, as ``hits``, every hit's `SearchResult.to_dict`, as JSON values."""
         attributes: dict[str, Any] = json_value(vars(self))
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
     def _repr_html_(self) -> str:
-        """The hits as a table, which notebooks show."""
+        """Return the hits as a table, which notebooks show."""
         return hit_table(self, self.warnings)
 
     def __repr__(self) -> str:
-        """How the hits were found, and the first of them, a line each."""
+        """Return how the hits were found, and the first of them, a line each."""
         how = f", fused by {self.fusion}" if self.fusion else ""
         return hit_lines(f"SearchResults, {self.mode}{how}", self)
 
     def to_documents(self) -> list[LangChainDocument]:
-        """The hits as documents of LangChain.
+        """Return the hits as documents of LangChain (raise `MissingExtraError` without it).
 
-        The metadata is the user's. Beside it, unless the user has such a key, stand ``source``, ``root``,
-        ``source_document``, ``heading_path``, ``line`` and ``page`` where they are known, and the scores.
-
-        Raises:
-            MissingExtraError: LangChain is not installed.
+        Unless the user's metadata has such keys, it also gets the known ones of ``source``, ``root``,
+        ``source_document``, ``heading_path``, ``line`` and ``page``, and the scores.
         """
         try:
             from langchain_core.documents import Document as LangChainDocument  # noqa: PLC0415 - optional
@@ -343,7 +321,7 @@ def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
 
 
 def with_route(results: SearchResults, route: Route | None) -> SearchResults:
-    """Notes by which route hits were found, with what went wrong when it was chosen."""
+    """Note by which route hits were found, and what went wrong when it was chosen."""
     results.route = route
     if route is not None and route.warning is not None:
         results.warnings.append(route.warning)
@@ -355,12 +333,11 @@ Merge = Literal["calibrated", "ranks"]
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class KnowledgeHit(SearchResult):
-    """A hit of one of several collections. Its `rank` is its place among all of them.
+    """A hit of one of several collections; its `rank` is its place among all of them.
 
     Attributes:
-        collection: The collection's name in the knowledge base.
-        collection_rank: Place in the answer of its collection, from 1.
-        merge_score: What it was placed by: its confidence, or 1 / (60 + `collection_rank`).
+        collection_rank: Place in its collection, from 1.
+        merge_score: What decides its place: its confidence, or 1 / (60 + `collection_rank`).
     """
 
     collection: str
@@ -372,12 +349,11 @@ class KnowledgeResults(list[KnowledgeHit]):
     """The hits of several collections, best first, and how they were found.
 
     Attributes:
-        merge: ``calibrated``: by confidence, which every hit has; ``ranks``: by the place in the own collection's
-            answer.
-        uncalibrated: The collections that have hits without a confidence, by name.
-        searched: Name of a collection -> its own answer, with its legs, times and warnings.
+        merge: ``calibrated``: by confidence, which every hit has; ``ranks``: by the place in its own collection.
+        uncalibrated: Names of collections with hits without a confidence.
+        searched: Name of a collection -> its own results.
         skipped: Name of a collection that did not answer -> why; empty unless ``on_error="skip"``.
-        warnings: What did not go as asked, each with the name of its collection; what was skipped comes first.
+        warnings: What did not go as requested, with the name of the collection; skipped ones first.
     """
 
     def __init__(
@@ -398,15 +374,15 @@ class KnowledgeResults(list[KnowledgeHit]):
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
 
     def _repr_html_(self) -> str:
-        """The hits as a table, which notebooks show."""
+        """Return the hits as a table, which notebooks show."""
         return hit_table(self, self.warnings, collections=[hit.collection for hit in self])
 
     def __repr__(self) -> str:
-        """How the answers were merged, and the first hits, a line each."""
+        """Return how the hits were merged, and the first of them, a line each."""
         return hit_lines(f"KnowledgeResults of {len(self.searched)} collections, merged by {self.merge}", self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes and, as ``hits``, every hit's `KnowledgeHit.to_dict`: of JSON's types only."""
+        """Return the attributes and, as ``hits``, every hit's `KnowledgeHit.to_dict`, as JSON values."""
         attributes: dict[str, Any] = json_value(vars(self))
         attributes["searched"] = {name: found.to_dict() for name, found in self.searched.items()}
         return attributes | {"hits": [hit.to_dict() for hit in self]}

@@ -22,14 +22,10 @@ SHOWN_ID_CHARACTERS = 80
 
 
 def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]:
-    """Vectors as float32, the precision in which they are stored and compared.
+    """Return vectors as float32, the precision in which they are stored and compared.
 
-    Args:
-        values: Numbers: a list or an array of any float or integer type.
-        dimensions: Number of axes.
-
-    Raises:
-        ValidationError: No numbers, rows of different lengths, an array with a mask, or another number of axes.
+    Numbers may be a list or an array of any float or integer type; raise `ValidationError` for anything else, rows of
+    different lengths, an array with a mask, or another number of axes.
     """
     name = "vector" if dimensions == 1 else "embeddings"
     if isinstance(values, np.ma.MaskedArray):
@@ -51,15 +47,10 @@ def checked_array(values: ArrayLike, dimensions: int = 2) -> NDArray[np.float32]
 
 
 def given_vectors(values: ArrayLike | Sequence[ArrayLike | None], ids: Sequence[Any]) -> Vectors | None:
-    """Vectors beside documents; None where no document has one.
+    """Return the vectors of documents: an array (n, d), or a list with None in it; None if no document has one.
 
-    Args:
-        values: An array (n, d), or a list in which a document without a vector has None.
-        ids: Of the documents, for messages.
-
-    Raises:
-        ValidationError: As `checked_array`; of a list with every row that is no vector or not as long as the first one,
-            unless all are wrong.
+    Raise `ValidationError` with every row of a list that is not a vector or not as long as the first one; if all are
+    wrong, with the error of the whole.
     """
     try:
         return checked_array(cast("ArrayLike", values))  # None is refused, and looked for below
