@@ -23,13 +23,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model wrote.
-
-    Attributes:
-        text: All of it.
-        usage: What its server counted.
-        is_cut: Whether the server ended it at a limit of its own.
-    """
+    """What a model wrote, and whether its server ended it at a limit (`is_cut`)."""
 
     text: str
     usage: Usage = Usage()  # noqa: RUF009 - frozen
@@ -42,31 +36,18 @@ class ChatModel(Protocol):
 
     @property
     def identity(self) -> str:
-        """Model and server, in one line."""
+        """Return model and server, in one line."""
 
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
-        """Writes the next message.
+        """Write the next message of a conversation; raise `ModelError` if that fails.
 
-        Args:
-            messages: The conversation.
-            schema: JSON schema of the message, for servers that can keep to one; the messages must say it, too.
-
-        Raises:
-            ModelError: It cannot be asked, or answers with something that is no text.
+        `schema` is a JSON schema of the message, for servers that support one; the messages must describe it, too.
         """
 
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
     ) -> Iterator[str | Completion]:
-        """Writes the next message, piece by piece; at the end all of it as a `Completion`.
-
-        Args:
-            messages: As for `complete`.
-            schema: As for `complete`.
-
-        Raises:
-            ModelError: As `complete`; or the text stops in the middle.
-        """
+        """Write the next message piece by piece, at the end all of it as a `Completion`; as `complete`."""
 
     def close(self) -> None:
-        """Lets go of what it holds; a second call does nothing."""
+        """Release what it holds; a second call does nothing."""

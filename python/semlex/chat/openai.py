@@ -34,8 +34,8 @@ class NoTextError(ModelServerError):
 class ChatEndpoint:
     """A model behind a server, by the name that the server knows.
 
-    Settings that make answers steadier (temperature 0, a JSON schema, figures of a stream) are sent until the server
-    refuses them with 400 or 422 and takes the same request without; from then on they are left out.
+    Settings that make answers steadier (temperature 0, a JSON schema, usage of a stream) are sent until the server
+    refuses them with 400 or 422 and accepts the same request without.
     """
 
     def __init__(self, server: ModelServer, model: str) -> None:
@@ -88,7 +88,7 @@ class ChatEndpoint:
         return span(Work.CHAT, self._model, {SERVER: self._server.host}, is_call=True)
 
     def _asked(self, ask: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
-        """What a request gives, with the settings or, where they are refused, without."""
+        """Return the answer to a request with the settings or, if they are refused, without."""
         if self._takes_settings:
             try:
                 return ask(settings)
@@ -157,7 +157,7 @@ def _settings(schema: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The data of each server-sent event; other lines (comments, names, retries) say nothing here."""
+    """Yield the data of each server-sent event; other lines (comments, names, retries) are ignored."""
     data: list[bytes] = []
     for line in _lines(first, parts):
         if line.startswith(b"data:"):
@@ -170,7 +170,7 @@ def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines without their ends (of any kind); the last one may have none."""
+    """Yield lines without their ends (of any kind); the last one may have none."""
     kept: list[bytes] = []
     for part in _all(first, parts):
         *whole, rest = part.split(b"\n")
@@ -206,19 +206,18 @@ MAX_SECONDS = 3600.0
 
 
 class OpenAIChatModel(RemoteModel):
-    """A language model behind a server; the messages are sent there.
+    """A language model behind a server; the messages are sent there, none before the first call.
 
-    Nothing is sent before the first call. Blocking, and safe for several threads.
+    Blocking, and safe for several threads.
 
     Args:
         model: Name by which the server knows the model.
         base_url: Address in front of ``/chat/completions``.
         api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
-            OpenRouter, ``SEMLEX_CHAT_API_KEY``, if set, anywhere else.
-        timeout: Most seconds until an answer begins, and of an attempt that is answered in one piece.
-        pause: Most seconds between two pieces of a streamed answer.
-        seconds: Most seconds of a streamed answer, from its first piece on.
-        attempts: Most attempts of one request; an answer that has begun is not asked for again.
+            OpenRouter, ``SEMLEX_CHAT_API_KEY`` anywhere else.
+        timeout: Maximum seconds until an answer begins, and of an attempt that is answered in one piece.
+        pause, seconds: Maximum seconds between two pieces of a streamed answer, and from its first piece to its end.
+        attempts: Maximum attempts of one request; an answer that has begun is not requested again.
         name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
 
     Raises:
@@ -260,41 +259,32 @@ class OpenAIChatModel(RemoteModel):
 
     @property
     def identity(self) -> str:
-        """Model and server, in one line."""
+        """Return model and server, in one line."""
         return f"{self._model}@{self.host}"
 
     def complete(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> Completion:
-        """Writes the next message; as `semlex.chat.base.ChatModel.complete`.
-
-        Raises:
-            ModelServerError: The server cannot be reached, refuses, or answers with something that is no message.
-        """
+        """Write the next message; as `semlex.chat.base.ChatModel.complete`, raising `ModelServerError`."""
         return self._endpoint.complete(messages, schema)
 
     def stream(
         self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None
     ) -> Iterator[str | Completion]:
-        """Writes the next message piece by piece; as `semlex.chat.base.ChatModel.stream`.
-
-        Raises:
-            ModelServerError: As `complete`; or the answer breaks off, pauses for too long, is too long or does not end.
-        """
+        """Write the next message piece by piece; as `semlex.chat.base.ChatModel.stream`, raising `ModelServerError`."""
         return self._endpoint.stream(messages, schema, self._limits)
 
 
 def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[ChatModel]:
-    """The configured language model, or none.
+    """Return the configured language model, or none; nothing is sent.
 
-    ==============================  ==================================================  =====================
-    configured                      language model                                      key
-    ==============================  ==================================================  =====================
+    ==============================  ================================================================  ===================
+    configured                      language model                                                    key
+    ==============================  ================================================================  ===================
     ``none``, or None               none: answers are sentences of the documents
-    ``openai:MODEL``                OpenAI's                                            OPENAI_API_KEY
-    ``openrouter:MODEL``            behind OpenRouter                                   OPENROUTER_API_KEY
-    ``ollama:MODEL``                of the Ollama that ``OLLAMA_HOST`` names, else      SEMLEX_CHAT_API_KEY
-                                    of this machine's
-    ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``      SEMLEX_CHAT_API_KEY
-    ==============================  ==================================================  =====================
+    ``openai:MODEL``                OpenAI's                                                          OPENAI_API_KEY
+    ``openrouter:MODEL``            behind OpenRouter                                                 OPENROUTER_API_KEY
+    ``ollama:MODEL``                of the Ollama of ``OLLAMA_HOST``, else of this machine's          SEMLEX_CHAT_API_KEY
+    ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``                    SEMLEX_CHAT_API_KEY
+    ==============================  ================================================================  ===================
     """
     if configured is None or configured == NO_CHAT_MODEL:
         return ModelChoice(None, "no language model: answers are sentences of the documents")

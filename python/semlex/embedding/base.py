@@ -1,4 +1,4 @@
-"""What every embedder is: its protocol, its identity, and the one check that its vectors pass."""
+"""What every embedder is: its protocol, its identity, the check of its vectors, and a base class for users."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class EmbedderIdentity:
     Attributes:
         model: Hub id, or the absolute path of the model's folder.
         revision: Commit of the hub, or ``sha256:…`` of a local folder's files.
-        dimensions: Length of a vector.
-        instruction: Task that precedes every query, or None when queries are embedded as they are.
+        instruction: Task in front of every query, or None.
         pooling: How token vectors become one: ``last-token`` or ``mean``.
         normalised: Whether every vector has norm 1.
     """
@@ -55,10 +54,7 @@ class EmbedderIdentity:
 
     @property
     def key(self) -> str:
-        """One line that is equal for equal vectors: stored with a collection and compared when it is opened.
-
-        A local folder counts by its name and content, not by where it stands.
-        """
+        """Return one line that is equal for comparable vectors; a local folder counts by its name and content."""
         path = PurePath(self.model)
         name = path.name if path.is_absolute() else self.model
         norm = "unit" if self.normalised else "raw"
@@ -68,39 +64,29 @@ class EmbedderIdentity:
 
 @runtime_checkable
 class Embedder(TokenCounter, Protocol):
-    """Turns texts into vectors.
+    """Turns texts into vectors. Calls block and may come from several threads.
 
-    All calls block and may come from several threads; callers run them on an executor of their own. Token counts and
-    offsets leave out whatever the embedder adds by itself (end token, prompt).
+    Token counts and offsets leave out what the embedder adds (end token, prompt). It may have these attributes, too:
 
-    An embedder may also have an attribute ``fusion_weight``, a float from 0 to 1: how much its vectors weigh against
-    the words in completed fusion when a search says nothing (compare `STATIC_FUSION_WEIGHT` and
-    `FITTED_FUSION_WEIGHT`). Without it the weight is 0.5. ``documents_cut``, an int: how many documents so far were
-    longer than the model reads, for reports. And ``calls_at_once``, an int from 1: how many searches may ask it at
-    the same time; 1 without it, because a local model uses the whole machine for one call. And ``max_tokens``,
-    an int or None: how many tokens of a text the model reads. And ``least_dimensions``, an int: from which length on a
-    leading part of a vector, normalised, is a vector itself; without it only whole ones are. And a method
-    ``embed_queries(texts)``, which embeds n queries at once, (n, dimensions); without it they are embedded one by one.
+    ``fusion_weight``: float, 0 to 1: weight of its vectors in fusion ``completed``; 0.5 without it. ``documents_cut``:
+    int: documents so far that were longer than the model reads. ``calls_at_once``: int from 1: searches that may use it
+    at the same time; 1 without it, for a local model. ``max_tokens``: int or None: tokens of a text that the model
+    reads. ``least_dimensions``: int: minimum length of a leading part that, normalised, is a vector itself.
+    ``embed_queries(texts)``: a method that embeds n queries at once, (n, dimensions).
     """
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on."""
+        """Return what the vectors depend on."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """Return the length of a vector."""
         ...
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts as documents.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n, dimensions), row i for text i whatever its neighbours.
+        """Embed n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
@@ -109,139 +95,71 @@ class Embedder(TokenCounter, Protocol):
         ...
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text as a query.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,).
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelError: The model cannot be loaded, or its vector cannot be used.
-        """
+        """Embed one text as a query, (dimensions,); the errors are those of `embed_documents`."""
         ...
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         ...
 
 
 class CheckedEmbedder(ABC):
-    """What the embedders here have in common: texts are checked, and counted by the model's tokenizer."""
+    """The common part of the embedders of semlex: texts are checked, and counted by the model's tokenizer."""
 
     @property
     def counter_name(self) -> str:
-        """Name of the way in which tokens are counted; may open the model."""
+        """Return the name of the way in which tokens are counted; may open the model."""
         return self._open_tokenizer().counter_name
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts as documents.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n, dimensions), row i for text i whatever its neighbours.
+        """Embed n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
 
         Raises:
             ValidationError: A text is not a str or holds a lone surrogate.
             ModelError: The model cannot be loaded, was closed, or its vectors cannot be used. Of a server:
-                `ModelServerError` or `ModelMismatchError`.
+                `ModelServerError`.
             WorkAbandonedError: Nobody waits for the result any more.
         """
         return self._embed(check_texts(texts), is_query=False)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text as a query.
-
-        Args:
-            text: The query.
-
-        Returns:
-            (dimensions,).
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-            ModelError: As for `embed_documents`.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
+        """Embed one text as a query, (dimensions,); the errors are those of `embed_documents`."""
         vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds texts as queries.
-
-        Args:
-            texts: n queries.
-
-        Returns:
-            (n, dimensions), row i for text i whatever its neighbours.
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-            ModelError: As for `embed_documents`.
-            WorkAbandonedError: Nobody waits for the result any more.
-        """
+        """Embed n texts as queries, (n, dimensions); the errors are those of `embed_documents`."""
         return self._embed(check_texts(texts), is_query=True)
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters, without prompts and without the tokens that the model adds.
-
-        Raises:
-            ValidationError: The text is not a str or holds a lone surrogate.
-        """
+        """Return start and end of every token in characters, (t, 2), without tokens that the model adds."""
         (checked,) = check_texts([text])
         return self._open_tokenizer().token_offsets(checked)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens, without prompts and without the tokens that the model adds.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-
-        Raises:
-            ValidationError: A text is not a str or holds a lone surrogate.
-        """
+        """Return the tokens of n texts, (n,), without prompts and without tokens that the model adds."""
         return self._open_tokenizer().count_tokens(check_texts(texts))
 
     @abstractmethod
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
-        """Vectors of checked texts: (n, dimensions)."""
+        """Return vectors of checked texts: (n, dimensions)."""
 
     @abstractmethod
     def _open_tokenizer(self) -> TokenCounter:
-        """What counts the model's tokens."""
+        """Return what counts the model's tokens."""
 
 
 def check_vectors(
     vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str, normalised: bool = True
 ) -> NDArray[np.float32]:
-    """Refuses vectors that could not be compared: the one check that every embedder's output passes.
+    """Return vectors as contiguous float32 (rows, dimensions); refuse any that could not be compared.
 
-    Args:
-        vectors: What the model returned.
-        rows: Number of texts that were embedded.
-        dimensions: Expected length of a vector.
-        model: Name of the model, for the message.
-        normalised: Whether every vector must have norm 1 (within 5e-3).
-
-    Returns:
-        The vectors as a contiguous float32 array (rows, dimensions).
+    Every embedder's output passes this check.
 
     Raises:
         ModelMismatchError: Another dimension than expected.
-        ModelError: Another number of rows, or a row that is not finite, all zero, or not of norm 1.
+        ModelError: Another number of rows, or a row that is not finite, all zero, or (if `normalised`) not of norm 1
+            within 5e-3.
     """
     checked = np.ascontiguousarray(vectors, dtype=np.float32)
     if checked.ndim != 2 or checked.shape[0] != rows:  # noqa: PLR2004 (a matrix has two axes)
@@ -260,22 +178,16 @@ def check_vectors(
 
 
 def normalise(vectors: NDArray[np.floating], dimensions: int | None = None) -> NDArray[np.float32]:
-    """Scales every row to norm 1; a row without direction stays as it is, for `check_vectors` to name.
+    """Scale the leading `dimensions` (None: all) of every row to norm 1, computed in float64.
 
-    Args:
-        vectors: (n, d); rounded to float32 where it is wider.
-        dimensions: Leading components that are kept, 1 to d; all when left out. The norm is that of the part that
-            is kept, as models that are trained for cut vectors (Matryoshka representation learning) want it.
-
-    Returns:
-        (n, dimensions), the norm computed in float64.
+    A row of zeros stays as it is, for `check_vectors` to name.
     """
     narrow = vectors.astype(np.float32, copy=False)
     return _core.normalise_rows(narrow, vectors.shape[1] if dimensions is None else dimensions)
 
 
 def unit_vectors(vectors: NDArray[np.float32], *, rows: int, dimensions: int, model: str) -> NDArray[np.float32]:
-    """Vectors of norm 1, checked before the division (finite, not zero) and after it; as for `check_vectors`."""
+    """Return vectors scaled to norm 1, checked before and after; as for `check_vectors`."""
     check_vectors(vectors, rows=rows, dimensions=dimensions, model=model, normalised=False)
     return check_vectors(normalise(vectors), rows=rows, dimensions=dimensions, model=model)
 
@@ -288,16 +200,15 @@ def _refuse(faulty: NDArray[np.bool_], norms: NDArray[np.float64], model: str, f
 
 
 class BaseEmbedder(WordCounter, ABC):
-    """An `Embedder` that lacks two things: what its vectors depend on, and the vectors of texts.
+    """Base class of your own embedder: only `identity` and `embed_documents` are missing.
 
-    All else has a default: queries are embedded as documents are, tokens are Unicode words, there is nothing to
-    release. Override what your model does better; what counts tokens in another way has a `counter_name` of its own.
+    Queries are embedded as documents are, tokens are Unicode words, and `close` does nothing. Override what your model
+    does better; if it counts tokens in another way, give it its own `counter_name`.
 
     Attributes:
-        fusion_weight: How much its vectors weigh against the words in completed fusion when a search says nothing,
-            0 to 1.
-        calls_at_once: How many searches may ask it at the same time; more than 1 for a model behind a server.
-        documents_cut: How many documents so far were longer than the model reads, for reports.
+        fusion_weight: Weight of its vectors in fusion ``completed``, 0 to 1, unless a search sets another.
+        calls_at_once: How many searches may use it at the same time; more than 1 for a model behind a server.
+        documents_cut: How many documents so far were longer than the model reads.
         runs_on_torch: Whether it uses torch, which cannot be used in a forked child.
     """
 
@@ -309,24 +220,21 @@ class BaseEmbedder(WordCounter, ABC):
     @property
     @abstractmethod
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on."""
+        """Return what the vectors depend on."""
 
     @abstractmethod
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds n texts as documents: (n, dimensions), row i for text i whatever its neighbours.
-
-        It blocks and may be called from several threads.
-        """
+        """Embed n texts as documents: (n, dimensions), row i for text i. It blocks; several threads may call it."""
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text as a query: (dimensions,)."""
+        """Embed one text as a query: (dimensions,)."""
         vector: NDArray[np.float32] = self.embed_documents([text])[0]
         return vector
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """Return the length of a vector."""
         return self.identity.dimensions
 
     def close(self) -> None:
-        """Releases the model and its memory; here there is nothing."""
+        """Release the model and its memory."""

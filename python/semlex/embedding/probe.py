@@ -1,7 +1,7 @@
-"""Whether a model still makes the vectors that it made: a fixed text is embedded again and compared.
+"""Compares a model with the vectors that it made before: a fixed text is embedded again.
 
-Two models may have one name: the weights behind it were changed, or a class of the user's does not say which it has
-loaded. The vector of the text is stored with each set of vectors, when the set is begun.
+Two models may have one name: the weights behind it changed, or a user's class does not name them. The vector of the
+text is stored with each set of vectors, when the set is begun.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Vectors of queries that were asked before.
-
-In memory only: a standby, or a role that may only read, has nowhere else to keep them.
-"""
+"""Vectors of earlier queries, in memory only: a standby, or a role that may only read, cannot store them."""
 
 from __future__ import annotations
 
@@ -27,14 +24,7 @@ DEFAULT_QUERIES = 1024
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """How well a cache serves.
-
-    Attributes:
-        entries: Vectors that it holds.
-        capacity: Most vectors that it holds.
-        hits: Queries that were answered from it.
-        misses: Queries that the model had to embed.
-    """
+    """How well a cache serves: vectors that it holds, queries that it answered, and those that were embedded."""
 
     entries: int
     capacity: int
@@ -43,17 +33,13 @@ class CacheFigures:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the queries that were answered from the cache, 0 to 1; 0 before the first."""
+        """Return the share of queries that the cache answered, 0 to 1; 0 before the first."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
 
 class QueryEmbeddingCache:
-    """Keeps the vectors of the queries that were asked last. Safe for several threads.
-
-    A vector is found again by the key of the embedder's identity and the exact text. The key is handed in, because an
-    embedder may have to wait for its model to know it.
-    """
+    """Keeps the vectors of the last queries, by the key of the embedder's identity and the exact text. Thread-safe."""
 
     def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
         check_range("cached_queries", capacity, 0)
@@ -63,11 +49,7 @@ class QueryEmbeddingCache:
         self._lock = new_lock()
 
     def find(self, identity: str, text: str) -> NDArray[np.float32] | None:
-        """Looks a query up; only what is found is counted.
-
-        Returns:
-            (dimensions,), read-only; or None.
-        """
+        """Return the vector of a query, (dimensions,) and read-only, or None; only hits are counted."""
         key = (identity, text)
         with self._lock:
             vector = self._vectors.get(key)
@@ -77,21 +59,13 @@ class QueryEmbeddingCache:
             return vector
 
     def embed(self, embedder: Embedder, identity: str, text: str) -> NDArray[np.float32]:
-        """The vector of a query: kept, or made now and kept. Blocking.
-
-        Returns:
-            (dimensions,), read-only.
-        """
+        """Return the vector of a query, (dimensions,) and read-only: kept, or made now and kept. Blocking."""
         # An equal query may have been embedded while this one waited for the model.
         found = self.find(identity, text)
         return self._kept(embedder, identity, text, embedder.embed_query(text)) if found is None else found
 
     def embed_many(self, embedder: Embedder, identity: str, texts: Sequence[str]) -> list[NDArray[np.float32]]:
-        """The vectors of queries that are not kept: made now, in one batch where the embedder can, and kept. Blocking.
-
-        Returns:
-            n vectors, each (dimensions,), read-only.
-        """
+        """Return vectors of queries that are not kept: made now, in one batch if possible, and kept. Blocking."""
         together = getattr(embedder, "embed_queries", None)
         if together is None:
             return [self.embed(embedder, identity, text) for text in texts]
@@ -112,6 +86,6 @@ class QueryEmbeddingCache:
 
     @property
     def figures(self) -> CacheFigures:
-        """How well it serves."""
+        """Return how well it serves."""
         with self._lock:
             return CacheFigures(len(self._vectors), self._capacity, self._hits, self._misses)

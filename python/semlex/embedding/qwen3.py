@@ -1,8 +1,7 @@
 """Qwen3-Embedding: last-token pooling, a prompt for queries only, any leading part of the vector.
 
-The recipe is that of the model card of Qwen/Qwen3-Embedding-0.6B: the state of the end token ``<|endoftext|>``, cut to
-the wanted dimension, normalised after the cut; queries stand behind ``Instruct: …`` and ``Query:`` (with no space after
-the colon), documents as they are.
+The recipe is that of the model card of Qwen/Qwen3-Embedding-0.6B: the state of the end token ``<|endoftext|>``, cut,
+then normalised; queries follow ``Instruct: …`` and ``Query:`` (no space after the colon).
 """
 
 from __future__ import annotations
@@ -45,29 +44,27 @@ MIN_DIMENSIONS = 32  # the shortest leading part that the models were trained fo
 
 
 class Qwen3EmbeddingEncoder(CheckedEmbedder):
-    """Embeds with a model of the Qwen3-Embedding family.
+    """Embed with a model of the Qwen3-Embedding family.
 
-    The constructor finds the model and reads its config, so that a missing model is known before any data is touched;
-    the weights are loaded at first use. An empty text gets the vector of the end token alone. Blocking, and safe for
-    several threads.
+    The constructor finds the model and reads its config, so that a missing one is known early; the weights are loaded
+    at first use. Blocking, and safe for several threads.
 
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Most texts in a forward pass, 1 to 128; the budget of tokens binds first, unless texts are short.
-        max_length: Most tokens of a text with its end token, 128 to 32768. A longer text is cut before its end token,
-            counted, and logged now and then.
+        batch_size: Maximum texts in a forward pass, 1 to 128; unless texts are short, the budget of tokens binds first.
+        max_length: Maximum tokens of a text with its end token, 128 to 32768. A longer text is cut, counted, and logged
+            now and then.
         normalize_embeddings: Whether vectors get norm 1.
-        instruction: Task that precedes queries; None for the model card's.
+        instruction: Task in front of queries; None for the model card's.
         dimensions: Length of the vectors, 32 to the model's hidden size: the leading part, normalised after the cut.
             None for the model's own.
         dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
         revision: Branch, tag or commit of the hub.
-        attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
-            (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own
-            attention); all give the same vectors.
-        token_budget: Most tokens in a forward pass; None for a value that suits the device.
-        allow_download: Whether the hub may be asked for a model that is not on this machine.
+        attn: ``trimmed`` (no padding, the last layer for last tokens alone), ``packed`` (all layers by transformers) or
+            ``reference`` (padded batches); all give the same vectors.
+        token_budget: Maximum tokens in a forward pass; None for a value that suits the device.
+        allow_download: Whether the model may be fetched from the hub.
 
     Raises:
         ConfigurationError: A parameter is unknown or out of range.
@@ -129,36 +126,36 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on."""
+        """Return what the vectors depend on."""
         return self._identity
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """Return the length of a vector."""
         return self._identity.dimensions
 
     @property
     def least_dimensions(self) -> int:
-        """Length of the shortest leading part of a vector that is one itself."""
+        """Return the minimum length of a leading part that is a vector itself."""
         return min(MIN_DIMENSIONS, self.dimensions)
 
     @property
     def max_tokens(self) -> int:
-        """How many tokens of a text are read; its end token is one more."""
+        """Return how many tokens of a text are read; its end token is one more."""
         return self._max_length - 1
 
     @property
     def documents_cut(self) -> int:
-        """How many documents so far were longer than ``max_length``, so that their ends were not embedded."""
+        """Return how many documents so far were longer than ``max_length``."""
         return self._cut[False].count
 
     @property
     def report(self) -> RuntimeReport | None:
-        """How the model runs and what was given up, or None while it is not loaded."""
+        """Return how the model runs and what was given up, or None while it is not loaded."""
         return self._transformer.report
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         self._transformer.close()
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
@@ -233,9 +230,9 @@ Result = TypeVar("Result")
 
 
 def prefetched(make: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
-    """Results of a function in the order of its items, each made in a thread while the one before it is used.
+    """Yield results of a function in the order of its items, each made in a thread while the one before is used.
 
-    Close the iterator (`contextlib.closing`) when it may be left early: the thread then ends with the item at hand.
+    Close the iterator (`contextlib.closing`) if it may be left early: the thread then ends with its item.
     """
     if len(items) <= 1:
         yield from map(make, items)

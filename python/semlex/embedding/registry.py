@@ -1,8 +1,7 @@
-"""Which embedder runs, and the one line that says so.
+"""Chooses an embedder, and the one line that says why.
 
-Nothing is downloaded here unless that was allowed, no server is asked, and torch is imported only where a model that
-needs it is in the cache and a GPU's driver is in sight. Models behind servers are never a default: texts leave this
-machine only when a name says so.
+Nothing is downloaded here unless that was allowed, no server is contacted, and torch is imported only if a model that
+needs it is cached and there is a GPU. Texts leave this machine only if a name says so.
 """
 
 from __future__ import annotations
@@ -50,32 +49,25 @@ def choose_embedder(
     send_key: bool = True,
     tokenizer: str | PathLike[str] | None = None,
 ) -> ModelChoice[Embedder]:
-    """Chooses an embedder: the configured one, else Qwen3 from the cache on a GPU, else static, else none.
+    """Choose an embedder: the configured one, else Qwen3 from the cache on a GPU, else static, else none.
 
     A configured embedder is used or the call fails; it is never replaced by another.
 
     Args:
         configured: An embedder; ``none`` for words alone; ``static``; the path of a local folder; a hub id;
             ``sentence-transformers:NAME_OR_PATH``; a model behind a server: ``openai:MODEL``, ``openrouter:MODEL``,
-            ``gemini:MODEL``, ``ollama:MODEL`` or ``http(s)://HOST[:PORT]/v1#MODEL``; or None to choose by what is
-            installed. Keys come from the environment (see `OpenAIEmbedder`, `GeminiEmbedder`).
-        device: For models that run in torch on this machine.
+            ``gemini:MODEL``, ``ollama:MODEL`` or ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
         dimensions: Length of the vectors. For static models it is a check; all others are cut to it.
         revision: Branch, tag or commit of the hub.
-        allow_download: Whether the hub may be asked for a configured model.
-        why: Why this model, for the line that says so.
+        allow_download: Whether a configured model may be fetched from the hub.
+        why: Reason in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
         tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
 
-    Returns:
-        The embedder, if any, and the line that says so.
-
     Raises:
-        ConfigurationError: The name is not of one of these forms, the server's key is missing, or a tokenizer is named
-            for a model that is not behind a server.
+        ConfigurationError: The name is unknown, the server's key is missing, or a tokenizer is named for a local model.
         ModelMismatchError: The embedder makes vectors of another length than ``dimensions``.
-        ModelNotFoundError: The configured model is not on this machine.
-        ModelError: The configured model is of a kind that is not supported.
+        ModelError: The configured model is not on this machine, or not supported.
         MissingExtraError: The configured model needs a package that is not installed.
     """
     if tokenizer is not None:

@@ -1,7 +1,7 @@
-"""What embedders behind a server have in common: dimensions, norms, and the count of tokens.
+"""Embedders behind a server: of OpenAI's format, and Google's Gemini.
 
 A server's answer is never trusted: the number of rows, their length, and every value are checked, and vectors are cut
-and normalised here, whatever the server has done.
+and normalised here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +24,7 @@ from semlex.embedding.base import (
 from semlex.errors import ConfigurationError, ModelMismatchError, ModelServerError
 from semlex.forks import new_lock
 from semlex.models.model_names import ACCOUNTS
-from semlex.models.remote_model import RemoteModel
+from semlex.models.remote_model import RemoteModel, RequestOptions
 from semlex.models.tokenizer import find_tokenizer
 from semlex.validation import check_range, shown_rows
 
@@ -41,23 +41,14 @@ MAX_DIMENSIONS = 1 << 16
 
 
 class RemoteEmbedder(RemoteModel, CheckedEmbedder):
-    """An embedder whose model runs behind a server.
-
-    An empty text is sent as a single space, since some servers refuse empty ones.
+    """An embedder whose model runs behind a server. An empty text is sent as a space.
 
     Args:
-        model: The server's name for it.
-        base_url: Address in front of every path.
-        dimensions: Length of the vectors: the leading part of what the server returns, normalised after the cut. None
-            for the model's own, which is asked for, with one word, when it is first needed.
-        query_prompt: Put in front of every query.
-        document_prompt: Put in front of every document.
-        task: What the prompts stand for in the identity, or None when there is no prompt for queries.
+        dimensions: Length of the vectors: the leading part of the server's, normalised after the cut. None for the
+            model's own; one word is sent when it is first needed.
+        task: Meaning of the prompts in the identity, or None without a prompt for queries.
         tokenizer: The model's tokenizer; see `semlex.models.tokenizer.find_tokenizer`.
-        **options: As for `RemoteModel`; its name must be one that `semlex.embedding.registry.choose_embedder` knows.
-
-    Raises:
-        ConfigurationError: A parameter cannot be used, or a key is missing.
+        options: As for `RemoteModel`.
     """
 
     max_texts = 2048
@@ -89,7 +80,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on; may ask the server for its dimension."""
+        """Return what the vectors depend on; may ask the server for its dimension."""
         prompt = self._prompts[False]
         revision = f"server+{hashlib.sha256(prompt.encode()).hexdigest()[:12]}" if prompt else "server"
         return EmbedderIdentity(
@@ -103,7 +94,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector; may ask the server for it."""
+        """Return the length of a vector; may ask the server for it."""
         if self._wanted is not None:
             return self._wanted
         if self._length is None:
@@ -112,7 +103,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
 
     @abstractmethod
     def _ask(self, texts: list[str], *, is_query: bool) -> list[NDArray[np.float32]]:
-        """One request: the vector of every text, in order, as the server made it."""
+        """Send one request: the vector of every text, in order, as the server made it."""
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
         prompt = self._prompts[is_query]
@@ -125,7 +116,7 @@ class RemoteEmbedder(RemoteModel, CheckedEmbedder):
         return unit_vectors(vectors, rows=len(texts), dimensions=self.dimensions, model=self._name)
 
     def _cut(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The leading part of a vector, whose length must be that of all vectors before it."""
+        """Return the leading part of a vector, whose length must be that of all vectors before it."""
         with self._lock:
             if self._length is None:
                 if not max(self._wanted or 1, 1) <= vector.size <= MAX_DIMENSIONS:
@@ -167,18 +158,18 @@ DOCUMENT_PREFIX = "title: none | text: "
 
 
 class GeminiEmbedder(RemoteEmbedder):
-    """Embeds with a Gemini model. Texts are sent to Google; nothing is sent before the first call.
+    """Embed with a Gemini model. Texts are sent to Google, none before the first call.
+
+    Only full vectors of gemini-embedding-001 come normalised, so all are normalised here. Its task is ``taskType``;
+    gemini-embedding-2 reads the task in front of the text.
 
     Args:
         model: Name of the model.
-        dimensions: Length of the vectors, which the server cuts: 768, 1536 and 3072 are recommended. None for the
-            model's own, 3072.
-        api_key: Key of the account; None for ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the environment.
+        dimensions: Length of the vectors, which the server cuts: 768, 1536 and 3072 are recommended; None for 3072.
         base_url: Address in front of ``/v1beta``.
-        batch_size: Most texts in a request, 1 to 100.
-        tokenizer: A ``tokenizer.json`` on this machine, or a folder that holds it; None to count two tokens a word.
-        timeout: Most seconds of one attempt.
-        concurrency: Most requests at the same time in one call, 1 to 64.
+        tokenizer: A ``tokenizer.json`` on this machine, or its folder; None to count two tokens a word.
+        requests: As for `RemoteModel`. `api_key` None is ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY`` of the environment;
+            `batch_size` is 1 to 100.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or the key is missing.
@@ -192,19 +183,15 @@ class GeminiEmbedder(RemoteEmbedder):
         model: str = DEFAULT_MODEL,
         *,
         dimensions: int | None = None,
-        api_key: str | None = None,
         base_url: str = ACCOUNTS["gemini"].url,
-        batch_size: int = 32,
         tokenizer: str | PathLike[str] | None = None,
-        timeout: float = 60.0,
-        concurrency: int = 4,
+        **requests: Unpack[RequestOptions],
     ) -> None:
         model = model.removeprefix("models/")
         takes_type = not model.startswith(PREFIXED_MODELS)
         super().__init__(
             model,
             base_url,
-            api_key=api_key,
             account="gemini",
             key_header="x-goog-api-key",
             dimensions=dimensions,
@@ -212,9 +199,7 @@ class GeminiEmbedder(RemoteEmbedder):
             document_prompt="" if takes_type else DOCUMENT_PREFIX,
             task=TASK_TYPES[True] if takes_type else QUERY_PREFIX,
             tokenizer=tokenizer,
-            batch_size=batch_size,
-            timeout=timeout,
-            concurrency=concurrency,
+            **requests,
         )
         self._takes_type = takes_type
 
@@ -246,29 +231,23 @@ MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")
 
 
 class OpenAIEmbedder(RemoteEmbedder):
-    """Embeds with a model behind a server that speaks OpenAI's format.
-
-    Texts are sent to that server. Nothing is sent before the first call.
+    """Embed with a model behind a server that speaks OpenAI's format. Texts are sent to it, none before the first call.
 
     Args:
         model: The server's name for the model.
         base_url: Address in front of ``/embeddings``.
-        api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
-            OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless ``SEMLEX_EMBEDDING_MODEL`` names an address
-            of another host: the key is that one's then. Blank for none.
         name: Name in the identity; None for one that `choose_embedder` turns into this embedder again.
         dimensions: Length of the vectors: the leading part of the server's, for models that were trained for it
             (Matryoshka), normalised after the cut. None for the model's own.
-        query_prompt: Put in front of every query.
-        document_prompt: Put in front of every document.
-        instruction: Task of a model of the form ``Instruct: …``, in place of ``query_prompt``. Models whose name holds
-            ``qwen3-embedding`` get the model card's when nothing is said.
-        batch_size: Most texts in a request, 1 to 2048.
-        tokenizer: The model's ``tokenizer.json`` on this machine, a folder that holds it, or a hub id in the local
-            cache. None for that of the model in the local cache, or else two tokens a word.
-        timeout: Most seconds of one attempt.
-        concurrency: Most requests at the same time in one call, 1 to 64.
+        query_prompt, document_prompt: Put in front of every query, and of every document.
+        instruction: Task of a model of the form ``Instruct: …``, instead of ``query_prompt``. If neither is given,
+            models with ``qwen3-embedding`` in their name get the model card's.
+        tokenizer: The model's ``tokenizer.json`` on this machine, its folder, or a hub id in the local cache. None for
+            that of the model in the local cache, else two tokens a word.
         send_dimensions: Whether the server is asked to cut (``dimensions``), which saves traffic; not all can.
+        requests: As for `RemoteModel`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
+            ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_EMBEDDING_API_KEY`` anywhere else, unless
+            ``SEMLEX_EMBEDDING_MODEL`` names an address of another host. `batch_size` is 1 to 2048.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.
@@ -281,17 +260,14 @@ class OpenAIEmbedder(RemoteEmbedder):
         model: str,
         base_url: str = ACCOUNTS["openai"].url,
         *,
-        api_key: str | None = None,
         name: str | None = None,
         dimensions: int | None = None,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         instruction: str | None = None,
-        batch_size: int = 32,
         tokenizer: str | PathLike[str] | None = None,
-        timeout: float = 60.0,
-        concurrency: int = 4,
         send_dimensions: bool = False,
+        **requests: Unpack[RequestOptions],
     ) -> None:
         if instruction is not None and query_prompt is not None:
             raise ConfigurationError("instruction and query_prompt contradict each other; give one of them")
@@ -302,16 +278,13 @@ class OpenAIEmbedder(RemoteEmbedder):
         super().__init__(
             model,
             base_url,
-            api_key=api_key,
             name=name,
             dimensions=dimensions,
             query_prompt=(query_prompt or "") if instruction is None else f"Instruct: {instruction}\nQuery:",
             document_prompt=document_prompt or "",
             task=query_prompt or None if instruction is None else instruction,
             tokenizer=tokenizer,
-            batch_size=batch_size,
-            timeout=timeout,
-            concurrency=concurrency,
+            **requests,
         )
         if any(known in model.lower() for known in MULTILINGUAL_MODELS):
             self.fusion_weight = FITTED_FUSION_WEIGHT

@@ -38,29 +38,25 @@ PROBE = "dimension"
 
 
 class SentenceTransformersEmbedder(CheckedEmbedder):
-    """Embeds with a model of sentence-transformers on this machine.
+    """Embed with a model of sentence-transformers on this machine.
 
     The constructor finds the model; the package and the weights are loaded at first use. Only safetensors are read, and
-    no code of the model is run. One batch at a time, first come first served; safe for several threads. What is known
-    of an opened model (identity, dimensions, tokens) can be read while a batch is computed.
+    no code of the model is run. One batch at a time, first come first served; safe for several threads.
 
     Args:
-        model_name: Hub id, or path of a local folder; it holds ``modules.json``.
-        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine. A CPU computes in float32, a GPU as
-            `semlex.models.local.device` says.
-        batch_size: Most texts in a forward pass, 1 to 1024.
+        model_name: Hub id, or path of a local folder with ``modules.json``.
+        device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
+        batch_size: Maximum texts in a forward pass, 1 to 1024.
         dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
             (Matryoshka), normalised after the cut. None for the model's own.
         revision: Branch, tag or commit of the hub.
-        query_prompt: Put in front of every query; None for the model's own.
-        document_prompt: Put in front of every document; None for the model's own.
-        allow_download: Whether the hub may be asked for a model that is not on this machine.
+        query_prompt, document_prompt: Put in front of every query and document; None for the model's own.
+        allow_download: Whether the model may be fetched from the hub.
 
     Raises:
         ConfigurationError: A parameter is unknown or out of range.
         MissingExtraError: sentence-transformers is not installed.
-        ModelNotFoundError: The model is not on this machine.
-        ModelError: The folder holds another kind of model, or weights that are not safetensors.
+        ModelError: The model is not on this machine, of another kind, or its weights are not safetensors.
     """
 
     runs_on_torch = True

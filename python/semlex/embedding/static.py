@@ -1,7 +1,6 @@
 """Static embeddings: one vector per token, averaged. No torch, no hub, thousands of texts per second.
 
-The default weights come with the wheel ``wordllama`` (an English model of 256 dimensions); any model2vec model in a
-local folder or in the hub's cache works as well.
+The default weights come with the wheel ``wordllama`` (English, 256 dimensions); other model2vec models work as well.
 """
 
 from __future__ import annotations
@@ -54,24 +53,19 @@ TEXTS_PER_CALL = 64
 
 
 class StaticEmbedder(CheckedEmbedder):
-    """Embeds by averaging token vectors.
+    """Embed by averaging token vectors; queries and documents alike, and nothing is cut.
 
-    A text without a single known token (empty, or all of it unknown to the vocabulary) would have no direction at all.
-    It gets the opposite of the vocabulary's mean instead: a fixed vector that points away from what texts have in
-    common, so such a text is stored like any other, is found by its words, and passes for similar to none but its like.
-
-    Queries and documents are embedded alike, and nothing is cut. The model is loaded at first use; safe for several
-    threads; the network is never used.
+    A text without a known token has no direction. It gets the opposite of the vocabulary's mean: such texts are similar
+    only to each other. The model is loaded at first use; safe for several threads; the network is never used.
 
     Args:
-        model_name: ``static`` for the weights of the wheel ``wordllama``; or the path of a local folder; or the hub id
-            of a model2vec model that is in the local cache.
+        model_name: ``static`` for the wheel ``wordllama``, the path of a local folder, or the hub id of a cached
+            model2vec model.
         revision: Branch, tag or commit of the hub.
 
     Raises:
         MissingExtraError: The wheel for ``static``, or model2vec, is not installed.
-        ModelError: The installed wheel is of another version.
-        ModelNotFoundError: The model is not on this machine.
+        ModelError: The model is not on this machine, or the wheel is of another version.
     """
 
     fusion_weight = STATIC_FUSION_WEIGHT
@@ -133,8 +127,7 @@ class StaticEmbedder(CheckedEmbedder):
 class _Wheel:
     """The weights of the wheel: a row per token, averaged here.
 
-    model2vec would do the same. But it takes a third of a second to load and to read the vocabulary, three times the
-    rest, and `semlex search` loads a model for a single query.
+    model2vec would do the same, but takes a third of a second to load, three times the rest of `semlex search`.
     """
 
     def __init__(self, folder: ModelFolder) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import numpy as np
 
@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class RequestOptions(TypedDict, total=False):
+    """Options of all models behind a server; their ranges and defaults are those of `RemoteModel`."""
+
+    api_key: str | None
+    batch_size: int
+    timeout: float
+    attempts: int
+    concurrency: int
+
+
 class RemoteModel:
-    """What embedders and rerankers behind a server have in common.
+    """The common part of embedders, rerankers and language models behind a server.
 
     Texts are sent to that server in batches, several at a time; a batch that it refuses is halved. Nothing is sent
     before the first call. All calls block; safe for several threads.
@@ -26,14 +36,14 @@ class RemoteModel:
     Args:
         model: Name by which the server knows the model.
         base_url: Address in front of every path.
-        api_key: Key; blank for none, None for the environment's: that of the account, else `key_variable`, which goes
-            to the host that its setting names alone (`semlex.models.model_names.key_for`).
+        api_key: Key; blank for none. None for the environment's: that of the account, else `key_variable`, which goes
+            only to the host that its setting names (`semlex.models.model_names.key_for`).
         name: Name that leads to this model; None for ``ACCOUNT:MODEL`` or ``ADDRESS#MODEL``.
-        account: Whose key it needs, wherever it is; None for that one of `accounts` with this address, if any.
-        batch_size: Most texts of a request, 1 to `max_texts`.
-        timeout: Most seconds of one attempt.
-        attempts: Most attempts of one request.
-        concurrency: Most requests at the same time in one call.
+        account: Whose key it needs; None for the one of `accounts` with this address, if any.
+        batch_size: Maximum number of texts in a request, 1 to `max_texts`; None for `usual_batch`.
+        timeout: Maximum seconds of one attempt.
+        attempts: Maximum attempts of one request, 1 to 20.
+        concurrency: Maximum requests at the same time in one call, 1 to 64.
         key_header: Header that carries the key.
 
     Raises:
@@ -42,6 +52,7 @@ class RemoteModel:
     """
 
     max_texts: ClassVar[int]
+    usual_batch: ClassVar[int] = 32
     # Of `ACCOUNTS`: those with models of this kind.
     accounts: ClassVar[tuple[str, ...]] = ()
     # Environment variable of the key of servers without an account.
@@ -54,17 +65,18 @@ class RemoteModel:
         model: str,
         base_url: str,
         *,
-        api_key: str | None,
+        api_key: str | None = None,
         name: str | None = None,
         account: str | None = None,
-        batch_size: int,
-        timeout: float,
+        batch_size: int | None = None,
+        timeout: float = 60.0,
         attempts: int = 5,
-        concurrency: int,
+        concurrency: int = 4,
         key_header: str = "Authorization",
     ) -> None:
         if not model.strip() or not model.isprintable():
             raise ConfigurationError("model must be the name by which the server knows it, in one line, and not blank")
+        batch_size = self.usual_batch if batch_size is None else batch_size
         check_range("batch_size", batch_size, 1, self.max_texts)
         address = base_url.rstrip("/")
         account = account or next((known for known in self.accounts if ACCOUNTS[known].url == address), None)

@@ -21,24 +21,17 @@ WITHOUT_HUB = "'term-overlap' needs no hub, 'none' reranks nothing"
 class Reranker(Protocol):
     """Judges how well texts answer a query. Calls block and may come from several threads.
 
-    A reranker may have an attribute ``calls_at_once``, an int from 1: how many searches may ask it at the same time; 1
-    without it, because a local model uses the whole machine for one call.
+    It may have an attribute ``calls_at_once``, an int from 1: how many searches may use it at the same time; 1 without
+    it, because a local model uses the whole machine for one call.
     """
 
     @property
     def identity(self) -> str:
-        """Model and revision, or model and server, in one line."""
+        """Return model and revision, or model and server, in one line."""
         ...
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) relevance, 0 to 1, in the order of the texts: a probability where the model gives one.
+        """Return the relevance of n texts, (n,) from 0 to 1 in their order: a probability if the model gives one.
 
         Raises:
             ValidationError: The query or a text is not a str or holds a lone surrogate.
@@ -48,33 +41,22 @@ class Reranker(Protocol):
         ...
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         ...
 
 
 class CheckedReranker(ABC):
-    """What the rerankers here have in common: query and texts are checked."""
+    """Checks query and texts for the rerankers of semlex."""
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Judges texts.
-
-        Args:
-            query: The query.
-            texts: n candidates.
-
-        Returns:
-            (n,) relevance, 0 to 1, in the order of the texts.
+        """Return the relevance of texts; as `Reranker.score`.
 
         Raises:
-            ValidationError: The query or a text is not a str or holds a lone surrogate.
             ConfigurationError: The query leaves no room for a text in what the model reads.
-            ModelError: The model cannot be loaded, was closed, or its scores cannot be used. Of a server:
-                `ModelServerError`.
-            WorkAbandonedError: Nobody waits for the result any more.
         """
         (checked,) = check_texts([query])
         return self._score(checked, check_texts(texts))
 
     @abstractmethod
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        """Scores of checked texts: (n,)."""
+        """Return scores of checked texts: (n,)."""

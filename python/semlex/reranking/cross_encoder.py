@@ -1,9 +1,8 @@
 """Cross-encoders: classifiers with one label that read the query and a text together.
 
-sentence-transformers loads and runs them; what it leaves open is decided here. Weights come from safetensors only, a
-model without its trained head is refused (transformers would fill in random numbers and only warn), the precision is
-said, and the activation is the logistic function whatever the model's config asks for: some models give raw scores,
-others probabilities, and only the latter can be compared with those of other rerankers.
+sentence-transformers loads and runs them. Weights come from safetensors only, a model without its trained head is
+refused (transformers would fill in random numbers), and the activation is always the logistic function: raw scores of
+some models could not be compared with those of other rerankers.
 """
 
 from __future__ import annotations
@@ -32,27 +31,24 @@ if TYPE_CHECKING:
 
 
 class CrossEncoderReranker(CheckedReranker):
-    """Scores candidates with a cross-encoder of sentence-transformers.
+    """Score candidates with a cross-encoder of sentence-transformers.
 
     The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
-    Blocking, and safe for several threads. Query and text are given to the model as they are, without a prompt; models
-    of the Qwen3-Reranker family need one and are loaded by `semlex.reranking.qwen3.Qwen3Reranker`.
+    Blocking, and safe for several threads. The model gets query and text as they are; models of the Qwen3-Reranker
+    family need a prompt and are loaded by `Qwen3Reranker`.
 
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Most candidates in a forward pass, 1 to 256.
-        max_length: Most tokens of query and text together, 16 to 32768; None for the model's own bound. The longer of
-            the two loses its end where they do not fit; that is logged now and then.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
-        revision: Branch, tag or commit of the hub.
-        allow_download: Whether the hub may be asked for a model that is not on this machine.
+        batch_size: Maximum candidates in a forward pass, 1 to 256.
+        max_length: Maximum tokens of query and text together, 16 to 32768; None for the model's own bound. The longer
+            of the two loses its end if they do not fit, which is logged now and then.
+        dtype, revision, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
 
     Raises:
         ConfigurationError: A parameter is unknown or out of range.
         MissingExtraError: sentence-transformers is not installed.
-        ModelNotFoundError: The model is not on this machine.
-        ModelError: The folder holds another kind of model.
+        ModelError: The model is not on this machine, or of another kind.
     """
 
     runs_on_torch = True
@@ -92,7 +88,7 @@ class CrossEncoderReranker(CheckedReranker):
 
     @property
     def identity(self) -> str:
-        """Model and revision, in one line."""
+        """Return model and revision, in one line."""
         return f"{self._folder.name}@{self._folder.revision}"
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -120,7 +116,7 @@ class CrossEncoderReranker(CheckedReranker):
         self._model = None
 
     def close(self) -> None:
-        """Releases the model and the device's memory; a second call does nothing."""
+        """Release the model and the device's memory; a second call does nothing."""
         with self._lock:
             self._closed = True
             if self._model is not None:
@@ -129,7 +125,7 @@ class CrossEncoderReranker(CheckedReranker):
                 memory.give_back(device)
 
     def _lengths(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-        """Tokens of every pair; counts the pairs that the model will not see whole."""
+        """Return the tokens of every pair, and count the pairs that are cut."""
         encoded = model.tokenizer(pairs, truncation=False, padding=False, verbose=False)["input_ids"]
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
         cut = int((lengths > model.max_seq_length).sum())
@@ -180,7 +176,7 @@ class CrossEncoderReranker(CheckedReranker):
         return self._model
 
     def _check_head(self, model: Any) -> None:
-        """Refuses a classifier whose head is not in the files, and therefore random."""
+        """Refuse a classifier whose head is not in the files, and therefore random."""
         from safetensors import safe_open  # noqa: PLC0415 (not in the base install)
 
         network = model.model

@@ -1,8 +1,7 @@
-"""Qwen3-Reranker: a language model is asked whether a document meets a query, and answers ``yes`` or ``no``.
+"""Qwen3-Reranker: a language model decides whether a document meets a query, and answers ``yes`` or ``no``.
 
-The prompt and the score are those of the Transformers section of the model card of Qwen/Qwen3-Reranker-0.6B (its other
-sections print a different prompt). The prompt is put together here from token ids: chat templates of newer revisions
-drop the query and the document silently when their roles are not the expected ones.
+Prompt and score follow the Transformers section of the model card of Qwen/Qwen3-Reranker-0.6B. The prompt is made of
+token ids: chat templates of newer revisions drop query and document silently if their roles differ.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NO, YES = "no", "yes"
 
 
 class Qwen3Reranker(CheckedReranker):
-    """Scores candidates with a model of the Qwen3-Reranker family, or a conversion of one to a one-label classifier.
+    """Score candidates with a model of the Qwen3-Reranker family, or a conversion of one to a one-label classifier.
 
     The constructor finds the model, so that a missing one is known early; the weights are loaded at first use.
     Blocking, and safe for several threads.
@@ -48,17 +47,12 @@ class Qwen3Reranker(CheckedReranker):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Most candidates in a forward pass, 1 to 32.
-        max_length: Most tokens of a prompt, 128 to 32768. The end of a longer document is cut, never the prompt;
-            that is logged now and then.
+        batch_size: Maximum candidates in a forward pass, 1 to 32.
+        max_length: Maximum tokens of a prompt, 128 to 32768. A longer document loses its end, which is logged now and
+            then.
         instruction: Task that the model judges by; None for the model card's.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or None for the device's (see `semlex.models.local.device`).
-        revision: Branch, tag or commit of the hub.
-        attn: ``trimmed`` (no padding, each text attends to itself, the last layer for last tokens alone), ``packed``
-            (the same through transformers' code for all layers) or ``reference`` (padded batches, torch's own
-            attention); all give the same scores.
-        token_budget: Most tokens in a forward pass; None for a value that suits the device.
-        allow_download: Whether the hub may be asked for a model that is not on this machine.
+        dtype, revision, attn, token_budget, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
+        exact: Whether to compute in float32.
 
     Raises:
         ConfigurationError: A parameter is unknown or out of range.
@@ -112,12 +106,12 @@ class Qwen3Reranker(CheckedReranker):
 
     @property
     def identity(self) -> str:
-        """Model and revision, in one line."""
+        """Return model and revision, in one line."""
         return f"{self._transformer.folder.name}@{self._transformer.folder.revision}"
 
     @property
     def report(self) -> RuntimeReport | None:
-        """How the model runs and what was given up, or None while it is not loaded."""
+        """Return how the model runs and what was given up, or None while it is not loaded."""
         return self._transformer.report
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -134,11 +128,11 @@ class Qwen3Reranker(CheckedReranker):
         return scores
 
     def close(self) -> None:
-        """Releases the model and its memory; a second call does nothing."""
+        """Release the model and its memory; a second call does nothing."""
         self._transformer.close()
 
     def _token_rows(self, prompt: _Prompt, query: str, texts: Sequence[str]) -> TokenRows:
-        """Token ids of every prompt; a document that is too long is cut before the suffix is put behind it."""
+        """Return token ids of every prompt; a document that is too long is cut before the suffix."""
         # The splitter always ends a token at this colon, since a space follows it.
         opening = f"<Instruct>: {self._instruction}\n<Query>: {query}\n<Document>:"
         room = self._max_length - prompt.prefix.size - prompt.suffix.size
@@ -171,7 +165,7 @@ class Qwen3Reranker(CheckedReranker):
 
 
 class _Prompt:
-    """The fixed parts of the prompt as token ids, and the tokenizer for the rest."""
+    """The fixed parts of the prompt as token ids, and the tokenizer of the rest."""
 
     def __init__(self, tokenizer: TextTokenizer, model: str) -> None:
         for token in CONTROL_TOKENS:

@@ -1,7 +1,7 @@
-"""Which reranker runs, and the one line that says so.
+"""Chooses a reranker, and the one line that says why.
 
-Nothing is downloaded here and the network is not touched. Texts go to a server only where one was named, or where
-``auto`` was named: a key that happens to be in the environment sends nothing anywhere.
+Nothing is downloaded here and the network is not used. Texts go to a server only if one was named, or ``auto`` was: a
+key in the environment sends nothing anywhere.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choose_reranker(
     revision: str | None = None,
     allow_download: bool = False,
 ) -> ModelChoice[Reranker]:
-    """Chooses a reranker: the configured one, else Qwen3 from the cache on a GPU, else none.
+    """Choose a reranker: the configured one, else Qwen3 from the cache on a GPU, else none.
 
     ====================================  =====================================================  =======================
     configured                            reranker                                               key
@@ -52,43 +52,31 @@ def choose_reranker(
     ``term-overlap``                      the query's words in the texts; no model
     path of a folder, or hub id           Qwen3-Reranker or a cross-encoder, by its config.json
     ``cross-encoder:PATH_OR_ID``          a cross-encoder
-    ``cohere`` or ``cohere:MODEL``        Cohere                                                 COHERE_API_KEY or
-                                                                                                 CO_API_KEY
+    ``cohere`` or ``cohere:MODEL``        Cohere                                                 COHERE_API_KEY, CO_API_KEY
     ``jina:MODEL``                        Jina                                                   JINA_API_KEY
     ``http(s)://HOST/v1#MODEL``           a server of Cohere's form                              SEMLEX_RERANKER_API_KEY
     ``tei+http(s)://HOST``                Text Embeddings Inference                              SEMLEX_RERANKER_API_KEY
     ``llm:openai:MODEL``                  a language model of OpenAI                             OPENAI_API_KEY
     ``llm:openrouter:MODEL``              a language model behind OpenRouter                     OPENROUTER_API_KEY
     ``llm+http(s)://HOST/v1#MODEL``       a language model of any such server                    SEMLEX_RERANKER_API_KEY
-    ``auto``                              Cohere when its key is set, else Qwen3 from the cache
-                                          on a GPU, else the language model that
-                                          SEMLEX_LLM_MODEL names (``openai:MODEL``,
-                                          ``openrouter:MODEL`` or ``http(s)://HOST/v1#MODEL``),
-                                          else none
-    ``auto:MODEL``                        ``auto`` with this language model instead of
-                                          SEMLEX_LLM_MODEL's
+    ``auto``, ``auto:MODEL``              Cohere if its key is set, else Qwen3 from the cache on
+                                          a GPU, else the language model MODEL, or the one of
+                                          SEMLEX_LLM_MODEL, else none
     ====================================  =====================================================  =======================
 
-    None, the default, chooses among local models only; ``auto`` has to be named, because it may send queries
-    and texts to a third party.
+    None, the default, chooses among local models only; ``auto`` has to be named, because it may send texts to a server.
 
     Args:
-        configured: A reranker, or one of the names above, or None.
-        use_reranking: ``False`` for never; ``True`` for the configured one or Qwen3-Reranker-0.6B, which must then be
-            on this machine; ``auto`` for the configured one, or Qwen3-Reranker-0.6B where it is cached and there is a
-            GPU.
+        use_reranking: ``False``: never; ``True``: the configured one, or Qwen3-Reranker-0.6B, which must then be on
+            this machine; ``auto``: the configured one, or Qwen3-Reranker-0.6B if it is cached and there is a GPU.
         device: For local models, as for `semlex.reranking.qwen3.Qwen3Reranker`.
         revision: Branch, tag or commit of the hub.
-        allow_download: Whether the hub may be asked for the model.
-
-    Returns:
-        The reranker, if any, and the line that says so.
+        allow_download: Whether the model may be fetched from the hub.
 
     Raises:
-        ConfigurationError: ``use_reranking`` is neither a bool nor ``auto``, or contradicts ``configured``; a name is
-            incomplete or unknown; the key that it needs is not set.
-        ModelNotFoundError: The model is not on this machine.
-        ModelError: The configured model is neither a Qwen3-Reranker nor a cross-encoder.
+        ConfigurationError: ``use_reranking`` is not a bool or ``auto``, or contradicts ``configured``; a name is
+            incomplete or unknown; its key is not set.
+        ModelError: The model is not on this machine, or neither a Qwen3-Reranker nor a cross-encoder.
         MissingExtraError: A package that the model needs is not installed.
     """
     if use_reranking not in (True, False, "auto"):
@@ -120,7 +108,7 @@ def _cached_qwen3(device: str | None) -> ModelChoice[Reranker]:
 
 
 def _automatic(device: str | None, named: str | None) -> ModelChoice[Reranker]:
-    """What ``auto`` stands for, where a language model may be named beside it."""
+    """Return the choice of ``auto``, beside which a language model may be named."""
     variable = ACCOUNTS["cohere"].variable
     if environment(variable) is not None:
         return _named("cohere", why=f"because {variable} is set")
@@ -175,7 +163,7 @@ def _named(
 
 
 def _at_server(name: str) -> RemoteReranker | None:
-    """The reranker of a name that leads to a server; nothing is sent to it yet."""
+    """Return the reranker of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
     from semlex.reranking.remote import (  # noqa: PLC0415 - only the chosen kind is loaded

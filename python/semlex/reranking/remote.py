@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
 import numpy as np
 
 from semlex.chat.openai import ChatEndpoint, NoTextError
 from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
-from semlex.models.remote_model import RemoteModel
+from semlex.models.remote_model import RemoteModel, RequestOptions
 from semlex.models.tokenizer import CutTexts
 from semlex.reranking.base import CheckedReranker
 from semlex.validation import check_range
@@ -27,7 +27,7 @@ MAX_FLOAT32 = 3.4e38
 
 
 class RemoteReranker(RemoteModel, CheckedReranker):
-    """A reranker whose model runs behind a server. The arguments are those of `RemoteModel`."""
+    """A reranker whose model runs behind a server, with the arguments of `RemoteModel`."""
 
     max_texts = 1000
     accounts = ("cohere", "jina", "openai", "openrouter")
@@ -37,7 +37,7 @@ class RemoteReranker(RemoteModel, CheckedReranker):
 
     @property
     def identity(self) -> str:
-        """Model and server, in one line."""
+        """Return model and server, in one line."""
         return f"{self._model}@{self.host}"
 
     def _score(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -46,13 +46,13 @@ class RemoteReranker(RemoteModel, CheckedReranker):
 
     @abstractmethod
     def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
-        """One request: the score of every text, in order."""
+        """Send one request: the score of every text, in order."""
 
 
 def read_scores(
     rows: object, *, count: int, position: str, score: str, source: str, most: float | None, remedy: str
 ) -> NDArray[np.float32]:
-    """Reads one score per text, in whatever order the answer lists them."""
+    """Read one score per text, in any order."""
     scores: dict[int, float] = {}
     for row in rows if isinstance(rows, list) else [None]:
         place, value = (row.get(position), row.get(score)) if isinstance(row, dict) else (None, None)
@@ -78,7 +78,7 @@ def read_scores(
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number that float32 can hold (JSON knows larger ones, and Python reads NaN in it)."""
+    """Return whether float32 can hold a value (JSON knows larger numbers, and Python reads NaN in it)."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -MAX_FLOAT32 < value < MAX_FLOAT32
 
 
@@ -87,49 +87,34 @@ RERANK_PATH = "/rerank"
 
 
 class CohereReranker(RemoteReranker):
-    """Scores candidates with ``POST {base_url}/rerank``.
+    """Score candidates with ``POST {base_url}/rerank`` of Cohere's form.
 
-    The query and the texts are sent to that server; texts that are too long for its model are cut there. Nothing is
-    sent before the first call of `score`. Blocking, and safe for several threads.
+    The query and the texts are sent to that server; it cuts texts that are too long for its model. Nothing is sent
+    before the first call of `score`. Blocking, and safe for several threads.
 
     Args:
         model: Name by which the server knows the model.
         base_url: Address in front of ``/rerank``.
-        api_key: Key of the account. None for the environment: ``COHERE_API_KEY`` or ``CO_API_KEY`` at Cohere,
-            ``JINA_API_KEY`` at Jina, ``SEMLEX_RERANKER_API_KEY``, if set, anywhere else.
         raw_scores: Whether the server answers with the model's raw scores (logits); the logistic function then makes
-            probabilities of them. Said here and not guessed, because a call whose raw scores happen to lie between 0
-            and 1 could not be told from probabilities.
-        batch_size: Most texts of a request, 1 to 1000 (Cohere's bound); more texts are several requests.
-        timeout: Most seconds of one attempt.
-        attempts: Most attempts of one request.
-        concurrency: Most requests at the same time in one call.
+            probabilities of them. It is not guessed, because raw scores between 0 and 1 look like probabilities.
+        requests: As for `RemoteModel`. `api_key` None is that of the environment: ``COHERE_API_KEY`` or ``CO_API_KEY``
+            at Cohere, ``JINA_API_KEY`` at Jina, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 1000.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.
     """
+
+    usual_batch = 1000
 
     def __init__(
         self,
         model: str = DEFAULT_COHERE_MODEL,
         base_url: str = ACCOUNTS["cohere"].url,
         *,
-        api_key: str | None = None,
         raw_scores: bool = False,
-        batch_size: int = 1000,
-        timeout: float = 60.0,
-        attempts: int = 5,
-        concurrency: int = 4,
+        **requests: Unpack[RequestOptions],
     ) -> None:
-        super().__init__(
-            model,
-            base_url,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout=timeout,
-            attempts=attempts,
-            concurrency=concurrency,
-        )
+        super().__init__(model, base_url, **requests)
         self._raw_scores = raw_scores
 
     def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
@@ -154,44 +139,24 @@ class CohereReranker(RemoteReranker):
 
 
 class TEIReranker(RemoteReranker):
-    """Scores candidates with the model that a TEI server was started with.
+    """Score candidates with the model of a server of Text Embeddings Inference; see its OpenAPI description.
 
-    The query and the texts are sent to that server, which cuts texts that are too long for its model. Nothing is sent
+    The query and the texts are sent to that server; it cuts texts that are too long for its model. Nothing is sent
     before the first call of `score`. Blocking, and safe for several threads.
 
     Args:
         base_url: Address in front of ``/rerank``.
-        api_key: What the server was started with as ``--api-key``; None for ``SEMLEX_RERANKER_API_KEY``, if set.
-        batch_size: Most texts of a request, 1 to 1000. The default is that of the server's ``--max-client-batch-size``;
-            a batch that the server refuses as too large is halved.
-        timeout: Most seconds of one attempt.
-        attempts: Most attempts of one request.
-        concurrency: Most requests at the same time in one call.
-
-    Raises:
-        ConfigurationError: A parameter cannot be used.
+        requests: As for `RemoteModel`. `api_key` is the server's ``--api-key``; None for ``SEMLEX_RERANKER_API_KEY``.
+            `batch_size`, 1 to 1000, is by default that of ``--max-client-batch-size``; a refused batch is halved.
     """
 
     def __init__(
         self,
         base_url: str,
-        *,
-        api_key: str | None = None,
-        batch_size: int = 32,
-        timeout: float = 60.0,
-        attempts: int = 5,
-        concurrency: int = 4,
+        **requests: Unpack[RequestOptions],
     ) -> None:
         # A server serves one model, and its answers do not name it.
-        super().__init__(
-            "tei",
-            base_url,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout=timeout,
-            attempts=attempts,
-            concurrency=concurrency,
-        )
+        super().__init__("tei", base_url, **requests)
 
     def _ask(self, query: str, texts: list[str]) -> NDArray[np.float32]:
         body = {"query": query, "texts": texts, "raw_scores": False, "truncate": True}
@@ -235,29 +200,27 @@ _FENCED = re.compile(r"\s*```\w*\s(.*)```\s*", re.DOTALL)
 
 
 class LLMReranker(RemoteReranker):
-    """Scores candidates by asking a language model; the scores are its opinion, not a calibrated probability.
+    """Score candidates with a language model; the scores are its opinion, not a calibrated probability.
 
-    The query and the texts are sent to the server. Nothing is sent before the first call of `score`. An answer that is
-    something else than one score from 0 to 10 per text is asked for once more; the scores are divided by 10. Blocking,
-    and safe for several threads.
+    The query and the texts are sent to the server. Nothing is sent before the first call of `score`. If an answer is
+    not one score from 0 to 10 per text, the model is asked once more; the scores are divided by 10. Blocking, and safe
+    for several threads.
 
     Args:
         model: Name by which the server knows the model.
         base_url: Address in front of ``/chat/completions``.
-        api_key: Key of the account. None for the environment: ``OPENAI_API_KEY`` at OpenAI, ``OPENROUTER_API_KEY`` at
-            OpenRouter, ``SEMLEX_RERANKER_API_KEY``, if set, anywhere else.
-        batch_size: Most passages of a request, 1 to 100. Passages of one request may influence each other's scores.
-        max_characters: Most characters of a passage, 100 to 100000; the end of a longer one is cut, and that is logged
-            now and then.
-        timeout: Most seconds of one attempt.
-        attempts: Most attempts of one request.
-        concurrency: Most requests at the same time in one call.
+        max_characters: Maximum characters of a passage, 100 to 100000; a longer one loses its end, which is logged now
+            and then.
+        requests: As for `RemoteModel`. `api_key` None is that of the environment: ``OPENAI_API_KEY`` at OpenAI,
+            ``OPENROUTER_API_KEY`` at OpenRouter, ``SEMLEX_RERANKER_API_KEY`` anywhere else. `batch_size` is 1 to 100;
+            passages of one request may influence each other's scores.
 
     Raises:
         ConfigurationError: A parameter cannot be used, or a key is missing.
     """
 
     max_texts = 100
+    usual_batch = 20
     halved_statuses = frozenset()  # what is refused is asked again without the settings instead
 
     def __init__(
@@ -265,23 +228,11 @@ class LLMReranker(RemoteReranker):
         model: str,
         base_url: str = ACCOUNTS["openai"].url,
         *,
-        api_key: str | None = None,
-        batch_size: int = 20,
         max_characters: int = 2000,
-        timeout: float = 60.0,
-        attempts: int = 5,
-        concurrency: int = 4,
+        **requests: Unpack[RequestOptions],
     ) -> None:
         check_range("max_characters", max_characters, 100, 100_000)
-        super().__init__(
-            model,
-            base_url,
-            api_key=api_key,
-            batch_size=batch_size,
-            timeout=timeout,
-            attempts=attempts,
-            concurrency=concurrency,
-        )
+        super().__init__(model, base_url, **requests)
         self._max_characters = max_characters
         self._chat = ChatEndpoint(self._server, model)
         self._cut = CutTexts("passages", model)

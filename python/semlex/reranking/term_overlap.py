@@ -18,19 +18,17 @@ if TYPE_CHECKING:
 
 
 class TermOverlapReranker(CheckedReranker):
-    """Scores candidates by how many of the query's words they hold, and how near to each other.
+    """Score candidates by how many of the query's words they hold, and how near to each other.
 
-    The idea is that of ranking by coordination level, then by the density of the cover (Clarke, Cormack and Tudhope,
-    "Relevance ranking for one to three term queries", 2000): a text that holds more of the words is always above one
-    that holds fewer; among equals, the one in which they stand closest together is first. With n different words in the
-    query, m of them in the text, and w words in the shortest stretch of the text that holds all m::
+    A text that holds more of the words is always above one that holds fewer; among equals, the one in which they are
+    closest together is first (after Clarke, Cormack and Tudhope, "Relevance ranking for one to three term queries",
+    2000). With n different words in the query, m of them in the text, and w words in the shortest stretch that holds
+    all m::
 
         score = (m - 1 + m / w) / n      (0 where m is 0)
 
-    So 1 means that the words of the query follow each other in the text, in any order. It is a rule, not a probability
-    that a model learned: it knows no synonyms, no inflection and no meaning. Words are those of Unicode (Annex 29)
-    after compatibility normalisation and case folding. Equal input always gives equal scores, whatever the neighbours.
-    Safe for several threads.
+    It is a rule, not a probability, without synonyms or inflection. Words are those of Unicode (Annex 29) after
+    compatibility normalisation and case folding. Safe for several threads.
     """
 
     @property
