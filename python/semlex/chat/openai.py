@@ -276,15 +276,15 @@ class OpenAIChatModel(RemoteModel):
 def choose_chat_model(configured: str | ChatModel | None = None) -> ModelChoice[ChatModel]:
     """Return the configured language model, or none; nothing is sent.
 
-    ==============================  ================================================================  ===================
-    configured                      language model                                                    key
-    ==============================  ================================================================  ===================
+    ==============================  ============================================================  ===================
+    configured                      language model                                                key
+    ==============================  ============================================================  ===================
     ``none``, or None               none: answers are sentences of the documents
-    ``openai:MODEL``                OpenAI's                                                          OPENAI_API_KEY
-    ``openrouter:MODEL``            behind OpenRouter                                                 OPENROUTER_API_KEY
-    ``ollama:MODEL``                of the Ollama of ``OLLAMA_HOST``, else of this machine's          SEMLEX_CHAT_API_KEY
-    ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``                    SEMLEX_CHAT_API_KEY
-    ==============================  ================================================================  ===================
+    ``openai:MODEL``                OpenAI's                                                      OPENAI_API_KEY
+    ``openrouter:MODEL``            behind OpenRouter                                             OPENROUTER_API_KEY
+    ``ollama:MODEL``                of the Ollama of ``OLLAMA_HOST``, else of this machine's      SEMLEX_CHAT_API_KEY
+    ``http(s)://HOST/v1#MODEL``     any server with OpenAI's ``/chat/completions``                SEMLEX_CHAT_API_KEY
+    ==============================  ============================================================  ===================
     """
     if configured is None or configured == NO_CHAT_MODEL:
         return ModelChoice(None, "no language model: answers are sentences of the documents")

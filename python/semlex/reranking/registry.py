@@ -52,7 +52,8 @@ def choose_reranker(
     ``term-overlap``                      the query's words in the texts; no model
     path of a folder, or hub id           Qwen3-Reranker or a cross-encoder, by its config.json
     ``cross-encoder:PATH_OR_ID``          a cross-encoder
-    ``cohere`` or ``cohere:MODEL``        Cohere                                                 COHERE_API_KEY, CO_API_KEY
+    ``cohere``                            Cohere                                                 COHERE_API_KEY or
+    ``cohere:MODEL``                                                                             CO_API_KEY
     ``jina:MODEL``                        Jina                                                   JINA_API_KEY
     ``http(s)://HOST/v1#MODEL``           a server of Cohere's form                              SEMLEX_RERANKER_API_KEY
     ``tei+http(s)://HOST``                Text Embeddings Inference                              SEMLEX_RERANKER_API_KEY
