@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry, where the program has set it up; nothing is imported and next to nothing done where not.
+"""Spans of OpenTelemetry, if the program has set it up: the only table of their names, and how they are recorded.
 
-A program that wants spans has imported ``opentelemetry.trace`` and set a provider before. So it is looked for among the
-modules that are loaded, and is no dependency. A span holds no message of an error: a driver's or a model's may quote a
-text.
+A program that wants spans has imported ``opentelemetry.trace`` and set a provider before, so it is not a dependency. A
+span holds no message of an error: a driver or a model may quote a text. Names of databases are stable conventions of
+OpenTelemetry, those of models (``gen_ai.…``) are in development, ``semlex.…`` are our own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ CONTENT_VALUES = frozenset({"true", "1", "span_only", "span_and_event"})
 
 
 class Work(Enum):
-    """Kinds of spans, by the first word of their names; the second says of what.
-
-    The value is the name, the attribute that holds it, and the attribute that holds the second word.
-    """
+    """Kinds of spans: the first word of the name, and the attributes that hold this word and the second one."""
 
     RETRIEVAL = ("retrieval", "gen_ai.operation.name", "gen_ai.data_source.id")
     EMBEDDINGS = ("embeddings", "gen_ai.operation.name", "gen_ai.request.model")
@@ -65,7 +62,7 @@ REQUEST_ID = "semlex.request_id"
 
 
 class Span:
-    """A piece of work; this one is not recorded. As a context manager, what is begun inside becomes its child."""
+    """A piece of work that is not recorded. As a context manager it is the parent of what begins inside."""
 
     is_recorded = False
 
@@ -78,28 +75,28 @@ class Span:
         return
 
     def note(self, attributes: Mapping[str, Any]) -> None:
-        """Adds attributes; those that are None are left out."""
+        """Add attributes; those that are None are left out."""
 
     def rename(self, name: str) -> None:
-        """Gives it another name."""
+        """Give it another name."""
 
     def fail(self, kind: str) -> None:
-        """Notes that it failed, where no error is raised."""
+        """Note a failure that raises no error."""
 
     def tell(self, event: str, attributes: Mapping[str, Any]) -> None:
-        """Adds an event."""
+        """Add an event."""
 
     def start(self) -> Self:
-        """Begins it without making it the current one; `end` ends it."""
+        """Begin it without making it the current one."""
         return self
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes it the current one, for a part of its time."""
+        """Make it the current one inside the block."""
         yield
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends it; a second call does nothing."""
+        """End it; a second call does nothing."""
 
 
 _OFF = Span()
@@ -163,7 +160,7 @@ class _RecordedSpan(Span):
 def span(
     work: Work, of: str, attributes: Mapping[str, Any] | None = None, *, is_call: bool = False, parent: Any = None
 ) -> Span:
-    """A span, recorded where the program has set OpenTelemetry up."""
+    """Return a span, recorded if the program has set OpenTelemetry up."""
     found = _provider()
     if found is None:
         return _OFF
@@ -178,24 +175,24 @@ def span(
 
 
 def note(attributes: Mapping[str, Any]) -> None:
-    """Adds attributes to the span that is current, which must be one of semlex's."""
+    """Add attributes to the current span, which must be one of semlex's."""
     found = _provider()
     if found is not None:
         found[0].get_current_span().set_attributes(_given(attributes))
 
 
 def is_on() -> bool:
-    """Whether the program has set OpenTelemetry up."""
+    """Return whether the program has set OpenTelemetry up."""
     return _provider() is not None
 
 
 def takes_content() -> bool:
-    """Whether the program wants questions, and the ids of what was found, in spans."""
+    """Return whether the program wants questions, and the ids of hits, in spans."""
     return os.environ.get(CONTENT_VARIABLE, "").lower() in CONTENT_VALUES
 
 
 def _provider() -> tuple[Any, Any] | None:
-    """The module of OpenTelemetry and its provider of tracers, where the program has set one."""
+    """Return the module of OpenTelemetry and its provider of tracers, if the program has set one."""
     trace = sys.modules.get("opentelemetry.trace")
     ask = getattr(trace, "get_tracer_provider", None)  # None while another thread imports it
     if ask is None:

@@ -35,7 +35,7 @@ Ranked = tuple[int, int, int, str, float, float]
 
 
 def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list[AnswerSentence]:
-    """Up to three sentences that follow each other and answer best, each with its own place as its citation."""
+    """Return up to three consecutive sentences that answer best, each with its own place as its citation."""
     passages = [(source.text, source.headings) for source in context.sources]
     ranked = _core.rank_sentences(analyzer, question, passages)
     found = []
@@ -48,7 +48,7 @@ def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list
 
 
 def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
-    """The neighbours whose scores, less the least share of each, are the most together; the first of equals."""
+    """Return the neighbours with the greatest sum of scores above the minimum share; ties: the first."""
     least = LEAST_SHARE * max((score for *_, score, _ in ranked), default=0.0)
     runs = [
         (worth, run)
@@ -59,7 +59,7 @@ def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
 
 
 def _runs(ranked: Sequence[Ranked], least: float) -> Iterator[tuple[float, Sequence[Ranked]]]:
-    """What the sentence at the beginning begins, with what each run is worth; no run holds a title."""
+    """Yield the runs that begin with the first sentence, with their worth; no run holds a title."""
     passage, start, *_ = ranked[0]
     worths = accumulate(score - least for *_, score, _ in ranked)
     for count, (worth, (of, _, end, kind, *_)) in enumerate(zip(worths, ranked, strict=True), start=1):
@@ -74,31 +74,18 @@ _TOKEN_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """How an answer is made.
-
-    Attributes:
-        analyzer: Of the collection's language.
-        executor: Runs the model's blocking calls.
-        model: Writes the answer; None: it is taken from the passages.
-        min_coverage: Least `SearchResults.coverage`, 0 to 1; see `thin_support`.
-        min_similarity: Least `SearchResults.best_similarity`, 0 to 1.
-        started: When the question was asked, by ``time.perf_counter``.
-    """
+    """How an answer is made."""
 
     analyzer: _core.Analyzer
     executor: ModelExecutor
-    model: ChatModel | None = None
-    min_coverage: float = MIN_COVERAGE
+    model: ChatModel | None = None  # None: the answer is taken from the passages
+    min_coverage: float = MIN_COVERAGE  # see `thin_support`
     min_similarity: float = MIN_SIMILARITY
-    started: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=time.perf_counter)  # by ``time.perf_counter``
 
 
 def thin_support(results: SearchResults, min_coverage: float, min_similarity: float) -> str | None:
-    """Why hits do not carry an answer; None where they may.
-
-    They do not where there are none, or where every figure that is known (`SearchResults.coverage`,
-    `SearchResults.best_similarity`) is below its limit.
-    """
+    """Return why hits do not support an answer: none, or every known figure is below its limit; else None."""
     if not results:
         return "nothing was found"
     figures = (
@@ -115,10 +102,10 @@ def thin_support(results: SearchResults, min_coverage: float, min_similarity: fl
 async def answer_events(
     question: str, context: Context, answering: Answering
 ) -> AsyncGenerator[AnswerSentence | Answer, None]:
-    """The sentences of an answer, each after its citations were looked up; at the end the `Answer` as a whole.
+    """Yield the sentences of an answer, each with its citations looked up, then the `Answer`.
 
-    A language model that fails before its first sentence is replaced by sentences of the passages, with a warning; one
-    that fails later leaves what it has written, with a warning.
+    A language model that fails before its first sentence is replaced by sentences of the passages; one that fails later
+    leaves what it has written. Both add a warning.
     """
     timings = {"context": _milliseconds(answering.started)}
     sentences: list[AnswerSentence] = []
@@ -168,7 +155,7 @@ async def answer_events(
 
 
 def confidence(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
-    """How well an answer is documented, 0 to 1; `Answer.confidence` says what it is made of."""
+    """Return how well an answer is documented, 0 to 1; see `Answer.confidence`."""
     if not sentences:
         return 0.0
     supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
@@ -183,7 +170,7 @@ def confidence(question: str, sentences: list[AnswerSentence], context: Context,
 
 
 def _written(model: ChatModel, question: str, context: Context) -> Generator[AnswerSentence | Completion]:
-    """What a model writes, sentence by sentence, with its citations looked up; blocking."""
+    """Yield what a model writes, sentence by sentence, with its citations looked up; blocking."""
     evidence = Evidence(context)
     reader = WrittenAnswer()
     last: Completion | None = None
@@ -208,7 +195,7 @@ def _written(model: ChatModel, question: str, context: Context) -> Generator[Ans
 async def _in_thread(
     events: Generator[AnswerSentence | Completion], answering: Answering
 ) -> AsyncGenerator[AnswerSentence | Completion, None]:
-    """What a blocking iterator gives, each waited for in a thread of the model's."""
+    """Yield what a blocking iterator gives, each item from a thread of the model."""
     is_over = False
     try:
         while True:

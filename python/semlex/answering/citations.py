@@ -1,8 +1,8 @@
-"""Whether the words that an answer quotes stand in the source that it cites, and where.
+"""Looks up the words that an answer quotes in the source that it cites.
 
-They are looked for letter by letter first; then with case, quotation marks, blanks and hyphenation evened out, with a
-map that leads back to the document; then with one word that is another, is missing or was added. A quote begins and
-ends where words do: "you can" does not stand in "you cannot", nor "version 8" in "version 8.5".
+First letter by letter; then with case, quotation marks, blanks and hyphenation evened out, with a map back to the
+document; then with one word changed, missing or added. A quote begins and ends with words: "you can" is not in "you
+cannot", nor "version 8" in "version 8.5".
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Evidence:
         self._sources = {source.number: _Searched(source) for source in context.sources}
 
     def citation(self, number: int, quote: str) -> Citation:
-        """Looks a quote up."""
+        """Look a quote up."""
         searched = self._sources.get(number)
         if searched is None:
             return Citation(number, "", quote, "unknown source")
@@ -60,7 +60,7 @@ class Evidence:
 
 
 def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int, end: int) -> Citation:
-    """The citation of characters `start` to `end` of a source's text."""
+    """Return the citation of characters `start` to `end` of a source's text."""
     line = None if source.line is None else source.line + len(LINE_END.findall(source.text, 0, start))
     # A passage that does not stand in its document as one piece leads to no place there.
     first, last = source.char_start, source.char_end
@@ -73,20 +73,20 @@ Place = tuple[int, int]
 
 
 class _Searched:
-    """A source; what is made of its text is made once, when it is needed."""
+    """A source; derived texts are made once, when needed."""
 
     def __init__(self, source: ContextSource) -> None:
         self.source = source
 
     @cached_property
     def _evened(self) -> list[_Evened]:
-        """The text as it is compared: words parted at the end of a line joined without their hyphen, and with it."""
+        """Return the text as it is compared: words split at a line's end joined without their hyphen, and with it."""
         text = self.source.text
         kept = [_Evened.of(text, hyphen) for hyphen in ("", "-")]
         return kept if kept[0].text != kept[1].text else kept[:1]
 
     def find(self, quote: str) -> tuple[Verdict, Place | None]:
-        """What became of a quote, and the characters of the source's text where it, or nearly it, stands."""
+        """Return the verdict on a quote, and the characters of the source where it, or nearly it, is."""
         quote = quote.strip()
         if len(quote) > MAX_QUOTE or not any(map(str.isalnum, quote)):
             return "not found", None
@@ -108,7 +108,7 @@ class _Searched:
 
 @dataclass(frozen=True, slots=True)
 class _Evened:
-    """A text without what makes no other words, and for each of its characters the place it is from."""
+    """A text with differences removed that do not matter, and the original place of each character."""
 
     text: str
     starts: list[int]
@@ -138,12 +138,12 @@ class _Evened:
         return cls("".join(letters), starts, ends)
 
     def place(self, start: int, end: int) -> Place:
-        """The characters of the text that these are made of."""
+        """Return the original characters of these."""
         return self.starts[start], self.ends[end - 1]
 
 
 def _whole_words(words: str, text: str) -> Place | None:
-    """Where they stand first without cutting a word of the text."""
+    """Return the first place of words that cuts no word of the text."""
     start = text.find(words) if words else -1
     while start >= 0:
         end = start + len(words)
@@ -154,7 +154,7 @@ def _whole_words(words: str, text: str) -> Place | None:
 
 
 def _cuts_a_word(text: str, place: int) -> bool:
-    """Whether a word or a number goes on from before this place to behind it."""
+    """Return whether a word or a number continues across this place."""
     before, behind = text[max(0, place - 40) : place], text[place : place + 40]
     hyphened = re.match(r"[-\u2010\u2011\u00ad][ \t]*\r?\n[ \t]*", behind)
     if hyphened:  # a word that is parted at the end of a line
@@ -188,7 +188,7 @@ class _Word:
 
 
 def _words(text: str) -> list[_Word]:
-    """The words of an evened text, without marks at their ends; what consists of marks is none."""
+    """Return the words of an evened text, without marks at their ends."""
     found = re.finditer(r"\S+", text)
     bare = ((match, match[0].strip(_EDGES)) for match in found)
     return [
@@ -199,10 +199,7 @@ def _words(text: str) -> list[_Word]:
 
 
 def _one_word_apart(quote: Sequence[_Word], source: Sequence[_Word]) -> Place | None:
-    """Where the quote stands with at most one word changed, missing or added.
-
-    One half of such a quote is unchanged: each half is looked for, and the other compared where it would stand.
-    """
+    """Return the place of the quote with at most one word changed, missing or added: one half is unchanged."""
     if len(quote) < 2 or len(quote) > len(source) + 1:  # noqa: PLR2004 (one word is none that is changed)
         return None
     wanted, words = [word.text for word in quote], [word.text for word in source]
@@ -226,7 +223,7 @@ def _occurrences(wanted: list[str], words: list[str]) -> Iterator[int]:
 
 
 def _nearly(wanted: list[str], words: list[str]) -> int | None:
-    """How many of the words are the wanted ones but for one; None where they are not."""
+    """Return how many of the words are the wanted ones but for one; None if they are not."""
     same = 0
     while same < min(len(wanted), len(words)) and wanted[same] == words[same]:
         same += 1

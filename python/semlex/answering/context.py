@@ -42,13 +42,7 @@ SENTENCE_END = re.compile(
 
 
 class Packing:
-    """Passages that were packed, document by document, each with what it costs.
-
-    Args:
-        cost: Tokens of a passage with all that is written around it.
-        budget: Most tokens.
-        spent: Tokens that are needed anyway.
-    """
+    """Packed passages, document by document, each with its cost in tokens."""
 
     def __init__(self, cost: Callable[[Passage], int], budget: int, spent: int) -> None:
         self._cost = cost
@@ -56,7 +50,7 @@ class Packing:
         self._documents: dict[UUID, list[tuple[Passage, int]]] = {}
 
     def add(self, chunks: Sequence[PlacedChunk]) -> bool:
-        """Takes chunks in where they fit, all or none; whether they did."""
+        """Add chunks if all of them fit; return whether they did."""
         grown: dict[UUID, list[tuple[Passage, int]]] = {}
         more = 0
         for document in {chunk.document for chunk in chunks}:
@@ -79,7 +73,7 @@ class Packing:
         return True
 
     def add_beginning(self, chunk: PlacedChunk) -> PlacedChunk | None:
-        """Takes in as many whole sentences from the beginning of a chunk as fit; None where not even one does."""
+        """Add as many whole sentences from the beginning of a chunk as fit; return None if none does."""
         ends = [found.end() for found in SENTENCE_END.finditer(chunk.text)]
         count = bisect_right(ends, self._left, key=lambda end: self._cost(joined([_beginning(chunk, end)])[0]))
         # A longer text may have fewer tokens than a shorter one: what the search found is tried.
@@ -100,14 +94,10 @@ def _beginning(chunk: PlacedChunk, end: int) -> PlacedChunk:
 def packed(
     hits: Sequence[PlacedHit], cost: Callable[[Passage], int], *, budget: int, spent: int
 ) -> list[tuple[PlacedChunk, ...]]:
-    """What fits of hits, best first: of each that does its own chunk, and behind it those that came with it.
+    """Return what fits, best first: of each hit its chunk, then the chunks that came with it.
 
-    Each is taken with all that belongs to it where that fits, else by itself, else not at all; a worse one that is
-    shorter may fit still. The best alone is cut behind a sentence where it is too long by itself.
-
-    Args:
-        budget: Most tokens.
-        spent: Tokens that are needed anyway.
+    Each is taken with its surroundings if they fit, else alone, else not at all; a worse, shorter one may still fit.
+    Only the best is cut behind a sentence.
     """
     packing = Packing(cost, budget, spent)
     kept: list[tuple[PlacedChunk, ...]] = []
@@ -127,13 +117,7 @@ TITLE_SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What counts the tokens of a context.
-
-    Attributes:
-        name: Of the way in which they are counted.
-        counter: One of semlex, or None.
-        given: The caller's function, where there is none of semlex.
-    """
+    """Counts the tokens of a context, by a counter of semlex or a function of the caller (`given`)."""
 
     name: str = "count"
     counter: TokenCounter | None = None
@@ -153,13 +137,9 @@ class Counting:
 async def make_context(
     opened: OpenCollection, results: SearchResults, options: ContextPlan, counting: Counting, notes: Sequence[str]
 ) -> Context:
-    """The context of the hits of a search.
+    """Make the context of a search's hits.
 
-    What stands around them is read after the search, in a snapshot of its own: hits that were deleted or changed in
-    between are left out.
-
-    Args:
-        counting: Counts tokens.
+    The text around them is read after the search, in another snapshot: hits that were deleted or changed are left out.
     """
     warnings = [*results.warnings, *notes]
     reduced, same = await asyncio.to_thread(_reduced, results, options)
@@ -217,11 +197,7 @@ class Assembled:
 
 
 class Assembly:
-    """Makes one context of hits with their surroundings.
-
-    Args:
-        counting: Counts tokens.
-    """
+    """Makes one context of hits with their surroundings."""
 
     def __init__(self, options: ContextPlan, counting: Counting, same: dict[str, list[SearchResult]]) -> None:
         self.mark = drawn_mark()
@@ -230,10 +206,10 @@ class Assembly:
         self._same = same
 
     def assembled(self, hits: Sequence[PlacedHit]) -> Assembled:
-        """The context of hits, best first.
+        """Return the context of hits, best first.
 
-        Blocks are counted one by one to find what fits. Their sum is not quite the count of the whole text, for most
-        tokenizers: should that be above the budget, the hits that were packed last go.
+        Blocks are counted one by one. If the count of the whole text is above the budget, the hits packed last are
+        removed.
         """
         highest = len(hits)
 
@@ -259,7 +235,7 @@ class Assembly:
         return Assembled(text, sources, tokens, left_out, tuple(warnings))
 
     def _sources(self, kept: Sequence[tuple[PlacedChunk, ...]], hits: Sequence[PlacedHit]) -> tuple[ContextSource, ...]:
-        """The passages of what was packed, in the order that is wanted."""
+        """Return the passages of what was packed, in the wanted order."""
         chunks: dict[Key, PlacedChunk] = {}
         turns: dict[Key, int] = {}  # when each came
         for turn, together in enumerate(kept):

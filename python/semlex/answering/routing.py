@@ -58,17 +58,11 @@ _WITHOUT_BLANKS = "\u0e00"
 
 @dataclass(frozen=True, slots=True)
 class RoutedSearch:
-    """What a route sets; what the caller gives goes before it.
+    """What a route sets; the caller's options take precedence."""
 
-    Attributes:
-        candidates: Of each leg, at least; None: as many as usual.
-        rerank: Whether the reranker orders the hits; None: as the collection was opened.
-        group_size: Most hits of a document: of a search that is grouped by document, or of a context; None: any number.
-    """
-
-    candidates: int | None = None
-    rerank: bool | None = None
-    group_size: int | None = None
+    candidates: int | None = None  # minimum for each leg; None: as usual
+    rerank: bool | None = None  # None: as the collection was opened
+    group_size: int | None = None  # maximum hits of a document; None: any number
 
     def options(self, given: SearchOptions, rerank: bool | None, top_k: int) -> tuple[SearchOptions, bool | None]:
         """Return the options of a search and whether it reranks, with what the route sets; a caller's own stay."""
@@ -149,11 +143,7 @@ def route_by_rules(question: str) -> Route:
 async def route_by_chat(
     question: str, model: ChatModel, executor: ModelExecutor, clock: Clock, seconds: float | None
 ) -> Route:
-    """The kind of a question as a language model sees it, which is sent the question; by rules where it fails.
-
-    Args:
-        seconds: Left for the whole search; the model gets a share of it. None: as long as its own time limits allow.
-    """
+    """Return the kind of a question by a language model, or by rules if it fails; it gets a share of `seconds`."""
     messages: list[Message] = [
         {"role": "system", "content": INSTRUCTIONS},
         {"role": "user", "content": json.dumps(question, ensure_ascii=False)},

@@ -1,7 +1,7 @@
-"""What a language model writes, read sentence by sentence while it arrives.
+"""Reads what a language model writes, sentence by sentence while it arrives.
 
-The form is that of `semlex.answering.prompts`: a JSON object with a list of sentences. JSON is read exactly whatever a
-quote holds, and a sentence is complete as soon as its object is closed.
+The form is that of `semlex.answering.prompts`. JSON is read exactly whatever a quote holds; a sentence is complete when
+its object is closed. An entry with several sentences is split: one true quote must not stand for all of them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,14 @@ MAX_SENTENCES = 200
 
 @dataclass(frozen=True, slots=True)
 class WrittenSentence:
-    """A sentence as the model wrote it.
-
-    Attributes:
-        text: The sentence.
-        quotes: (number of the source, quote) of each citation.
-    """
+    """A sentence as the model wrote it, with (number of the source, quote) of each citation."""
 
     text: str
     quotes: tuple[tuple[int, str], ...]
 
 
 class UnusableAnswerError(ModelError):
-    """The model did answer, but not in the form that was asked for."""
+    """The model's answer does not have the requested form."""
 
 
 class WrittenAnswer:
@@ -56,7 +51,7 @@ class WrittenAnswer:
         self.sentences = 0
 
     def add(self, piece: str) -> list[WrittenSentence]:
-        """Takes a piece; gives the sentences that it completes."""
+        """Take a piece; return the sentences that it completes."""
         self._text += piece
         if not self._has_begun and not self._begin():
             return []
@@ -79,7 +74,7 @@ class WrittenAnswer:
         return made
 
     def finish(self) -> None:
-        """Says that nothing follows."""
+        """Check the whole; nothing follows."""
         if not self._is_closed:
             raise UnusableAnswerError("the model's answer is no complete JSON object; choose another model")
         whole = _parsed(self._text[: self._read])
@@ -88,7 +83,7 @@ class WrittenAnswer:
             raise _other_form()
 
     def _begin(self) -> bool:
-        """Whether the object has begun; drops what stands before it."""
+        """Return whether the object has begun; drop the text before it."""
         text = self._text.lstrip()
         if _THOUGHT.startswith(text[: len(_THOUGHT)]):
             _, end, text = text.partition(_END_OF_THOUGHT)
@@ -148,7 +143,7 @@ _WORD = re.compile(r"\w+")
 
 
 def parted(written: WrittenSentence) -> Iterator[WrittenSentence]:
-    """The sentences of an entry, without numbers of sources in their text; none where nothing else stands there."""
+    """Yield the sentences of an entry, without numbers of sources; a quote goes to the most similar one."""
     text = _NUMBERS.sub("", written.text).strip()
     if not any(map(str.isalnum, text)):
         return

@@ -1,4 +1,4 @@
-"""Which cosine means "relevant with probability p" in a collection, learned from one's own judgements."""
+"""Learns which cosine means "relevant with probability p" in a collection, from judgements."""
 
 from __future__ import annotations
 
@@ -42,17 +42,12 @@ _SEED = 1
 
 
 def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
-    """Slope and intercept of the logistic curve that fits best.
+    """Return slope and intercept of the logistic curve that fits cosines and relevance best, both (n,).
 
-    The method is that of Platt, "Probabilistic outputs for support vector machines and comparisons to regularized
-    likelihood methods", 1999: of n relevant hits each has the target (n + 1) / (n + 2), of m others 1 / (m + 2), so
-    that a curve exists whatever was judged. It is found by Newton's method with halved steps, as in Lin, Lin and Weng,
-    "A note on Platt's probabilistic outputs for support vector machines", Machine Learning 68, 2007. Where a smaller
-    cosine is the better sign, and where all are the same, the slope is 0.
-
-    Args:
-        cosines: Shape (n,), at least one.
-        relevant: Shape (n,).
+    Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods", 1999:
+    of n relevant hits each has the target (n + 1) / (n + 2), of m others 1 / (m + 2), so that a curve always exists.
+    Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector
+    machines", Machine Learning 68, 2007). If a greater cosine is no better sign, the slope is 0.
     """
     positives = int(relevant.sum())
     targets = np.where(relevant, (positives + 1) / (positives + 2), 1 / (len(relevant) - positives + 2))
@@ -82,13 +77,7 @@ def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
 
 
 def cross_validated(cosines: Numbers, relevant: Truths, queries: Labels, folds: int) -> CurveFigures:
-    """How good curves are that were learned from the hits of other queries.
-
-    Args:
-        cosines: Of n hits, shape (n,).
-        relevant: Of the same, shape (n,).
-        queries: Numbers of their queries, shape (n,).
-    """
+    """Return how good curves are that were learned from the hits of other queries."""
     known = np.unique(queries)
     parts = np.array_split(np.random.default_rng(_SEED).permutation(known), min(folds, len(known)))
     confidences, base = np.zeros(len(cosines)), np.zeros(len(cosines))
@@ -113,24 +102,14 @@ def cross_validated(cosines: Numbers, relevant: Truths, queries: Labels, folds: 
 
 
 def brier(confidences: Numbers, relevant: Truths) -> float:
-    """Mean squared error of probabilities (Brier, "Verification of forecasts expressed in terms of probability", 1950).
-
-    Args:
-        confidences: Shape (n,).
-        relevant: Shape (n,).
-    """
+    """Return the mean squared error of probabilities (Brier, 1950)."""
     return float(np.mean((confidences - relevant) ** 2))
 
 
 def calibration_error(confidences: Numbers, relevant: Truths, bins: int = BINS) -> float:
-    """Expected calibration error: distance between mean confidence and share of relevant hits, mean over the hits.
+    """Return the expected calibration error: mean distance between mean confidence and share of relevant hits.
 
-    The bins hold equally many hits (Nguyen and O'Connor, "Posterior calibration and exploratory analysis for natural
-    language processing models", EMNLP 2015); equal confidences are never parted.
-
-    Args:
-        confidences: Shape (n,).
-        relevant: Shape (n,).
+    The bins hold equally many hits (Nguyen and O'Connor, EMNLP 2015); equal confidences are never parted.
     """
     places = np.minimum((_middle_ranks(confidences) - 0.5) * bins / len(confidences), bins - 1).astype(np.int64)
     apart = np.bincount(places, weights=confidences - relevant, minlength=bins)
@@ -138,22 +117,14 @@ def calibration_error(confidences: Numbers, relevant: Truths, bins: int = BINS) 
 
 
 def area(scores: Numbers, relevant: Truths) -> float:
-    """Area under the ROC curve: the probability that a relevant hit has the greater score; equal ones count half.
-
-    By ranks: Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve",
-    Radiology 143, 1982.
-
-    Args:
-        scores: Shape (n,).
-        relevant: Shape (n,), of both kinds.
-    """
+    """Return the area under the ROC curve, by ranks (Hanley and McNeil, 1982); ties count half."""
     positives = int(relevant.sum())
     above = _middle_ranks(scores)[relevant].sum() - positives * (positives + 1) / 2
     return float(above / (positives * (len(relevant) - positives)))
 
 
 def _middle_ranks(values: Numbers) -> Numbers:
-    """Ranks from 1; equal values have the mean of theirs."""
+    """Return ranks from 1; equal values have the mean of theirs."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[places]
     return ranks
@@ -165,7 +136,7 @@ def _probabilities(logits: Numbers) -> Numbers:
 
 
 def _loss(logits: Numbers, targets: Numbers) -> float:
-    """Negative log likelihood, without overflow."""
+    """Return the negative log likelihood, without overflow."""
     return float(np.sum(np.logaddexp(0, logits) - targets * logits))
 
 
@@ -181,13 +152,7 @@ MIN_HITS = 10
 
 @dataclass(frozen=True, slots=True)
 class CalibrationReport:
-    """What was learned.
-
-    Attributes:
-        curve: From a cosine to a probability; `Collection.store_calibration` keeps it.
-        unjudged: Hits without a judgement, which count as not relevant.
-        warnings: What a reader of the figures must know.
-    """
+    """What was learned; `Collection.store_calibration` keeps the curve. Unjudged hits count as not relevant."""
 
     curve: ConfidenceCurve
     unjudged: int
@@ -196,7 +161,7 @@ class CalibrationReport:
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Of one query: cosines, whether each hit is relevant, and how many of them were not judged."""
+    """Cosines and relevance of one query's hits, and how many were not judged."""
 
     cosines: list[float]
     relevant: list[bool]
@@ -215,10 +180,9 @@ async def calibrate(
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> CalibrationReport:
-    """Learns a curve from the hits of every query; nothing is stored.
+    """Learn a curve from the hits of every query, searched once without a reranker; nothing is stored.
 
-    Each query is searched once, as a user searches without a reranker. A hit is relevant where it, or its document, is
-    judged so; one without a judgement is not.
+    A hit is relevant if it, or its document, is judged so; one without a judgement is not.
     """
     check_range("depth", depth, 1, MAX_TOP_K)
     check_range("folds", folds, 2)
@@ -279,14 +243,14 @@ async def calibrate(
 
 
 def check_queries(count: int) -> None:
-    """Refuses to learn from too few queries."""
+    """Refuse to learn from too few queries."""
     if count < MIN_QUERIES:
         found = "1 judged query is" if count == 1 else f"{count} judged queries are"
         raise ConfigurationError(f"{found} too few for a calibration: judge {MIN_QUERIES} or more")
 
 
 def _refuse_too_few(relevant: int, hits: int) -> None:
-    """Refuses hits out of which nothing can be learned."""
+    """Refuse hits from which nothing can be learned."""
     if relevant < MIN_HITS:
         remedy = (
             "are the judged ids those of the collection's chunks or sources?" if not relevant else "judge more queries"

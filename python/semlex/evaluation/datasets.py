@@ -39,17 +39,11 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """Queries with the documents that answer them.
-
-    Attributes:
-        queries: Query id -> text; without `unanswerable` only queries that have a relevant document.
-        judgements: Query id -> document id -> relevance (from 1: relevant), for the same queries in the same order.
-        left_out: Why queries or judgements were left out, one line each.
-    """
+    """Queries (id -> text) with relevance (query id -> document id -> number, from 1: relevant), in one order."""
 
     queries: dict[str, str]
     judgements: dict[str, dict[str, int]]
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # why queries or judgements were left out
 
     def limited(self, count: int | None) -> JudgedSet:
         """A random choice of `count` queries, the same one every time; all for None."""
@@ -128,10 +122,7 @@ def read_queries(path: Path) -> dict[str, str]:
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Query id -> document id -> relevance, from BEIR's three columns or TREC's four.
-
-    Columns are split at tabs where a line has any, else at white space.
-    """
+    """Return query id -> document id -> relevance, from BEIR's three columns or TREC's four."""
     found: dict[str, dict[str, int]] = {}
     for number, line in _lines(path):
         columns = line.split("\t") if "\t" in line else line.split()
@@ -164,7 +155,7 @@ def _find(folder: Path | None, names: tuple[str, ...], what: str) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1; blank ones are left out."""
+    """Yield lines with their numbers, from 1, without blank ones."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as stream:
             for number, line in enumerate(stream, start=1):
@@ -201,21 +192,18 @@ _NUMBERED = re.compile(r"q([0-9]{1,9})")
 
 
 class JudgementFolder:
-    """A folder with ``queries.tsv`` and ``qrels.tsv``, made when the first judgement is noted.
-
-    One process writes it at a time; each file is replaced as a whole, the queries first.
-    """
+    """A folder with ``queries.tsv`` and ``qrels.tsv``; one process writes it at a time, each file as a whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Question -> id -> relevance, of all that was noted."""
+        """Return question -> id -> relevance, of all that was noted."""
         queries, judged = self._read()
         return {text: judged[query] for query, text in queries.items() if query in judged}
 
     def note(self, question: str, relevance: Mapping[str, int | None]) -> dict[str, int]:
-        """Notes what was judged for a question, and returns all that is judged for it."""
+        """Note judgements of a question, and return all of them."""
         check_judgements(question, relevance)
         text = question_text(question)
         queries, judgements = self._read()
@@ -252,7 +240,7 @@ class JudgementFolder:
 
 
 def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None:
-    """Refuses what cannot stand in the files."""
+    """Refuse what the files cannot hold."""
     for judged, value in relevance.items():
         if not is_column(judged):
             raise ConfigurationError(
@@ -265,12 +253,12 @@ def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None
 
 
 def question_text(question: str) -> str:
-    """A question on one line, as it stands in the file."""
+    """Return a question on one line, as in the file."""
     return " ".join(question.replace("\ufeff", " ").split())
 
 
 def is_column(text: str) -> bool:
-    """Whether a text comes back as it is from a column of a file."""
+    """Return whether a column of a file gives a text back unchanged."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -279,7 +267,7 @@ def is_column(text: str) -> bool:
 
 
 def _replace(path: Path, lines: list[str]) -> None:
-    """Writes a file as a whole: whoever reads it sees the old one or the new one."""
+    """Write a file as a whole: readers see the old one or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:

@@ -39,55 +39,34 @@ CONCURRENCY = 4  # searches under way at once: enough to keep the server and the
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One way of searching, measured.
+    """One way of searching, measured."""
 
-    Attributes:
-        name: ``vector``, ``keyword``, the name of a fusion, ``reranked`` or ``routed``.
-        values: Measure -> one value a query, shape (queries,).
-        run: Query id -> document id -> score, best first: what a search for k results returns, then what a search for
-            100 has besides. All values are measured on it.
-        p: Two-sided p of a paired randomisation test of the report's main measure against the better leg; None for that
-            leg itself.
-    """
-
-    name: str
-    values: dict[str, NDArray[np.float64]]
-    run: Run
-    p: float | None
+    name: str  # ``vector``, ``keyword``, the name of a fusion, ``reranked`` or ``routed``
+    values: dict[str, NDArray[np.float64]]  # measure -> one value a query, shape (queries,)
+    run: Run  # query -> document -> score: the results of a search for k, then what a search for 100 has besides
+    p: float | None  # two-sided, of the main measure against the better leg; None for that leg itself
 
     def mean(self, measure: str) -> float | None:
-        """Mean over the queries, or None when this system was not measured so."""
+        """Return the mean over the queries, or None without this measure."""
         return float(self.values[measure].mean()) if measure in self.values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an evaluation found.
+    """What an evaluation found."""
 
-    Attributes:
-        queries: Ids of the measured queries: the order of all values.
-        measures: Names of the measures; the first is the main one, which is tested.
-        systems: Name -> system.
-        baseline: Name of the better leg, against which is tested.
-        embedding_model: Model of the vectors, or None.
-        reranker_model: The reranker, or None.
-        judged: Whether ``chunk`` or ``document`` ids were judged.
-        warnings: What a reader of the figures must know.
-        routes: How many queries each kind of question has, where the routed search was measured.
-    """
-
-    queries: list[str]
-    measures: list[str]
+    queries: list[str]  # ids, in the order of all values
+    measures: list[str]  # the first is the main one, which is tested
     systems: dict[str, System]
-    baseline: str
+    baseline: str  # the better of vector and keyword search
     embedding_model: str | None
     reranker_model: str | None
     judged: Unit
-    warnings: list[str]
-    routes: dict[str, int] = field(default_factory=dict)
+    warnings: list[str]  # what a reader of the figures must know
+    routes: dict[str, int] = field(default_factory=dict)  # queries of each kind, if the routed search was measured
 
     def best(self, measure: str) -> float | None:
-        """The greatest mean of a measure."""
+        """Return the greatest mean of a measure."""
         means = [mean for system in self.systems.values() if (mean := system.mean(measure)) is not None]
         return max(means, default=None)
 
@@ -105,31 +84,24 @@ async def evaluate(
     route: RouteBy | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """Searches every query in every way and compares with the judgements.
+    """Search every query in every way and compare with the judgements.
 
-    Everything at k is that of a search for k results as a user makes it, so the fusions see the candidates that they
-    see then. For recall at 100 a second search, for 100 results, adds what it has besides; the reranker is not asked
-    for that many.
+    A search for k results is made as a user makes it. For recall at 100 a second search, for 100 results, adds what it
+    has besides; the reranker is not used for that many.
 
     Args:
-        retriever: An open `PostgreSQLRetriever` or `SyncRetriever`. Legs that it does not have are left out.
+        retriever: An open `PostgreSQLRetriever` or `SyncRetriever`.
         queries: Query id -> text.
         judgements: Query id -> document id -> relevance, from 1 relevant.
         k: Depth of the measures, 1 to 1,000.
-        fusions: Which fusions to measure.
-        rerank: Whether to measure the reranker; None: when there is one.
-        judged: Whether the ids are those of chunks or of documents; None finds out. A document's id is its source as
-            hits show it, and its best chunk counts; of a text that was added whole it is the text's id.
-        route: Whether to measure a search that is made by the kind of each question, too, and who decides on it; it is
-            the default search but for that, with a reranker where `rerank` has one.
+        rerank: Whether to measure the reranker; None: if there is one.
+        judged: Whether the ids are those of chunks or of documents (the source as hits show it; the best chunk counts);
+            None finds out.
+        route: Whether to measure a search by the kind of each question, too, and what decides it.
         progress: Called after every search.
-
-    Returns:
-        The report.
 
     Raises:
         ConfigurationError: No query is judged, k is out of range, or `rerank` without a reranker.
-        SemlexError: A search failed.
     """
     check_depth(k)
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
@@ -193,7 +165,7 @@ async def evaluate(
 def ways_to_search(
     retriever: PostgreSQLRetriever, fusions: Sequence[FusionMethod], *, rerank: bool | None
 ) -> dict[str, dict[str, Any]]:
-    """Name -> options of `PostgreSQLRetriever.search`, for every way that the collection allows."""
+    """Return the options of `PostgreSQLRetriever.search` for every way that the collection allows, by name."""
     legs = []
     if retriever.info.embedding is not None and retriever.embedder is not None:
         legs.append("vector")
@@ -210,22 +182,12 @@ def ways_to_search(
 
 
 def check_depth(k: int) -> None:
-    """Refuses a depth to which no search goes.
-
-    Raises:
-        ConfigurationError: ``k`` is out of range.
-    """
+    """Raise `ConfigurationError` if no search goes to this depth."""
     check_range("k", k, 1, MAX_TOP_K)
 
 
 def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], queries: int) -> list[str]:
-    """What a reader of the figures must know: the searches' warnings, and texts that the model did not read whole.
-
-    Args:
-        retriever: An open retriever.
-        warnings: Warning -> number of queries whose searches gave it.
-        queries: Number of all queries.
-    """
+    """Return the searches' warnings (text -> number of queries), and a note on texts that the model cut."""
     notes = [f"{count} of {queries} queries: {text}" for text, count in warnings.items()]
     if cut := getattr(retriever.embedder, "documents_cut", 0):
         notes.append(f"of {cut} texts the model embedded only the beginning: they are longer than it reads")
@@ -233,7 +195,7 @@ def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], querie
 
 
 def measure_names(k: int, deep: int = DEEP) -> list[str]:
-    """Measures of a report, the main one first."""
+    """Return the measures of a report, the main one first."""
     names = [f"ndcg@{k}", f"recall@{k}", f"mrr@{k}", f"success@{min(3, k)}"]
     return [*names, f"recall@{deep}"] if deep > k else names
 
@@ -260,7 +222,7 @@ def _measured(runs: Mapping[str, Run], judgements: Judgements, k: int, deep: int
 
 
 async def each(queries: Mapping[str, str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Runs the work on every query, a few at a time; the first failure ends it."""
+    """Run the work on every query, a few at a time; the first failure ends it."""
     waiting = iter(list(queries))
 
     async def worker() -> None:

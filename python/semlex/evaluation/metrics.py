@@ -1,8 +1,8 @@
-"""Measures of rankings, equal to those of trec_eval, one value a query.
+"""Measures of rankings, equal to those of trec_eval, one value a query, and the significance of differences.
 
-A run maps query id -> document id -> score; judgements map query id -> document id -> relevance, where from 1 on a
-document is relevant. As in trec_eval, documents of equal score are ordered by their id, descending; documents that
-nobody judged count as not relevant; a judged query that the run lacks gets 0.
+A run maps query id -> document id -> score; judgements map query id -> document id -> relevance, relevant from 1. As in
+trec_eval, ties are ordered by document id, descending; documents without a judgement are not relevant; a judged query
+that the run lacks gets 0.
 """
 
 from __future__ import annotations
@@ -24,29 +24,14 @@ if TYPE_CHECKING:
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Document ids, best first: by score, descending, then by id, descending.
-
-    Scores are compared in float32, which is what trec_eval keeps.
-    """
+    """Return document ids by score, then id, both descending; scores are compared in float32, as trec_eval does."""
     with np.errstate(over="ignore"):
         rounded = np.array(list(scores.values()), dtype=np.float64).astype(np.float32).tolist()
     return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
 
 
 def gains(run: Run, judgements: Judgements, k: int) -> NDArray[np.float64]:
-    """Relevance of the first k documents of every judged query's ranking.
-
-    Args:
-        run: The rankings.
-        judgements: The queries, in the order of the result.
-        k: Depth, from 1.
-
-    Returns:
-        Shape (queries, k); 0 for documents that are not relevant or not judged, and behind a ranking's end.
-
-    Raises:
-        ConfigurationError: ``k`` is below 1.
-    """
+    """Return the relevance of the first k documents of every judged query: (queries, k), 0 if not relevant."""
     check_range("the depth of a measure", k, 1)
     found = np.zeros((len(judgements), k))
     for row, (query, judged) in enumerate(judgements.items()):
@@ -56,7 +41,7 @@ def gains(run: Run, judgements: Judgements, k: int) -> NDArray[np.float64]:
 
 
 def ideal_gains(judgements: Judgements, k: int) -> NDArray[np.float64]:
-    """`gains` of the best ranking there can be."""
+    """Return `gains` of the best possible ranking."""
     best = np.zeros((len(judgements), k))
     for row, judged in enumerate(judgements.values()):
         values = sorted((relevance for relevance in judged.values() if relevance > 0), reverse=True)[:k]
@@ -65,60 +50,44 @@ def ideal_gains(judgements: Judgements, k: int) -> NDArray[np.float64]:
 
 
 def discounts(k: int) -> NDArray[np.float64]:
-    """Weight of each rank in nDCG, shape (k,): 1 / log2(rank + 1)."""
+    """Return the weight of each rank in nDCG, shape (k,): 1 / log2(rank + 1)."""
     ranks = np.arange(1, k + 1, dtype=np.float64)
     return np.reciprocal(np.log2(ranks + 1.0))
 
 
 def relevant(judgements: Judgements) -> NDArray[np.float64]:
-    """Number of relevant documents of every query, shape (queries,)."""
+    """Return the number of relevant documents of every query, shape (queries,)."""
     return np.array([sum(value > 0 for value in judged.values()) for judged in judgements.values()], dtype=np.float64)
 
 
 def ndcg(run: Run, judgements: Judgements, k: int = 10) -> NDArray[np.float64]:
-    """Normalised discounted cumulative gain: the relevance found early, as a share of what there was to find.
+    """Return normalised discounted cumulative gain, (queries,) from 0 to 1: trec_eval's ``ndcg_cut``.
 
-    Jarvelin and Kekalainen, "Cumulated gain-based evaluation of IR techniques", 2002, with linear gains and the
-    discount 1 / log2(rank + 1): trec_eval's ``ndcg_cut``.
-
-    Args:
-        run: The rankings.
-        judgements: What is relevant.
-        k: Depth.
-
-    Returns:
-        Shape (queries,), 0 to 1, in the order of `judgements`; 0 where nothing is relevant.
+    Jarvelin and Kekalainen, "Cumulated gain-based evaluation of IR techniques", 2002, with linear gains.
     """
     weights = discounts(k)
     return _share(gains(run, judgements, k) @ weights, ideal_gains(judgements, k) @ weights)
 
 
 def recall(run: Run, judgements: Judgements, k: int = 100) -> NDArray[np.float64]:
-    """Share of the relevant documents among the first k: trec_eval's ``recall``. Arguments and shape as for `ndcg`."""
+    """Return the share of the relevant documents among the first k: trec_eval's ``recall``."""
     return _share((gains(run, judgements, k) > 0).sum(axis=1), relevant(judgements))
 
 
 def reciprocal_rank(run: Run, judgements: Judgements, k: int = 10) -> NDArray[np.float64]:
-    """1 / rank of the first relevant document, 0 when it is not among the first k: trec_eval's ``recip_rank``.
-
-    Arguments and shape as for `ndcg`. Its mean over queries is MRR.
-    """
+    """Return 1 / rank of the first relevant document, 0 if it is not among the first k: trec_eval's ``recip_rank``."""
     found = np.sign(gains(run, judgements, k))
     return _share(found.max(axis=1), found.argmax(axis=1) + 1.0)
 
 
 def success(run: Run, judgements: Judgements, k: int = 3) -> NDArray[np.float64]:
-    """1 where a relevant document is among the first k, else 0: trec_eval's ``success``. Arguments as for `ndcg`."""
+    """Return 1 if a relevant document is among the first k, else 0: trec_eval's ``success``."""
     found: NDArray[np.float64] = np.sign(gains(run, judgements, k)).max(axis=1)
     return found
 
 
 def measure_named(name: str) -> tuple[Callable[[Run, Judgements, int], NDArray[np.float64]], int]:
-    """The function and the depth of a measure such as ``ndcg@10``, ``recall@100``, ``mrr@10`` or ``success@3``.
-
-    Raises:
-        ConfigurationError: There is no such measure.
-    """
+    """Return function and depth of a measure such as ``ndcg@10``, ``recall@100``, ``mrr@10`` or ``success@3``."""
     kind, _, depth = name.partition("@")
     functions = {"ndcg": ndcg, "recall": recall, "mrr": reciprocal_rank, "success": success}
     if kind not in functions or not (depth.isascii() and depth.isdigit() and int(depth) > 0):
@@ -140,16 +109,11 @@ _BLOCK_VALUES = 4_000_000  # of random numbers that are in memory at once
 
 
 def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUNDS, seed: int = SEED) -> float:
-    """Two-sided p of a paired randomisation test of the means.
+    """Return the two-sided p of a paired randomisation test of the means of one value a query, shape (n,) each.
 
-    If neither were better, swapping the two values of any query would be as likely as not; p is the share of random
-    swaps whose difference of means is at least as large as the one that was found (Smucker, Allan and Carterette, "A
-    comparison of statistical significance tests for information retrieval evaluation", CIKM 2007). The found one counts
-    as one of the rounds, so p is never 0.
-
-    Args:
-        ours: One value a query, shape (n,).
-        baseline: The same queries' other values, shape (n,).
+    p is the share of random swaps of the two values of queries whose difference of means is at least the one found,
+    which counts as a round, so p is never 0 (Smucker, Allan and Carterette, "A comparison of statistical significance
+    tests for information retrieval evaluation", CIKM 2007).
     """
     differences = _differences(ours, baseline)
     differences = differences[differences != 0]  # swapping equal values changes nothing
@@ -173,12 +137,7 @@ def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUND
 def bootstrap_interval(
     ours: ArrayLike, baseline: ArrayLike, *, level: float = 0.95, rounds: int = ROUNDS, seed: int = SEED
 ) -> tuple[float, float]:
-    """Percentile interval of the mean difference when the queries are drawn again, with replacement.
-
-    Args:
-        ours: One value a query, shape (n,), n from 1.
-        baseline: The same queries' other values, shape (n,).
-    """
+    """Return the percentile interval of the mean difference of n values each, drawn again with replacement."""
     differences = _differences(ours, baseline)
     if not len(differences):
         raise ConfigurationError("an interval needs at least one query")

@@ -32,7 +32,7 @@ _SHOWN = 5
 def on_its_loop(
     measure: Callable[Concatenate[PostgreSQLRetriever, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[PostgreSQLRetriever | SyncRetriever, P], Coroutine[Any, Any, T]]:
-    """Lets a measurement take a `SyncRetriever`, too: it runs on that one's event loop."""
+    """Let a measurement take a `SyncRetriever`, too: it runs on that one's event loop."""
 
     @wraps(measure)
     async def run(retriever: PostgreSQLRetriever | SyncRetriever, *given: P.args, **options: P.kwargs) -> T:
@@ -44,7 +44,7 @@ def on_its_loop(
 
 
 async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) -> Unit:
-    """What was judged: ``chunk`` when one of the judged ids is the id of a stored chunk, else ``document``."""
+    """Return ``chunk`` if one of the judged ids is the id of a stored chunk, else ``document``."""
     ids = list({document for judged in judgements.values() for document in judged})
     for start in range(0, len(ids), _IDS_AT_ONCE):
         if await retriever.get(ids[start : start + _IDS_AT_ONCE]):
@@ -53,7 +53,7 @@ async def judged_unit(retriever: PostgreSQLRetriever, judgements: Judgements) ->
 
 
 async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, unit: Unit) -> list[str]:
-    """Says which judged ids the collection does not have: they can never be found, and lower every figure."""
+    """Return which judged ids the collection lacks: they are never found, and lower every figure."""
     judged = list(dict.fromkeys(document for found in judgements.values() for document in found))
     present: set[str] = set()
     for start in range(0, len(judged), _IDS_AT_ONCE):
@@ -82,15 +82,14 @@ def _with_suggestion(document: str, known: Iterable[str]) -> str:
 
 
 def judged_id(hit: SearchResult, unit: Unit) -> str:
-    """The id under which a hit is judged: the chunk's, or for a document read from a file the document's source."""
+    """Return the id under which a hit is judged: the chunk's, or for a document from a file its source."""
     return hit.id if unit == "chunk" or hit.char_start is None else hit.source_document
 
 
 def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
-    """Judged id -> score, best first; what comes again, as a document's next chunk, counts where it came first.
+    """Return judged id -> score, best first; a repeated id counts where it came first.
 
-    A score that is not below the one before it in float32 is lowered by the least step, so that trec_eval, which
-    orders ties by id, keeps the order of the hits.
+    A score that is not below the one before in float32 is lowered by the least step, so that trec_eval keeps the order.
     """
     scores: dict[str, float] = {}
     previous = np.float32(np.inf)
@@ -105,7 +104,7 @@ def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
 
 
 def _score(hit: SearchResult) -> float:
-    """The score that decided the order."""
+    """Return the score that decided the order."""
     for score in (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score):
         if score is not None:
             return score
@@ -122,10 +121,7 @@ def searchable(text: str) -> tuple[str, bool]:
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
-    """Writes a run as trec_eval reads it: query id, Q0, document id, rank, score, tag.
-
-    White space in an id would shift the columns; it is written as ``_``.
-    """
+    """Write a run as trec_eval reads it: query, Q0, document, rank, score, tag; blanks in ids become ``_``."""
     try:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for query, scores in run.items():

@@ -45,67 +45,37 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What the judgements say of the weight.
-
-    Attributes:
-        queries: Number of judged queries.
-        k: Depth of nDCG.
-        fusion: The fusion that was tuned.
-        suggested: The weight to use: the best on all queries, or the default when that is not shown to be worse.
-        best: The weight with the greatest mean nDCG on all queries.
-        default: The default weight.
-        keep_default: Whether the advice is to change nothing.
-        reason: Why, in one line.
-        curve: Weight -> mean nDCG on all queries; these are not held out.
-        held_out: Mean nDCG of queries under the weight that was chosen without them.
-        default_ndcg: Mean nDCG of the default weight.
-        leg_ndcg: Mean nDCG of the better leg alone.
-        better_leg: ``vector`` or ``keyword``.
-        gain: `held_out` minus `default_ndcg`.
-        interval: 95 % bootstrap interval of the gain.
-        p: Two-sided p of the gain, by a paired randomisation test.
-        p_against_leg: The same of `held_out` against the better leg.
-        fold_weights: The weight that each fold chose without its own queries.
-        warnings: What a reader of the figures must know.
-    """
+    """What the judgements suggest as the weight of the vectors."""
 
     queries: int
-    k: int
+    k: int  # depth of nDCG
     fusion: WeightedFusion
-    suggested: float
-    best: float
+    suggested: float  # the best on all queries, or the default unless it is shown to be worse
+    best: float  # with the greatest mean nDCG on all queries
     default: float
     keep_default: bool
     reason: str
-    curve: dict[float, float]
-    held_out: float
+    curve: dict[float, float]  # weight -> mean nDCG on all queries, not held out
+    held_out: float  # mean nDCG of queries under the weight that was chosen without them
     default_ndcg: float
     leg_ndcg: float
     better_leg: str
-    gain: float
-    interval: tuple[float, float]
-    p: float
-    p_against_leg: float
-    fold_weights: list[float]
+    gain: float  # `held_out` minus `default_ndcg`
+    interval: tuple[float, float]  # 95 % bootstrap interval of the gain
+    p: float  # two-sided, of a paired randomisation test of the gain
+    p_against_leg: float  # of `held_out` against the better leg
+    fold_weights: list[float]  # chosen by each fold without its own queries
     warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One query's candidates in two parts: the fused score at weight w is (1 - w) * keyword + w * vector.
+    """One query's candidates in two parts: the fused score at weight w is (1 - w) * keyword + w * vector."""
 
-    Attributes:
-        ids: Judged id of each candidate.
-        keyword: Shape (n,).
-        vector: Shape (n,).
-        ranks: Place in the keyword leg and in the vector leg, shape (2, n); NaN where the leg did not find it.
-        warnings: Those of the searches.
-    """
-
-    ids: list[str]
+    ids: list[str]  # judged ids
     keyword: NDArray[np.float64]
     vector: NDArray[np.float64]
-    ranks: NDArray[np.float64]
+    ranks: NDArray[np.float64]  # in keyword and in vector search, shape (2, n); NaN if not found
     warnings: list[str] = field(default_factory=list)
 
 
@@ -253,12 +223,7 @@ def choose_weight(
     default: float = DEFAULT_VECTOR_WEIGHT,
     folds: int = FOLDS,
 ) -> TuningReport:
-    """Chooses a weight by cross-validation over the queries.
-
-    Args:
-        values: nDCG, shape (queries, 21): a row a query, a column a weight of the grid.
-        legs: nDCG of the keyword leg and of the vector leg, shape (queries, 2).
-    """
+    """Choose a weight by cross-validation, from nDCG of (queries, 21 weights) and of (queries, 2 legs)."""
     count = len(values)
     usual = int(np.abs(GRID - default).argmin())
     parts = np.array_split(np.random.default_rng(_SEED).permutation(count), min(folds, count))

@@ -1,4 +1,4 @@
-"""What a filter means: whether it holds of one document. Slow and obvious; the SQL is tested against it."""
+"""What a filter means for one document. Slow and obvious; the SQL is tested against it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
-    """Whether a filter holds."""
+    """Return whether a filter holds."""
     node = node_of(tree)
     if isinstance(node, Group):
         return (all if node.word == "and" else any)(holds(part, metadata, own) for part in node.parts)
@@ -31,10 +31,7 @@ def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] 
 
 
 def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[FilterTree]:
-    """The smallest parts for which a filter does not hold; none where it holds.
-
-    Of *and* those parts that fail; *or* and *not* fail as a whole.
-    """
+    """Return the smallest parts that do not hold: of *and* those that fail; *or* and *not* fail as a whole."""
     node = node_of(tree)
     if isinstance(node, Group) and node.word == "and":
         return [small for part in node.parts for small in failing(part, metadata, own)]
@@ -42,7 +39,7 @@ def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any
 
 
 def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
-    """The value of a field, or `MISSING`."""
+    """Return the value of a field, or `MISSING`."""
     if field.is_own:
         return own.get(field.path[0], MISSING)
     value: Any = metadata
@@ -57,7 +54,7 @@ def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) 
 
 
 def is_index(part: str) -> bool:
-    """Whether a key also leads to a place in a list."""
+    """Return whether a key also leads to a place in a list."""
     return _INDEX.fullmatch(part) is not None and abs(int(part)) <= _MAX_INDEX
 
 
@@ -85,7 +82,7 @@ def _is_matched(text: str, operator: str, pattern: str) -> bool:
 
 
 def is_equal(first: Any, second: Any) -> bool:
-    """Whether two values are the same JSON; numbers by value, and a truth value is no number."""
+    """Return whether two values are the same JSON; numbers by value, and a truth value is not a number."""
     if is_number(first) and is_number(second):
         return exact(first) == exact(second)
     if isinstance(first, dict) and isinstance(second, dict):
@@ -96,7 +93,7 @@ def is_equal(first: Any, second: Any) -> bool:
 
 
 def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
-    """Numbers by value, texts by code point, instants by time; nothing else has an order."""
+    """Compare numbers by value, texts by code point, instants by time; nothing else has an order."""
     if is_number(value) and is_number(operand):
         value, operand = exact(value), exact(operand)
     elif is_number(value) or type(value) is not type(operand):
@@ -106,12 +103,12 @@ def _is_ordered(value: Any, operator: str, operand: Any) -> bool:
 
 
 def folded(text: str) -> str:
-    """The text with ``a`` to ``z`` for ``A`` to ``Z``."""
+    """Return the text with ``a`` to ``z`` for ``A`` to ``Z``."""
     return text.translate(_UPPER)
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text fits a pattern as a whole."""
+    """Return whether a text fits a pattern as a whole."""
     first, *rest = pattern_pieces(pattern) or [[]]
     if not _is_at(text, 0, first) or (not rest and len(text) != len(first)):
         return False

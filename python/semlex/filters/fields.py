@@ -51,24 +51,19 @@ _NAME_FORM = 'the name of a field: keys with dots between them, and a key that h
 
 
 def refusal(place: str, code: str, limit: str | None = None, actual: str | None = None) -> ValidationError:
-    """The error about a part of a filter."""
+    """Return the error about a part of a filter."""
     return ValidationError(refuse(place, code, limit, actual))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The name that is most like another, as a question at the end of a sentence; empty where none is."""
+    """Return a similar name as a question for the end of a sentence, or ""."""
     found = get_close_matches(name[:SHOWN_CHARACTERS], list(names), n=1, cutoff=0.5)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a condition looks at.
-
-    Attributes:
-        path: Keys from the outside in; of one of semlex's own fields its name alone, without ``@``.
-        is_own: Whether it is one of semlex's own.
-    """
+    """What a condition looks at: keys from the outside in, or the name of one of semlex's own fields, without ``@``."""
 
     path: tuple[str, ...]
     is_own: bool = False
@@ -80,16 +75,16 @@ class Field:
 
     @property
     def kind(self) -> OwnKind | None:
-        """What the values of one of semlex's own fields are; None for metadata, whose values may be anything."""
+        """Return the kind of values of one of semlex's own fields; None for metadata, whose values may be anything."""
         return OWN[self.path[0]] if self.is_own else None
 
     @property
     def is_id(self) -> bool:
-        """Whether it is the id of the chunk."""
+        """Return whether it is the id of the chunk."""
         return self.is_own and self.path == ("id",)
 
     def place(self, outer: str) -> str:
-        """Where a condition on this field stands, for a message."""
+        """Return the place of a condition on this field, for a message."""
         return f"{outer}.{str(self)[:SHOWN_CHARACTERS]}"
 
 
@@ -100,7 +95,7 @@ def _written(part: str, *, is_first: bool) -> str:
 
 
 def own_field(name: str, place: str) -> Field:
-    """One of semlex's own fields."""
+    """Return one of semlex's own fields."""
     if name not in OWN:
         near = nearest(name, OWN).replace("mean ", "mean @")
         raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in OWN) + near)
@@ -108,7 +103,7 @@ def own_field(name: str, place: str) -> Field:
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
-    """A path into the metadata."""
+    """Return a path into the metadata."""
     if len(parts) > MAX_PATH_PARTS:
         raise refusal(place, "too_deep", str(MAX_PATH_PARTS), f"{len(parts)} levels")
     errors = [error for part in parts for error in text_errors(place, part)]
@@ -118,7 +113,7 @@ def metadata_field(parts: tuple[str, ...], place: str) -> Field:
 
 
 def field_named(name: object, place: str) -> Field:
-    """The field of a name as Python and mappings write it: any characters but ``.``, unless in double quotes."""
+    """Return the field of a name in Python or a mapping: any characters but ``.``, unless in double quotes."""
     if not isinstance(name, str):
         raise refusal(place, "wrong_type", "str", type(name).__name__)
     if name.startswith("@"):
@@ -136,7 +131,7 @@ def field_named(name: object, place: str) -> Field:
 
 
 def unquoted(text: str, place: str) -> str:
-    """The text that a JSON string stands for."""
+    """Return the text of a JSON string."""
     try:
         return str(json.loads(text, strict=False))
     except ValueError:

@@ -1,4 +1,12 @@
-"""A filter as users give it: a mapping, a text, or a tree that `F` has made."""
+"""Filters as users give them: a mapping, a text, or a tree of `F`.
+
+    {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}, "$or": [{...}, {...}]}
+
+All entries of a mapping must hold. A key that begins with ``$`` is an operator, any other is the name of a field:
+``a.b`` leads into an object, ``"a.b"`` in double quotes is one key, ``@uri`` is one of semlex's own fields (and so are
+the names of `COLUMNS`). A value must be equal; a list means that the field's list has all of its values, or that the
+field's single value is one of them; a mapping holds operators, or names of fields further inside.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +70,7 @@ _BOUNDS = 2
 
 
 def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTree | None:
-    """The tree of a mapping; None of an empty one."""
+    """Return the tree of a mapping; None for an empty one."""
     reader = _Reader()
     tree = reader.filter(mapping, place, 0) if mapping else None
     if reader.errors:
@@ -71,13 +79,13 @@ def tree_of_mapping(mapping: Mapping[str, Any], place: str = PLACE) -> FilterTre
 
 
 class _Reader:
-    """Reads a mapping to its end, and collects what is wrong."""
+    """Reads a mapping to its end, and collects the errors."""
 
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
 
     def filter(self, value: object, place: str, depth: int) -> FilterTree | None:
-        """A mapping of which all entries must hold; None where something is wrong with it."""
+        """Read a mapping of which all entries must hold; return None if it has an error."""
         try:
             entries = _entries(value, place, depth)
         except ValidationError as error:
@@ -115,7 +123,7 @@ class _Reader:
         return self._about(field, value, place, depth)
 
     def _about(self, field: Field, value: object, place: str, depth: int) -> FilterTree | None:
-        """What a value says of a field."""
+        """Read the value of a field."""
         if isinstance(value, (list, tuple)):
             return listed(field, value, place)
         if not isinstance(value, Mapping):
@@ -162,7 +170,7 @@ class _Reader:
 
 
 def _below(place: str, key: str, number: int) -> str:
-    """The place of an entry: its key, or its number where that cannot be shown."""
+    """Return the place of an entry: its key, or its number if that cannot be shown."""
     return f"{place}.{key[:SHOWN_CHARACTERS]}" if key.isprintable() else f"{place}[{number}]"
 
 
@@ -181,7 +189,7 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
 
 
 def _inside(field: Field, key: str, place: str) -> Field:
-    """The field of a name inside another."""
+    """Return the field of a name inside another."""
     inner = field_named(key, place)
     if field.is_own or inner.is_own:
         raise refusal(place, "wrong_type", "a key of the metadata, inside of which there are others", "something else")
@@ -195,7 +203,7 @@ def _shown(value: object) -> str:
 
 
 def mapping_of_tree(tree: FilterTree) -> dict[str, Any]:
-    """A tree as a mapping of JSON's types (and Decimal)."""
+    """Return a tree as a mapping of JSON's types (and Decimal)."""
     node = node_of(tree)
     if isinstance(node, Group):
         return {f"${node.word}": [mapping_of_tree(part) for part in node.parts]}
@@ -225,7 +233,7 @@ Boosts = Mapping[str, float] | Sequence[tuple[Filters, float]]
 
 
 def filter_tree(filters: Filters | None, place: str = PLACE) -> FilterTree | None:
-    """The tree of a filter; None where there is none."""
+    """Return the tree of a filter; None without one."""
     if filters is None or isinstance(filters, FilterTree):
         return filters
     if isinstance(filters, str):

@@ -52,7 +52,7 @@ _A_VALUE = 'a value: a number, a text in quotes ("de"), true, false, null, or a 
 
 
 def tree_of_text(text: str, place: str = PLACE) -> FilterTree:
-    """The tree of a text."""
+    """Return the tree of a text."""
     if len(text) > MAX_BYTES:
         raise refusal(place, "too_long", f"{MAX_BYTES} bytes", f"{len(text)} characters")
     checked_text(text, place)
@@ -66,7 +66,7 @@ def tree_of_text(text: str, place: str = PLACE) -> FilterTree:
 
 
 class _Parser:
-    """Reads a text from the left; `position` is where the next token begins."""
+    """Reads a text from the left; `position` is the beginning of the next token."""
 
     def __init__(self, text: str, place: str) -> None:
         self._text, self._place = text, place
@@ -74,7 +74,7 @@ class _Parser:
         self._skip()
 
     def fail(self, expected: str, hint: str = "") -> Any:
-        """Refuses what comes next."""
+        """Refuse what comes next."""
         raise refusal(self._column(), "syntax", f"expected {expected}{hint}")
 
     def _column(self) -> str:
@@ -85,7 +85,7 @@ class _Parser:
         self.position = found.end() if found else self.position
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The next token, when it is one of these."""
+        """Take the next token if it fits."""
         found = pattern.match(self._text, self.position)
         if found:
             self.position = found.end()
@@ -93,12 +93,12 @@ class _Parser:
         return found
 
     def _next(self) -> str:
-        """The word that comes next, in lower case."""
+        """Return the next word, in lower case."""
         found = WORD.match(self._text, self.position)
         return found[0].lower() if found else self._text[self.position : self.position + 1]
 
     def _has(self, token: str) -> bool:
-        """Whether a word or a sign comes next; then it is taken."""
+        """Take a word or a sign if it comes next."""
         if self._next() != token:
             return False
         self.position += len(token)
@@ -106,7 +106,7 @@ class _Parser:
         return True
 
     def filter(self, depth: int) -> FilterTree:
-        """A whole filter, or what stands in brackets."""
+        """Read a whole filter, or the content of brackets."""
         column = self._column()
         alternatives = [self._all(depth)]
         while self._has("or"):
@@ -192,7 +192,7 @@ class _Parser:
         return found[0] if found else ""
 
     def _quoted(self) -> str | None:
-        """The text in quotes that comes next."""
+        """Take the next text in quotes."""
         column = self._column()
         if self._text[self.position : self.position + 1] not in ('"', "'"):
             return None

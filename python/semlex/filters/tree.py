@@ -1,7 +1,6 @@
 """The tree of a filter: conditions on fields, joined by *and*, *or* and *not*; and `F`, which makes one in Python.
 
-A tree is the same whether it was a mapping, a text or Python. It is never changed; joining the same way twice makes one
-group, and a double *not* is none. Its limits hold wherever it is made.
+A tree is never changed; nested groups of one kind become one, and a double *not* disappears. Its limits always hold.
 """
 
 from __future__ import annotations
@@ -52,13 +51,7 @@ _KEY_DIGITS = 32
 
 
 class FilterTree:
-    """A filter. ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; as a text it is what the command line takes.
-
-    Attributes:
-        depth: Levels of *and*, *or* and *not*.
-        conditions: How many there are.
-        size: Bytes of names and values.
-    """
+    """A filter: ``&`` is *and*, ``|`` is *or*, ``~`` is *not*; as a text it is what the command line takes."""
 
     __slots__ = ()
 
@@ -76,7 +69,7 @@ class FilterTree:
         return negated(self)
 
     def __bool__(self) -> bool:
-        """Refuses: ``and``, ``or``, ``not`` and ``a < b < c`` of Python would lose a part of the filter."""
+        """Refuse: ``and``, ``or``, ``not`` and ``a < b < c`` of Python would lose a part of the filter."""
         raise ConfigurationError(
             "a filter has no truth value: write & for and, | for or, ~ for not (with brackets around each condition), "
             "and between(low, high) for low <= F(name) <= high"
@@ -85,13 +78,7 @@ class FilterTree:
 
 @dataclass(frozen=True, slots=True)
 class Condition(FilterTree):
-    """One field and what must hold of it.
-
-    Attributes:
-        field: What is looked at.
-        operator: How.
-        value: With what: a JSON value, a list of them, a text, an instant, or None.
-    """
+    """One field and what must hold of it; the value is JSON, a list, a text, an instant, or None."""
 
     field: Field
     operator: Operator
@@ -266,14 +253,14 @@ def listed(field: Field, values: Sequence[object], place: str = PLACE) -> Filter
 
 
 class F:
-    """A field, to make filters of in Python: ``(F("year") >= 2020) & F("tags").contains("draft")``.
+    """A field, to make filters in Python: ``(F("year") >= 2020) & F("tags").contains("draft")``.
 
     Args:
         name: A key of the metadata; dots lead into objects and lists (``author.name``, ``tags.0``), and ``'"a.b"'`` is
             one key. With ``@`` one of semlex's own fields.
 
     Raises:
-        ValidationError: It is no name; a value cannot be compared.
+        ValidationError: The name is invalid, or a value cannot be compared.
     """
 
     __slots__ = ("_field", "_place")

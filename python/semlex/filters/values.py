@@ -27,22 +27,22 @@ Number = int | float | Decimal
 
 
 def is_number(value: object) -> TypeGuard[Number]:
-    """Whether a value is a number of JSON; a truth value is none."""
+    """Return whether a value is a number of JSON; a truth value is not."""
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def is_scalar(value: object) -> bool:
-    """Whether a value is no list and no object."""
+    """Return whether a value is neither a list nor an object."""
     return not isinstance(value, (list, dict))
 
 
 def exact(number: Number) -> int | Decimal:
-    """The value as it is stored: 0.1 is a tenth, and a float too large for that is the very number that it is."""
+    """Return the value as it is stored: 0.1 is a tenth, and a larger float is exactly the number that it is."""
     return Decimal(json_text(number)) if isinstance(number, float) else number
 
 
 def checked_value(value: object, place: str, depth: int = 0) -> Any:
-    """A copy of a value, of JSON's types (and Decimal)."""
+    """Return a copy of a value, of JSON's types (and Decimal)."""
     if value is None or isinstance(value, bool):
         return value
     if is_number(value):
@@ -81,7 +81,7 @@ def _checked_number(value: Number, place: str) -> Number:
 
 
 def _plainest(number: Decimal) -> Number:
-    """An int or a float of the same value, where there is one."""
+    """Return an int or a float of the same value, if there is one."""
     if number == number.to_integral_value():
         return int(number)
     near = float(number)
@@ -89,14 +89,14 @@ def _plainest(number: Decimal) -> Number:
 
 
 def checked_text(value: object, place: str) -> str:
-    """A text that Postgres can store."""
+    """Return a text that Postgres can store."""
     if errors := text_errors(place, value):
         raise ValidationError(errors[:1])
     return str.__str__(value)  # of a subclass, the text
 
 
 def checked_pattern(value: object, place: str) -> str:
-    r"""A pattern for ``like``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the next as it is."""
+    r"""Return a pattern for ``like``: ``%`` stands for any characters, ``_`` for one, ``\`` takes the next as it is."""
     pattern = checked_text(value, place)
     if len(pattern.encode()) > MAX_PATTERN_BYTES:
         raise refusal(place, "too_long", f"{MAX_PATTERN_BYTES} bytes", f"{len(pattern.encode())} bytes")
@@ -111,7 +111,7 @@ def checked_pattern(value: object, place: str) -> str:
 
 
 def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
-    r"""What stands between the ``%`` of a pattern: characters, None for any one; None where it ends with one ``\``."""
+    r"""Return the characters between the ``%`` of a pattern, None for any one; None if it ends with one ``\``."""
     pieces: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -130,7 +130,7 @@ def pattern_pieces(pattern: str) -> list[list[str | None]] | None:
 
 
 def checked_instant(value: object, place: str) -> datetime:
-    """A point in time, in UTC: a datetime with a zone, or an ISO 8601 text, which is UTC where it has none."""
+    """Return a point in time, in UTC: a datetime with a zone, or an ISO 8601 text (UTC if it has none)."""
     found = value
     if isinstance(value, str):
         try:
@@ -153,7 +153,7 @@ def checked_instant(value: object, place: str) -> datetime:
 
 
 def json_text(value: object) -> str:
-    """A checked value as JSON; an instant is a text."""
+    """Return a checked value as JSON; an instant is a text."""
     if isinstance(value, list):
         return f"[{', '.join(map(json_text, value))}]"
     if isinstance(value, dict):

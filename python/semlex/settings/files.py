@@ -1,4 +1,4 @@
-"""The files that settings stand in: which there are, their bytes, TOML and JSON, and the line of a key."""
+"""The files of settings: which there are, their bytes, TOML and JSON, and the line of a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_FILE_VARIABLE = "SEMLEX_CONFIG"
 
 
 def own_file() -> Path:
-    """The user's own settings file, which need not exist: ``SEMLEX_CONFIG``, else in the user's folder for settings."""
+    """Return the path of the user's own settings file: ``SEMLEX_CONFIG``, else in the user's folder for settings."""
     named = os.environ.get(OWN_FILE_VARIABLE)
     if not named:
         return Path(platformdirs.user_config_dir("semlex", appauthor=False)) / OWN_FILE
@@ -33,7 +33,7 @@ def own_file() -> Path:
 
 
 def read_own_bytes() -> bytes:
-    """The bytes of the user's own settings file; none when it does not exist."""
+    """Return the bytes of the user's own settings file; none if it does not exist."""
     path = own_file()
     if os.environ.get(OWN_FILE_VARIABLE) and not path.exists():
         raise ConfigurationError(
@@ -43,7 +43,7 @@ def read_own_bytes() -> bytes:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a settings file; none when it does not exist."""
+    """Return the bytes of a settings file; none if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse(path: Path, content: bytes) -> dict[str, Any]:
-    """What the bytes of a TOML file say."""
+    """Return the content of a TOML file."""
     try:
         return tomllib.loads(_decoded(path, content))
     except RecursionError:
@@ -70,7 +70,7 @@ def parse(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def parse_json(path: Path, content: bytes) -> Any:
-    """What the bytes of a JSON file say; nothing when there are none."""
+    """Return the content of a JSON file; nothing if it is empty."""
     try:
         return json.loads(_decoded(path, content), object_pairs_hook=_object) if content.strip() else {}
     except RecursionError:
@@ -94,7 +94,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def project_table(path: Path) -> dict[str, Any] | None:
-    """The table ``[tool.semlex]`` of a ``pyproject.toml``; None when there is none."""
+    """Return the table ``[tool.semlex]`` of a ``pyproject.toml``, or None."""
     content = read_bytes(path)
     if b"semlex" not in content:
         return None  # what other programs' files look like is not for us to judge
@@ -106,15 +106,14 @@ def project_table(path: Path) -> dict[str, Any] | None:
 
 
 def as_bytes(table: dict[str, Any]) -> bytes:
-    """A table of a file as bytes that change when it does."""
+    """Return a table of a file as bytes that change when it does."""
     return json.dumps(table, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
 
 
 def line_of(content: bytes, section: str, key: str) -> int | None:
-    """The line on which a key of a TOML file is set; None where that is not certain.
+    """Return the line on which a key of a TOML file is set; None if that is not certain.
 
-    The parser tells values, not lines. What looks like the key is believed where the lines before are TOML without it,
-    and the lines up to it are not.
+    The parser gives no lines. A line that looks like the key is the one if the lines before are TOML without the key.
     """
     lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     sets = re.compile(rf"""(^|[\s.{{,"'\[]){re.escape(key)}["']?\s*[=.\]]""")
@@ -126,7 +125,7 @@ def line_of(content: bytes, section: str, key: str) -> int | None:
 
 
 def _has(lines: list[str], where: list[str]) -> bool | None:
-    """Whether lines of TOML set a key; None where they are none, because a value goes on."""
+    """Return whether lines of TOML set a key; None if they are incomplete."""
     try:
         table: Any = tomllib.loads("\n".join(lines))
     except (tomllib.TOMLDecodeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Settings read: the order of the sources, what each value is, and where it comes from.
+"""Reads settings: the order of the sources, what each value is, and where it comes from.
 
-An argument goes before the environment, that before ``semlex.toml`` and ``pyproject.toml`` of the working directory,
-these before the user's own settings file, that before what is built in. A setting that says where texts or data go is
-taken from a working directory only when its user has trusted it (see `semlex.settings.trust`).
+An argument takes precedence over the environment, then ``semlex.toml`` and ``pyproject.toml`` of the working directory,
+the user's own settings file, and the defaults. A working directory must be trusted to set where texts or data go (see
+`semlex.settings.trust`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def load_settings(file: Path | None = None, folder: Path | None = None, /, **arguments: object) -> Settings:
-    """The settings, with the given arguments in front; arguments that are None are left to the other sources."""
+    """Return the settings, with the given arguments first; arguments that are None are left to the other sources."""
     settings, problems = read_settings(file, folder, **arguments)
     if problems:
         raise ConfigurationError("; ".join(problems))
@@ -37,7 +37,7 @@ def load_settings(file: Path | None = None, folder: Path | None = None, /, **arg
 def read_settings(
     file: Path | None = None, folder: Path | None = None, /, **arguments: object
 ) -> tuple[Settings, list[str]]:
-    """The settings as far as they can be used, and what is wrong with the others; arguments as for `load_settings`."""
+    """Return the usable settings, and what is wrong with the others; as `load_settings`."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     overridden: dict[str, tuple[Overridden, ...]] = {}
@@ -73,7 +73,7 @@ def read_settings(
 
 
 def named_models() -> list[str]:
-    """Models that the user has named beforehand: those of ``SEMLEX_MODELS`` and of the own settings file."""
+    """Return the models that the user has named: those of ``SEMLEX_MODELS`` and of the own settings file."""
     said = [found.value for found in sources.own_file([]) if found.name == "models"]
     return model_names(os.environ.get(NAMED["models"].variables[0], "")) + [
         name for value in said for name in model_names(value)
@@ -83,7 +83,7 @@ def named_models() -> list[str]:
 def _sources(
     file: Path | None, folder: Path, arguments: dict[str, object], notes: list[str]
 ) -> tuple[Callable[[], Iterator[Found]], ...]:
-    """The sources, the first before the next."""
+    """Return the sources, by precedence."""
     first = (lambda: sources.arguments(arguments), sources.environment)
     if file is not None:
         return (*first, lambda: sources.named_file(file, _content(file), notes))
@@ -102,7 +102,7 @@ def _content(file: Path) -> bytes:
 
 
 def decisive_files(file: Path | None, folder: Path) -> tuple[Path, ...]:
-    """The files that decide about the settings, those that are not there, too."""
+    """Return the files that decide about the settings, also those that do not exist."""
     if file is not None:
         return (file,)
     found = (folder / files.FOLDER_FILE, folder / files.PROJECT_FILE)
@@ -124,7 +124,7 @@ def _take(setting: Setting, found: Found, values: dict[str, Any], origins: dict[
 
 
 def _check_trust(setting: Setting, value: object, found: Found) -> None:
-    """Refuses what leads away when it stands in a working directory that is not trusted."""
+    """Refuse a setting that leads away if its working directory is not trusted."""
     if found.folder_file is None or not setting.leads_away(value):
         return
     file, content = found.folder_file
@@ -142,13 +142,7 @@ Stamp = tuple[int, int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What became of reading the settings again.
-
-    Attributes:
-        settings: Those that hold now: the new ones, or the old ones where there are problems.
-        problems: What is wrong with the new ones; empty when they hold.
-        changed: Names of the settings whose value is another now.
-    """
+    """The result of reading the settings again: the settings in force, problems of the new ones, and changed names."""
 
     settings: Settings
     problems: tuple[str, ...]
@@ -156,13 +150,11 @@ class Reload:
 
 
 class WatchedSettings:
-    """Settings that can be read again. Safe for several threads.
-
-    A server asks `has_changed` from time to time, or watches `files` in another way, and then calls `reload`.
+    """Settings of a running program, read again by `reload` when `has_changed` says so. Safe for several threads.
 
     Attributes:
-        settings: Those that hold.
-        files: The files that decide: those that are read, and those that would be if they were there.
+        settings: Those in force.
+        files: The files that decide, also those that do not exist yet.
     """
 
     def __init__(self, file: Path | None = None, **arguments: object) -> None:
@@ -177,11 +169,11 @@ class WatchedSettings:
         self.settings = load_settings(self._file, self._folder, **arguments)
 
     def has_changed(self) -> bool:
-        """Whether a file has appeared, gone or been written since the settings were read last."""
+        """Return whether a file has appeared, gone or been written since the settings were read last."""
         return self._stamped() != self._stamps
 
     def reload(self) -> Reload:
-        """Reads the settings again; where something is wrong the old ones stay, and the problems say what."""
+        """Read the settings again; if something is wrong, the old ones stay, and the problems are returned."""
         with self._reading:
             self._stamps = self._stamped()
             read, problems = read_settings(self._file, self._folder, **self._arguments)
@@ -197,7 +189,7 @@ class WatchedSettings:
 
 
 def file_stamp(file: Path) -> Stamp:
-    """What is another one when a file has been written or replaced, or has other rights; None where there is none."""
+    """Return a value that differs when a file was written or replaced, or has other rights; None without a file."""
     try:
         found = file.stat()
     except OSError:

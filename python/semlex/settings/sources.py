@@ -1,4 +1,9 @@
-"""Where settings stand: arguments, the environment, files; each gives what it says, place by place."""
+"""The sources of settings: arguments, the environment, files; and names that other programs use.
+
+    {"rag": {"embeddingModel": "text-embedding-3-small", "topK": 5, "hybridSearchWeight": 0.7, …}}
+
+Some keys of a ``rag`` section set one setting together: `rag_section` combines them, and notes what has no effect.
+"""
 
 from __future__ import annotations
 
@@ -37,42 +42,33 @@ SECRET = re.compile(r"(api_?key|passwo?r?d|passwd|secret|token)$", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value of a source, or what is wrong in its place.
+    """A value of a source, or the problem in its place."""
 
-    Attributes:
-        name: The setting's; empty for a problem.
-        value: As it stands there.
-        origin: Who says it: ``argument``, a variable, a file.
-        place: In a message, but for the line.
-        key: Of a TOML file: its bytes, the table, and the key in it.
-        folder_file: The working directory's file that it is from, and what is trusted of it.
-        problem: What is wrong.
-    """
-
-    name: str
-    value: object
-    origin: str
-    place: str
-    key: tuple[bytes, str, str] | None = None
+    name: str  # the setting's; empty for a problem
+    value: object  # as it is there
+    origin: str  # ``argument``, a variable, or a file
+    place: str  # in a message, without the line
+    key: tuple[bytes, str, str] | None = None  # of a TOML file: its bytes, the table, and the key in it
+    # the working directory's file that it is from, and what is trusted of it
     folder_file: tuple[Path, bytes] | None = None
     problem: str | None = None
 
     @property
     def told_place(self) -> str:
-        """The place with its line, where that can be told; looking for it takes time, so only in messages."""
+        """Return the place with its line, if known; looking for it takes time, so only in messages."""
         line = None if self.key is None else files.line_of(*self.key)
         return self.place if line is None else self.place.replace(f"{self.origin}:", f"{self.origin}:{line}:", 1)
 
 
 def arguments(given: dict[str, object]) -> Iterator[Found]:
-    """What a call or a command line says; None says nothing."""
+    """Yield the settings of a call or a command line; None sets nothing."""
     for name, value in given.items():
         if value is not None:
             yield _named(name, value, ARGUMENT, name, f"{name} is no setting{_nearest(name, list(NAMED))}")
 
 
 def environment() -> Iterator[Found]:
-    """Variables of all settings, those that go before others first; then those with our prefix that are none."""
+    """Yield variables of all settings by precedence, then unknown ones with our prefix."""
     known: dict[str, str] = {}
     for setting in SETTINGS:
         for variable in setting.variables:
@@ -89,7 +85,7 @@ def environment() -> Iterator[Found]:
 
 
 def folder_file(folder: Path) -> Iterator[Found]:
-    """``semlex.toml`` of a working directory."""
+    """Yield ``semlex.toml`` of a working directory."""
     path = folder / FOLDER_FILE
     if path.resolve() != files.own_file().resolve():
         content = files.read_bytes(path)
@@ -97,7 +93,7 @@ def folder_file(folder: Path) -> Iterator[Found]:
 
 
 def project_file(folder: Path) -> Iterator[Found]:
-    """``[tool.semlex]`` of its ``pyproject.toml``."""
+    """Yield ``[tool.semlex]`` of its ``pyproject.toml``."""
     path = folder / PROJECT_FILE
     table = files.project_table(path)
     if table is not None:
@@ -105,12 +101,12 @@ def project_file(folder: Path) -> Iterator[Found]:
 
 
 def own_file(notes: list[str]) -> Iterator[Found]:
-    """The user's own settings file."""
+    """Yield the user's own settings file."""
     yield from named_file(files.own_file(), files.read_own_bytes(), notes)
 
 
 def named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found]:
-    """A settings file that the user has named: TOML, or JSON with a ``rag`` section."""
+    """Yield a settings file that the user has named: TOML, or JSON with a ``rag`` section."""
     if path.suffix.lower() == JSON_SUFFIX:
         yield from _json(path, files.parse_json(path, content), notes)
     else:
@@ -120,7 +116,7 @@ def named_file(path: Path, content: bytes, notes: list[str]) -> Iterator[Found]:
 def _table(
     path: Path, table: dict[str, Any], content: bytes, above: str, folder_file: tuple[Path, bytes] | None
 ) -> Iterator[Found]:
-    """The settings of a TOML file, at its top and in its sections."""
+    """Yield the settings of a TOML file, at its top and in its sections."""
     stands: dict[str, str] = {}
 
     def found(section: str, key: str, value: object) -> Found:
@@ -147,7 +143,7 @@ def _table(
 
 
 def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found]:
-    """The settings of a JSON file: its ``rag`` section; other sections belong to other programs."""
+    """Yield the settings of a JSON file: its ``rag`` section; other sections belong to other programs."""
     section = table.get(RAG_SECTION) if isinstance(table, dict) else None
     if not isinstance(section, dict):
         if table:
@@ -178,7 +174,7 @@ def _named(name: str, value: object, origin: str, place: str, problem: str) -> F
 
 
 def _elsewhere(section: str, key: str) -> str:
-    """Ends the sentence about a name that is none where it stands in a TOML file."""
+    """End the sentence about an unknown name of a TOML file."""
     known = [one for one, names in SECTIONS.items() if key in names]
     if section and known:
         return f" of this section; it stands in [{known[0]}]"
@@ -189,7 +185,7 @@ def _elsewhere(section: str, key: str) -> str:
 
 
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
-    """Ends the sentence about a name that is none."""
+    """End the sentence about an unknown name."""
     if SECRET.search(name) and not get_close_matches(name, names, 1, cutoff=0.85):
         if re.search(r"passw", name, re.IGNORECASE):
             return "; a password stands in the database's address, in PGPASSWORD or in a file that PGPASSFILE names"
@@ -217,7 +213,7 @@ SERVER_VARIABLES = {"PGSERVICE": "service", "PGHOST": "host", "PGHOSTADDR": "hos
 
 
 def embedding_model(name: Any) -> Any:
-    """A model's name as ours; anything that is not one of a provider's names stays as it is."""
+    """Return a model's name as ours; only names of a provider change."""
     for pattern, account in _PROVIDERS:
         if isinstance(name, str) and (found := pattern.fullmatch(name)):
             return account + (found[2] if found.re.groups > 1 else name)
@@ -225,13 +221,13 @@ def embedding_model(name: Any) -> Any:
 
 
 def chat_model(name: Any) -> Any:
-    """A language model's name as ours; ``VENDOR/MODEL`` alone is one of OpenRouter's."""
+    """Return a language model's name as ours; ``VENDOR/MODEL`` alone is one of OpenRouter's."""
     is_bare = isinstance(name, str) and "/" in name and not scheme_of(name) and "://" not in name
     return f"openrouter:{name}" if is_bare else name
 
 
 def libpq_server() -> tuple[str, str] | None:
-    """The server that libpq's own variables name, as variable and address; None where they name none."""
+    """Return the server of libpq's own variables, as variable and address, or None."""
     for variable, keyword in SERVER_VARIABLES.items():
         if value := os.environ.get(variable):
             quoted = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -240,9 +236,9 @@ def libpq_server() -> tuple[str, str] | None:
 
 
 def similar_variables() -> Iterator[tuple[str, str]]:
-    """Variables that look like ours and are not read: each with the one that it may be meant for.
+    """Yield variables that look like ours and are not read, with the probably intended one.
 
-    The prefix is not semlex's alone, so that such a one is no error.
+    The prefix is not semlex's alone, so these are not errors.
     """
     known = {variable for setting in SETTINGS for variable in setting.others if variable.startswith(FOREIGN_PREFIX)}
     bare = {variable.replace("_", ""): variable for variable in known}
@@ -253,7 +249,7 @@ def similar_variables() -> Iterator[tuple[str, str]]:
 
 
 def rag_section(table: dict[str, Any], notes: list[str]) -> Iterator[tuple[str, str | None, Any]]:
-    """The entries of a ``rag`` section: key, name of the setting (None where there is none), value."""
+    """Yield the entries of a ``rag`` section: key, name of the setting (None if unknown), value."""
     given = {key: value for key, value in table.items() if value is not None}
     together = {"rerankerModel", "contextualEnrichmentModel", "enrichmentModel", "qa", *_SWITCHES, *_TEXTS}
     for key, value in given.items():

@@ -50,7 +50,7 @@ SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def model_names(value: object) -> list[str]:
-    """A list of models: names with commas between them, or a list of names."""
+    """Return a list of models: names with commas between them, or a list of names."""
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, str) for entry in entries):
         raise ConfigurationError('models must be a list of names, for example models = ["ollama:qwen3-embedding"]')
@@ -58,14 +58,14 @@ def model_names(value: object) -> list[str]:
 
 
 def text(value: Any) -> str:
-    """A text."""
+    """Read a text."""
     if not isinstance(value, str):
         raise ValueError("must be a text, between quotes")  # noqa: TRY004 - one kind of error for all readers
     return value
 
 
 def folder(value: Any) -> Path:
-    """A path, with ``~`` for a home."""
+    """Read a path, with ``~`` for a home."""
     try:
         return (value if isinstance(value, Path) else Path(text(value))).expanduser()
     except RuntimeError:
@@ -73,7 +73,7 @@ def folder(value: Any) -> Path:
 
 
 def whole(value: Any) -> int:
-    """A whole number."""
+    """Read a whole number."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
@@ -82,7 +82,7 @@ def whole(value: Any) -> int:
 
 
 def whole_between(least: int, most: int) -> Callable[[Any], int]:
-    """Reads a whole number within bounds."""
+    """Return a reader of whole numbers within bounds."""
 
     def read(value: Any) -> int:
         number = whole(value)
@@ -94,7 +94,7 @@ def whole_between(least: int, most: int) -> Callable[[Any], int]:
 
 
 def number_between(least: float, most: float, what: str = "a number") -> Callable[[Any], float]:
-    """Reads a finite number within bounds."""
+    """Return a reader of finite numbers within bounds."""
     bounds = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
 
     def read(value: Any) -> float:
@@ -110,7 +110,7 @@ def number_between(least: float, most: float, what: str = "a number") -> Callabl
 
 
 def switch(value: Any) -> bool:
-    """True or false."""
+    """Read true or false."""
     if isinstance(value, bool):
         return value
     if not isinstance(value, str) or value.lower() not in SWITCH:
@@ -119,7 +119,7 @@ def switch(value: Any) -> bool:
 
 
 def reranking(value: Any) -> bool | Literal["auto"]:
-    """True, false or ``auto``."""
+    """Read true, false or ``auto``."""
     if value == "auto":
         return "auto"
     try:
@@ -129,7 +129,7 @@ def reranking(value: Any) -> bool | Literal["auto"]:
 
 
 def one_of(*known: str) -> Callable[[Any], str]:
-    """Reads one of some words."""
+    """Return a reader of some words."""
     listed = f"{', '.join(known[:-1])} or {known[-1]}"
 
     def read(value: Any) -> str:
@@ -141,7 +141,7 @@ def one_of(*known: str) -> Callable[[Any], str]:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """A list of models."""
+    """Read a list of models."""
     try:
         return tuple(model_names(value))
     except ConfigurationError as error:
@@ -149,7 +149,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """A refused value, for a message; what may hold anything, by its kind."""
+    """Return a refused value for a message; tables and lists, which may hold anything, by their kind."""
     if isinstance(value, (dict, list, tuple)):
         return "a table" if isinstance(value, dict) else "a list"
     found = repr(value)
@@ -161,31 +161,19 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: As in a file; its variable is ``SEMLEX_`` and the same in capitals.
-        what: What it is, in a few words.
-        section: Of a file; there it has its name or one of `keys`.
-        json_keys: Names in the ``rag`` section of a JSON file, beside its own in camel case.
-        others: Environment variables that count if its own is not set, the first before the next.
-        example: A value for a file that explains a setting without a default.
-        of_collection: Whether it is decided when a collection is made.
-        leads_away: Whether a value decides where texts or data go, or what is loaded from a path.
-        attribute: Its name in `Settings`.
-    """
-
-    name: str
+    name: str  # as in a file; its variable is SEMLEX_ and the same in capitals
     read: Callable[[Any], Any]
     what: str
-    section: str
+    section: str  # of a file; there it has its name or one of `keys`
     keys: tuple[str, ...]
-    json_keys: tuple[str, ...]
-    others: tuple[str, ...]
-    example: Any
-    of_collection: bool
-    leads_away: Callable[[Any], bool]
-    attribute: str
+    json_keys: tuple[str, ...]  # in the ``rag`` section of a JSON file, beside its own in camel case
+    others: tuple[str, ...]  # environment variables that count if its own is not set, the first before the next
+    example: Any  # for a file that explains a setting without a default
+    of_collection: bool  # decided when a collection is made
+    leads_away: Callable[[Any], bool]  # whether a value decides where texts or data go, or what is loaded from a path
+    attribute: str  # its name in `Settings`
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -223,14 +211,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, and where each comes from.
-
-    Attributes:
-        origins: Where each setting comes from, by its name.
-        overridden: What did not count, by the setting's name, in the order of the sources.
-        notes: What was read and has no effect, and names that look like settings.
-        files: Files that were read or looked for, in the order of the sources.
-    """
+    """Every setting, and where each comes from."""
 
     # fmt: off
     database_url: str | None = setting(
@@ -335,14 +316,15 @@ class Settings:
         None, text, "language model that writes chunk descriptions", "answers",
         json_keys=("contextualEnrichmentModel",), leads_away=_elsewhere, example="ollama:qwen3:4b")
     # fmt: on
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)  # by the setting's name
+    # what did not count, in the order of the sources
     overridden: dict[str, tuple[Overridden, ...]] = field(default_factory=dict, compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    files: tuple[Path, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what has no effect, and names that look like settings
+    files: tuple[Path, ...] = field(default=(), compare=False)  # read or looked for, in the order of the sources
 
     @property
     def server_options(self) -> dict[str, Any]:
-        """Which server and schema a client or a retriever is made for, by its parameters' names."""
+        """Return which server and schema to use, by the parameters of a client."""
         return {
             "db_url": self.database_url,
             "data_folder": self.server_folder if self.database_url is None else None,
@@ -352,28 +334,28 @@ class Settings:
 
     @property
     def server_folder(self) -> Path | None:
-        """Folder of the embedded Postgres: the same that the library takes for the same SEMLEX_DATA_DIR."""
+        """Return the folder of the embedded Postgres: the library uses the same for this SEMLEX_DATA_DIR."""
         return None if self.data_dir is None else self.data_dir / "postgres"
 
     @property
     def file_limits(self) -> FileLimits:
-        """The largest files that are read."""
+        """Return the largest files that are read."""
         return FileLimits(self.max_file_mib * MIB, self.max_document_mib * MIB)
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody has set it: an argument, the environment, or a file."""
+        """Return whether an argument, the environment or a file sets it."""
         return name in self.origins
 
     def calibration_of(self, collection: str) -> Path | None:
-        """The file of a collection's calibration: it is that of the collection which the settings name."""
+        """Return the file of a collection's calibration: the setting is for the collection of the settings."""
         return self.calibration if collection == self.collection else None
 
     @property
     def retriever_options(self) -> dict[str, Any]:
-        """What a retriever is made with, by its parameters' names.
+        """Return the parameters of a retriever.
 
-        What the command line says about the collection is an argument and refused where the collection is another;
-        what the environment and files say is the default of new collections.
+        What the command line sets of the collection is an argument, refused if the collection differs; what the
+        environment and files set is the default of new collections.
         """
         said: dict[str, Any] = {}
         defaults: dict[str, Any] = {}
@@ -395,11 +377,11 @@ class Settings:
         return cast("SearchDefaults", given | ({"mode": None} if self.mode == "hybrid" else {}))
 
     def value(self, setting: Setting) -> Any:
-        """The value of a setting of the table."""
+        """Return the value of a setting."""
         return getattr(self, setting.attribute)
 
     def values(self) -> dict[str, Any]:
-        """Every setting's value by its name."""
+        """Return every setting's value by its name."""
         return {setting.name: self.value(setting) for setting in SETTINGS}
 
 
@@ -429,7 +411,7 @@ NONE = (None, ())
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """A file that says these values, and explains all others."""
+    """Return a file that sets these values, and explains all others."""
     built_in = Settings().values()
     lines = [
         "# Settings of semlex. What stands behind a # is the default, or an example where it says so.",
@@ -450,7 +432,7 @@ def as_toml(values: Mapping[str, Any]) -> str:
 
 
 def write_template(path: Path, *, replace: bool = False) -> None:
-    """Writes a file with all settings, each behind a ``#``; it is readable by its owner alone."""
+    """Write a file with all settings, each behind a ``#``; only its owner can read it."""
     if path.suffix.lower() == JSON_SUFFIX:
         raise ConfigurationError(f"{path} would be JSON, which holds no comments; let SEMLEX_CONFIG name a .toml file")
     if path.exists() and not replace:
@@ -465,7 +447,7 @@ def write_template(path: Path, *, replace: bool = False) -> None:
 
 
 def _literal(value: Any) -> str:
-    """A value of a setting in TOML."""
+    """Return a value of a setting in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):

@@ -1,10 +1,9 @@
-"""Which settings files of working directories the user has trusted.
+"""Remembers which settings files of working directories the user has trusted.
 
-Whoever writes into a folder that others clone or share writes its ``semlex.toml`` and ``pyproject.toml``, too. What
-such a file says about addresses, servers and paths counts only when the user has trusted the folder, and only as long
-as the file stays as it was then. What is trusted stands in ``trusted.json`` beside the user's own settings file: place
--> SHA-256. The place of ``semlex.toml`` is its folder; that of ``pyproject.toml``, of which semlex's table counts, is
-the file.
+Anybody who can write into a shared folder can write its ``semlex.toml`` and ``pyproject.toml``. Their settings of
+addresses, servers and paths count only if the user has trusted the folder, as long as the file does not change.
+``trusted.json`` beside the user's own settings file maps a place (the folder, or the path of ``pyproject.toml``) to a
+SHA-256.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from semlex.settings.files import FOLDER_FILE, PROJECT_FILE
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """Whether the user has trusted a settings file of a working directory, as it is now."""
+    """Return whether the user has trusted a settings file of a working directory, as it is now."""
     return trusted_files().get(_place(file)) == _digest(content)
 
 
 def was_trusted(file: Path) -> bool:
-    """Whether the user has trusted it as it was some time."""
+    """Return whether the user has trusted an earlier or the present content."""
     return _place(file) in trusted_files()
 
 
 def trusted_files() -> dict[str, str]:
-    """Place -> SHA-256 of what was trusted."""
+    """Return place -> SHA-256 of what was trusted."""
     path = trust_file()
     content = files.read_bytes(path)
     try:
@@ -44,7 +43,7 @@ def trusted_files() -> dict[str, str]:
 
 
 def trust(folder: Path) -> list[Path]:
-    """Trusts the settings files of a folder as they are now."""
+    """Trust the settings files of a folder as they are now."""
     own = folder.resolve() / FOLDER_FILE
     found: dict[Path, bytes] = {}
     if own.is_file():
@@ -62,7 +61,7 @@ def trust(folder: Path) -> list[Path]:
 
 
 def untrust(folder: Path) -> bool:
-    """Trusts the files of a folder no longer; returns whether one was trusted."""
+    """No longer trust the files of a folder; return whether one was trusted."""
     found = trusted_files()
     places = {_place(folder.resolve() / name) for name in (FOLDER_FILE, PROJECT_FILE)} & found.keys()
     if places:
@@ -71,7 +70,7 @@ def untrust(folder: Path) -> bool:
 
 
 def trust_file() -> Path:
-    """The list of what is trusted."""
+    """Return the path of the list."""
     return files.own_file().with_name("trusted.json")
 
 
