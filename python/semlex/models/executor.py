@@ -18,12 +18,11 @@ T = TypeVar("T")
 
 
 class ModelExecutor:
-    """Runs blocking functions of models, never on the event loop.
+    """Runs blocking functions of models on threads, never on the event loop.
 
-    Queries and documents have one thread each: a model uses every core by itself, and alternates between the batches of
-    both, so that a search does not wait for a load to end. A model that answers several calls at once (one behind a
-    server) has that many threads for queries. A call whose caller is cancelled ends before its next batch or request,
-    and one that has not begun never begins.
+    Queries and documents have one thread each: a local model uses every core and alternates between the batches of
+    both, so that a search does not wait for a load. A model behind a server has more threads for queries. A call whose
+    caller is cancelled ends before its next batch or request.
     """
 
     def __init__(self) -> None:
@@ -35,16 +34,16 @@ class ModelExecutor:
         self._closed = False
 
     async def query(self, function: Callable[..., T], *arguments: object, model: object = None) -> T:
-        """Runs a function that a search waits for."""
+        """Run a function that a search waits for."""
         return await self._run(self._executor_of(model), function, *arguments)
 
     async def documents(self, function: Callable[..., T], *arguments: object) -> T:
-        """Runs a function of a load; the arguments are those of `query`."""
+        """Run a function of a load; as `query`."""
         return await self._run(self._documents, function, *arguments)
 
     @contextmanager
     def several(self, threads: int) -> Iterator[Callable[..., Coroutine[Any, Any, T]]]:
-        """Threads for one piece of work, for functions that wait for a server and need none of this machine's cores."""
+        """Provide threads for functions that wait for a server and need none of this machine's cores."""
         executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="semlex-several")
         try:
             yield partial(self._run, executor)
@@ -52,7 +51,7 @@ class ModelExecutor:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Ends what runs before its next step, and takes no further calls; does not wait."""
+        """End running work before its next step, and take no further calls; does not wait."""
         for flag in list(self._running):
             flag.set()
         self._closed = True

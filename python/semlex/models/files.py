@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 def import_bars() -> None:
-    """Imports what draws the bars, before a library does.
-
-    In a notebook without ``ipywidgets`` that import warns. The bars are switched off while semlex loads a model, so
-    the advice would be of no use.
-    """
+    """Import the library of progress bars without its warning in a notebook without ``ipywidgets``."""
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
         import_module("tqdm.auto")
@@ -43,7 +39,7 @@ def import_bars() -> None:
 
 @contextmanager
 def quiet_transformers() -> Iterator[Any]:
-    """Imports transformers, which draws no bars until the end: reading takes a second or two, a bar would stay."""
+    """Import transformers, which draws no bars until the end."""
     import_bars()
     transformers = import_module("transformers")
     shown = transformers.logging.is_progress_bar_enabled()
@@ -66,20 +62,14 @@ FINGERPRINT_BLOCK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model on this machine.
+    """A model on this machine."""
 
-    Attributes:
-        name: Hub id, or the absolute path of a local folder.
-        revision: Commit of the hub, or ``sha256:…`` of a local folder.
-        path: Where the files are.
-    """
-
-    name: str
-    revision: str
+    name: str  # hub id, or the absolute path of a local folder
+    revision: str  # commit of the hub, or ``sha256:…`` of a local folder
     path: Path
 
     def read_json(self, file: str) -> dict[str, Any]:
-        """Reads one of the model's JSON files."""
+        """Read one of the model's JSON files."""
         path = self.path / file
         if not path.is_file():
             return {}
@@ -94,23 +84,16 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class PulledModel:
-    """A model that was fetched.
-
-    Attributes:
-        folder: Where it is.
-        files: Number of its files; 0 when the hub was not reachable and the cache held the model.
-        bytes: Their size.
-        fetched_bytes: Size of those that were not in the cache before.
-    """
+    """A model that was fetched."""
 
     folder: ModelFolder
-    files: int
+    files: int  # 0 if the hub was not reachable and the cache held the model
     bytes: int
-    fetched_bytes: int
+    fetched_bytes: int  # of files that were not in the cache before
 
 
 def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
-    """Looks for a model in the local cache of the hub; never touches the network."""
+    """Look for a model in the local cache of the hub, without the network."""
     found = _look_into_cache(name, revision)
     return found if isinstance(found, ModelFolder) else None
 
@@ -122,12 +105,7 @@ def find_model(
     allow_download: bool = False,
     without_hub: str = "'static' needs no hub, 'none' searches by words alone",
 ) -> ModelFolder:
-    """Finds a model's folder.
-
-    Args:
-        allow_download: Whether the hub may be asked when the cache does not hold the model. The hub then has 3 seconds
-            to answer; ``HF_HUB_OFFLINE`` is honoured.
-    """
+    """Find a model's folder; with `allow_download` the hub has 3 seconds to answer (``HF_HUB_OFFLINE`` is honoured)."""
     local = Path(name).expanduser()
     if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
         if revision is not None:
@@ -157,11 +135,10 @@ def pull_model(
     announce: Callable[[int, int, int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PulledModel:
-    """Fetches a model into the local cache of the hub; files that are there already are not fetched again.
+    """Fetch a model into the local cache of the hub, without files that are there already.
 
-    Args:
-        announce: Called once, before the first byte: number of files, their bytes, and the bytes to fetch.
-        progress: Called with the bytes that have arrived so far, from several threads.
+    `announce` gets number of files, their bytes, and the bytes to fetch, before the first byte; `progress` the bytes
+    that have arrived, from several threads.
     """
     if _is_path(name):
         raise ConfigurationError(f"{name!r} is a folder on this machine; a model to fetch is named like org/model")
@@ -227,7 +204,7 @@ def _how_to_fetch(name: str) -> str:
 
 
 def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
-    """The folder, or what is wrong with it as a remark (empty when there is nothing at all)."""
+    """Return the folder, or what is wrong with it as a remark (empty if there is nothing)."""
     if find_spec("huggingface_hub") is None:
         return ""
     from huggingface_hub import constants  # noqa: PLC0415 (not in the base install)
@@ -253,7 +230,7 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
 
 
 def _missing_file(folder: Path) -> str | None:
-    """What a cached folder lacks, as a phrase, or None; links to files that never arrived count as missing."""
+    """Return what a cached folder lacks, as a phrase, or None; links to files that never arrived count as missing."""
     # A cache may hold the config alone, left there by whoever only looked at the model.
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return "config.json is missing"
@@ -271,7 +248,7 @@ def _missing_file(folder: Path) -> str | None:
 
 
 def _hub_obstacle(name: str, revision: str | None) -> str | None:
-    """Says why the hub cannot give the model, or None when it can; answers within `PROBE_SECONDS`."""
+    """Return why the hub cannot give the model, or None, within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:
         raise MissingExtraError("huggingface_hub", "torch", "downloading a model")
     from huggingface_hub import constants, get_token  # noqa: PLC0415 (not in the base install)
@@ -314,14 +291,7 @@ MODEL_FILES = ["*.json", "*.safetensors", "*.txt"]
 
 @dataclass(frozen=True, slots=True)
 class DownloadPlan:
-    """What a download would do.
-
-    Attributes:
-        commit: The commit that the revision stands for.
-        files: Number of the model's files.
-        bytes: Their size.
-        missing_bytes: Size of those that are not in the cache.
-    """
+    """What a download would do: the commit, the model's files, their bytes, and the bytes that the cache lacks."""
 
     commit: str
     files: int
@@ -330,11 +300,7 @@ class DownloadPlan:
 
 
 def plan_download(name: str, revision: str | None, timeout: float) -> DownloadPlan:
-    """Asks the hub what there is to fetch.
-
-    Args:
-        timeout: Seconds that the hub has for each answer about a file.
-    """
+    """Ask the hub what there is to fetch; `timeout` seconds for each file."""
     found = _fetch(name, revision, timeout, dry_run=True)
     if not found:
         raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(MODEL_FILES)} on the hub")
@@ -348,12 +314,7 @@ def plan_download(name: str, revision: str | None, timeout: float) -> DownloadPl
 
 
 def download(name: str, revision: str | None, timeout: float, step: Callable[[int], None] | None = None) -> Path:
-    """Fetches what is missing.
-
-    Args:
-        timeout: Seconds that the hub has for each answer about a file.
-        step: Called with the bytes that have arrived so far, from several threads.
-    """
+    """Fetch what is missing; `step` gets the bytes that have arrived, from several threads."""
     return Path(_fetch(name, revision, timeout, tqdm_class=_counting_bar(step)))
 
 

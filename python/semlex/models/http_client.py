@@ -330,7 +330,7 @@ class ModelServer:
         )
 
     def _wait_seconds(self, path: str, answer: Response | Failure, attempt: int) -> float:
-        """How long to wait before the next attempt."""
+        """Return the seconds to wait before the next attempt."""
         asked = asked_wait(answer.retry_after) if isinstance(answer, Response) else None
         if asked is None:
             longest = min(LAST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1))

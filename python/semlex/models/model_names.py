@@ -44,12 +44,7 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice(Generic[Model]):
-    """The embedder or reranker of a run.
-
-    Attributes:
-        model: The model, or None: search by words alone, or results in the order of the search.
-        reason: One line: what was chosen, why, and where texts are sent, if anywhere.
-    """
+    """The model of a run, or None, and one line: what was chosen, why, and where texts are sent."""
 
     model: Model | None
     reason: str
@@ -57,19 +52,14 @@ class ModelChoice(Generic[Model]):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A provider of models.
-
-    Attributes:
-        url: Its address.
-        variables: Environment variables of the key that goes there and nowhere else; the first that is set wins.
-    """
+    """A provider of models: its address, and the variables of its key; the first that is set counts."""
 
     url: str
     variables: tuple[str, ...]
 
     @property
     def variable(self) -> str:
-        """The variable that is set; else all of them, for messages."""
+        """Return the variable that is set; else all of them, for messages."""
         return next(filter(environment, self.variables), " or ".join(self.variables))
 
 
@@ -83,37 +73,37 @@ ACCOUNTS = {
 
 
 def environment(variable: str) -> str | None:
-    """An environment variable; a blank one counts as not set."""
+    """Return an environment variable; a blank one counts as not set."""
     return os.environ.get(variable, "").strip() or None
 
 
 def scheme_of(name: str) -> str:
-    """What stands before a name's first colon: ``openai``, ``tei+https``; empty where the name is a path or hub id."""
+    """Return the part before a name's first colon: ``openai``, ``tei+https``; "" for a path or a hub id."""
     # One letter and a colon begin a path of Windows.
     found = re.match(r"([\w+-]{2,}):", name)
     return found[1] if found else ""
 
 
 def bare_name(name: str) -> str:
-    """A local model's name without its prefix."""
+    """Return a local model's name without its prefix."""
     for prefix in LOCAL_PREFIXES:
         name = name.removeprefix(prefix)
     return name
 
 
 def short_name(name: str) -> str:
-    """A model's name without the folder or the address that leads to it, which are not for everybody."""
+    """Return a model's name without the folder or the address, which are not for everybody."""
     name = bare_name(name).rpartition("#")[2] if "://" in name else bare_name(name)
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def is_path_or_hub_id(name: str) -> bool:
-    """Whether a name without a prefix can be that of a model on this machine."""
+    """Return whether a name without a prefix can be that of a model on this machine."""
     return "://" not in name and (not scheme_of(name) or _is_folder(name))
 
 
 def leads_to(name: str) -> Literal["server", "folder"] | None:
-    """What a model's name leads to."""
+    """Return what a model's name leads to."""
     local = bare_name(name)
     if "://" in local or scheme_of(local) or local in _SERVER_NAMES:
         return "server"
@@ -121,12 +111,12 @@ def leads_to(name: str) -> Literal["server", "folder"] | None:
 
 
 def _is_folder(name: str) -> bool:
-    """Whether there is a folder of that name; pathlib's test raises for what is too long to be one."""
+    """Return whether a folder has this name; pathlib raises for names that are too long."""
     return os.path.isdir(name)  # noqa: PTH112
 
 
 def model_and_address(name: str) -> tuple[str, str]:
-    """Both parts of ``ADDRESS#MODEL``."""
+    """Return both parts of ``ADDRESS#MODEL``."""
     address, _, model = name.partition("#")
     if not model.strip():
         raise ConfigurationError("an address must end with # and the model's name: http(s)://HOST[:PORT]/v1#MODEL")
@@ -134,11 +124,7 @@ def model_and_address(name: str) -> tuple[str, str]:
 
 
 def host_of(name: str) -> str | None:
-    """Host and port of an address, or of a name that holds one; None where there is none.
-
-    Args:
-        name: ``http(s)://HOST[:PORT]…``, also with ``tei+`` or ``llm+`` in front.
-    """
+    """Return host and port of an address (``http(s)://…``, also with ``tei+`` or ``llm+`` in front), or None."""
     name = name.removeprefix("tei+").removeprefix("llm+")
     if not name.startswith(("http://", "https://")):
         return None
@@ -151,7 +137,7 @@ def host_of(name: str) -> str | None:
 
 
 def host_at(base_url: str) -> tuple[str, bool]:
-    """Host and port of a server's address, for messages, and whether that is this machine."""
+    """Return host and port of a server's address, for messages, and whether that is this machine."""
     try:
         parts = urlsplit(base_url)
         host, port = parts.hostname, parts.port
@@ -179,7 +165,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def ollama_address() -> str:
-    """Address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it."""
+    """Return the address of Ollama's server: ``OLLAMA_HOST`` read as Ollama's own client reads it."""
     value = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
     if not value:
         return f"http://localhost:{OLLAMA_PORT}/v1"
@@ -200,10 +186,9 @@ def ollama_address() -> str:
 
 
 def key_for(variable: str, address: str) -> tuple[str | None, str]:
-    """The key that the environment holds for a server without an account of its own.
+    """Return the environment's key for a server without an account, and its variable.
 
-    A key belongs to one host. Where the environment names an address beside the key, it is that one's; else it is for
-    the address that the program's user names.
+    A key belongs to one host: that of the address beside the key, if the environment names one, else that of the user.
     """
     key = environment(variable)
     setting = MODEL_VARIABLES[variable]

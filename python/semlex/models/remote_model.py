@@ -107,22 +107,22 @@ class RemoteModel:
 
     @property
     def host(self) -> str:
-        """Where texts are sent: host and port."""
+        """Return the host and port that get texts."""
         return self._server.host
 
     @property
     def calls_at_once(self) -> int:
-        """How many searches may ask it at the same time."""
+        """Return how many searches may use it at the same time."""
         return CALLS_AT_ONCE
 
     def close(self) -> None:
-        """Closes the connections; a second call does nothing."""
+        """Close the connections; a second call does nothing."""
         self._server.close()
 
     def _in_batches(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str]
     ) -> list[NDArray[np.float32]]:
-        """Answers to all texts, in order."""
+        """Return the answers to all texts, in order."""
         size = self._batch_size
         return self._server.map(
             lambda first: self._ask_or_halve(ask, texts[first : first + size], first), range(0, len(texts), size)
@@ -131,7 +131,7 @@ class RemoteModel:
     def _ask_or_halve(
         self, ask: Callable[[list[str]], NDArray[np.float32]], texts: list[str], first: int
     ) -> NDArray[np.float32]:
-        """The answer to texts whose first has the row `first`."""
+        """Return the answer to texts whose first has the row `first`."""
         try:
             return ask(texts)
         except ModelServerError as error:
@@ -144,5 +144,5 @@ class RemoteModel:
         return np.concatenate([self._ask_or_halve(ask, half, start) for half, start in halves])
 
     def _unusable(self, fault: str) -> ModelServerError:
-        """The error of an answer that is not what was asked for."""
+        """Return the error of an answer that cannot be used."""
         return ModelServerError(f"the answer of {self.host} for {self._model} cannot be used: {fault}", status=200)

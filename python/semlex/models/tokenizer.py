@@ -1,9 +1,8 @@
-"""A model's own tokenizer, read from ``tokenizer.json`` as it is.
+"""Reads a model's own tokenizer from ``tokenizer.json``, and counts tokens: by it, or by Unicode words.
 
-The Rust core encodes for files of Qwen's kind and of Llama 2's; others are given to the tokenizers library directly.
-transformers rebuilds some parts of a file from other settings, and has dropped end tokens that way without a word; here
-nothing is added to a text, and callers add what their model needs. That core and library agree on every text is left to
-the tests: to compare them again at every start would cost more time than the core saves.
+The Rust core encodes for files of Qwen's kind and of Llama 2's, the tokenizers library for others. transformers
+rebuilds parts of a file and has dropped end tokens; here nothing is added, and callers add what their model needs.
+Tests check that core and library agree.
 """
 
 from __future__ import annotations
@@ -46,21 +45,15 @@ TEXTS_PER_CALL = 256
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """Token ids of many rows in one array.
+    """Token ids of many rows in one array."""
 
-    Attributes:
-        ids: (t,) int64, the rows one behind the other.
-        offsets: (n + 1,) int64; row i is ``ids[offsets[i]:offsets[i + 1]]``.
-        cut: Numbers of the rows that lost tokens, ascending.
-    """
-
-    ids: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    cut: NDArray[np.int64]
+    ids: NDArray[np.int64]  # (t,) int64, the rows one behind the other
+    offsets: NDArray[np.int64]  # (n + 1,) int64; row i is ids[offsets[i]:offsets[i + 1]]
+    cut: NDArray[np.int64]  # numbers of the rows that lost tokens, ascending
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.int64]], cut: Sequence[int] = ()) -> TokenRows:
-        """Joins rows of separate arrays."""
+        """Join rows of separate arrays."""
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([row.size for row in rows], out=offsets[1:])
         ids = np.concatenate([np.empty(0, dtype=np.int64), *rows])
@@ -74,24 +67,16 @@ class TokenRows:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(n,) tokens of every row."""
+        """Return (n,) tokens of every row."""
         return np.diff(self.offsets)
 
     def select(self, rows: NDArray[np.int64]) -> TokenRows:
-        """The rows of these numbers, in this order; `cut` is left out."""
+        """Return the rows of these numbers, in this order, without `cut`."""
         return TokenRows.of([self[int(row)] for row in rows])
 
 
 class TextTokenizer:
-    """Token ids, counts and offsets of texts. Safe for several threads.
-
-    Attributes:
-        counter_name: Name of the way of counting.
-        engine: What encodes, and why.
-
-    Args:
-        reason: Why it is the second and not the first, for `engine`.
-    """
+    """Token ids, counts and offsets of texts. Safe for several threads. `engine` says what encodes, and why."""
 
     def __init__(self, tokenizer: Any, name: str, *, reason: str = "as given") -> None:
         self.counter_name = name
@@ -104,48 +89,40 @@ class TextTokenizer:
             self._engine = _LibraryEngine(tokenizer)
 
     def token_id(self, token: str) -> int | None:
-        """Looks up one token."""
+        """Look up one token."""
         return self._engine.token_id(token)
 
     def end_ids(self) -> list[int]:
-        """The ids that the file's own post-processor puts behind a text; a whole row when some come in front."""
+        """Return the ids that the file's post-processor puts behind a text; a whole row if some come in front."""
         bare, closed = self._engine.bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
     def read_special_tokens_as_text(self) -> None:
-        """From now on, a text that spells a special token is ordinary text and cannot forge a prompt."""
+        """Read special tokens in texts as ordinary text from now on, so that no text can forge a prompt."""
         self._engine.read_special_tokens_as_text()
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Encodes texts."""
+        """Encode texts."""
         rows = self._engine.encode(list(texts), [], [], None)
         return [rows[row] for row in range(len(rows))]
 
     def encode(
         self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
     ) -> TokenRows:
-        """Encodes texts between fixed ids.
-
-        Args:
-            most: Most tokens of a text; a longer one loses its end, before `tail` is put behind it.
-        """
+        """Encode texts between fixed ids; a text of more than `most` tokens loses its end."""
         return self._engine.encode(list(texts), [int(token) for token in head], [int(token) for token in tail], most)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts tokens."""
+        """Count tokens."""
         return self._engine.counts(list(texts))
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where tokens stand.
-
-        Returns:
-            (t, 2) start and end in characters of the text as given, both columns ascending.
-        """
+        """Return (t, 2) start and end of tokens, in characters of the text as given, both columns ascending."""
         return self._engine.offsets(text)
 
 
 class _Engine(Protocol):
-    """What encodes; the methods are those of `TextTokenizer`."""
+    """Encodes; the methods are those of `TextTokenizer`."""
 
     def token_id(self, token: str) -> int | None: ...
     def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]: ...
@@ -229,7 +206,7 @@ class _LibraryEngine:
 
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
-    """Reads a model's tokenizer."""
+    """Read a model's tokenizer."""
     path = folder.path / TOKENIZER_FILE
     if not path.is_file():
         raise ModelError(f"{folder.name} has no {TOKENIZER_FILE} in {folder.path}; fetch the model again")
@@ -240,7 +217,7 @@ def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def open_tokenizer_file(path: Path) -> TextTokenizer:
-    """Reads a tokenizer that the user has named."""
+    """Read a tokenizer that the user has named."""
     remedy = f"name the {TOKENIZER_FILE} that came with the model, or leave it out to count words"
     try:
         with path.open("rb") as file:
@@ -257,7 +234,7 @@ def open_tokenizer_file(path: Path) -> TextTokenizer:
 
 
 def _read(content: bytes, what: str) -> TextTokenizer:
-    """The tokenizer of a file's content."""
+    """Return the tokenizer of a file's content."""
     name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
         return TextTokenizer(_core.BpeTokenizer(content), name)
@@ -276,34 +253,19 @@ def _read(content: bytes, what: str) -> TextTokenizer:
 
 
 class TokenCounter(Protocol):
-    """Whatever counts tokens: an embedder, a tokenizer, or words."""
+    """Counts tokens: an embedder, a tokenizer, or words."""
 
     @property
     def counter_name(self) -> str:
-        """Name of the way in which tokens are counted; equal names give equal counts."""
+        """Return the name of the way in which tokens are counted; equal names give equal counts."""
         ...
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Finds where the tokens of a text stand.
-
-        Args:
-            text: The text.
-
-        Returns:
-            (t, 2) start and end in characters, starts in ascending order; tokens that share a character (bytes of one
-            emoji) have equal rows.
-        """
+        """Return (t, 2) start and end in characters, starts ascending; tokens of one character have equal rows."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Counts the tokens of texts.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            (n,).
-        """
+        """Return the tokens of n texts: (n,)."""
         ...
 
 
@@ -313,40 +275,40 @@ TOKENS_PER_WORD = 2
 
 
 class WordCounter:
-    """Unicode words (Annex 29) where there are no tokens to count. A lone surrogate is a ``ValueError``."""
+    """Unicode words (Annex 29) instead of tokens. A lone surrogate is a ``ValueError``."""
 
     counter_name = UNICODE_WORDS
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Start and end of every word in characters: (w, 2)."""
+        """Return start and end of every word in characters: (w, 2)."""
         return _core.word_offsets(text)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Words of n texts: (n,)."""
+        """Return the words of n texts: (n,)."""
         return np.array([len(_core.word_offsets(text)) for text in texts], dtype=np.int64)
 
 
 class TokenEstimate(WordCounter):
-    """Unicode words in place of a model's tokens: each counts as `TOKENS_PER_WORD`."""
+    """Unicode words instead of a model's tokens: each counts as `TOKENS_PER_WORD`."""
 
     counter_name = f"{TOKENS_PER_WORD}*{UNICODE_WORDS}"
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """Start and end of every word in characters, as often as it counts: (w * TOKENS_PER_WORD, 2)."""
+        """Return start and end of every word in characters, as often as it counts: (w * TOKENS_PER_WORD, 2)."""
         return np.repeat(super().token_offsets(text), TOKENS_PER_WORD, axis=0)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Words of n texts, times `TOKENS_PER_WORD`: (n,)."""
+        """Return the words of n texts, times `TOKENS_PER_WORD`: (n,)."""
         return super().count_tokens(texts) * TOKENS_PER_WORD
 
 
 def counter_of_words(name: str) -> WordCounter | None:
-    """What counts in the way of this name, where that takes no model."""
+    """Return the counter of this name if it needs no model."""
     return next((counter for counter in (WordCounter(), TokenEstimate()) if counter.counter_name == name), None)
 
 
 def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> TokenCounter:
-    """Finds what counts the tokens of a model on a server; never touches the network."""
+    """Return what counts the tokens of a model on a server, without the network."""
     if given is not None:
         return given_tokenizer(given)
     folder = find_cached(model) if "/" in model else None
@@ -354,7 +316,7 @@ def find_tokenizer(model: str, given: str | PathLike[str] | None = None) -> Toke
 
 
 def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
-    """Opens a tokenizer that the user has named."""
+    """Open a tokenizer that the user has named."""
     path = Path(given).expanduser()
     folder = path if os.path.isdir(path) else None  # noqa: PTH112 - says False where Path would raise
     is_there = os.path.exists(path)  # noqa: PTH110 - as above
@@ -365,7 +327,7 @@ def given_tokenizer(given: str | PathLike[str]) -> TextTokenizer:
 
 
 def tokenizer_in(folder: ModelFolder) -> TokenCounter:
-    """The tokenizer of a model's folder, or words where it has none that can be read here."""
+    """Return the tokenizer of a model's folder, or words if it has none that can be read."""
     if not (folder.path / TOKENIZER_FILE).is_file():
         return TokenEstimate()
     try:
@@ -380,7 +342,7 @@ LOGGED_AGAIN = 10
 
 
 class CutTexts:
-    """Counts the texts that a model did not read to their end. Safe for several threads."""
+    """Counts texts that a model did not read to their end. Safe for several threads."""
 
     def __init__(self, what: str, model: str) -> None:
         self.count = 0
@@ -389,11 +351,7 @@ class CutTexts:
         self._lock = new_lock()
 
     def add(self, read: int, cut: int, limit: str) -> None:
-        """Counts the texts of a call, and logs a line when one is due.
-
-        Args:
-            limit: What they did not fit into, for example ``max_length=128 tokens``.
-        """
+        """Note how many of some texts were cut, and by which limit."""
         with self._lock:
             self._read += read
             self.count += cut

@@ -40,13 +40,7 @@ BFLOAT16_FROM_CAPABILITY = 8  # compute capability sm80
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a model runs.
-
-    Attributes:
-        device: ``mps``, ``cuda`` or ``cpu``.
-        precision: ``float32``, ``bfloat16`` or ``float16``.
-        reason: Why this precision; two placements that differ in nothing else are equal.
-    """
+    """Where a model runs: ``mps``, ``cuda`` or ``cpu``, in ``float32``, ``bfloat16`` or ``float16``."""
 
     device: str
     precision: str
@@ -54,28 +48,24 @@ class Placement:
 
 
 def require_torch(purpose: str) -> None:
-    """Checks that the packages of the ``torch`` extra are installed, without importing them."""
+    """Check that the packages of the ``torch`` extra are installed, without importing them."""
     for package in ("torch", "transformers", "tokenizers", "safetensors"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "torch", purpose)
 
 
 def has_accelerator() -> bool:
-    """Whether torch can use a GPU here; imports torch only where a driver is in sight (the import takes seconds)."""
+    """Return whether torch can use a GPU; torch, which takes seconds, is imported only if a driver is in sight."""
     return find_spec("torch") is not None and _driver_in_sight() and automatic_device() != "cpu"
 
 
 def automatic_device() -> str:
-    """The best device of this machine: MPS, else CUDA, else the CPU. Imports torch."""
+    """Return the best device of this machine: MPS, else CUDA, else the CPU. Imports torch."""
     return next(device for device in DEVICES if _is_available(device))
 
 
 def choose_placement(device: str | None, precision: str | None) -> Placement:
-    """Decides where a model runs; imports torch.
-
-    Args:
-        precision: ``float32``, ``bfloat16``, ``float16``, or None for the table above.
-    """
+    """Return where a model runs, in a given precision or that of the table above; imports torch."""
     check_names(device, precision)
     chosen = automatic_device() if device is None else device
     if not _is_available(chosen):
@@ -93,14 +83,14 @@ def choose_placement(device: str | None, precision: str | None) -> Placement:
 
 
 def check_names(device: str | None, precision: str | None) -> None:
-    """Checks the two names without importing torch."""
+    """Check both names without importing torch."""
     for name, value, allowed in (("device", device, DEVICES), ("dtype", precision, PRECISIONS)):
         if value is not None and value not in allowed:
             raise ConfigurationError(f"{name} must be one of {', '.join(allowed)} or None; got {value!r}")
 
 
 def automatic_obstacle(model: str, device: str | None) -> str | None:
-    """Why a transformer is not the default here, or None; the cheapest check first."""
+    """Return why a transformer is not the default here, or None; the cheapest check first."""
     if find_cached(model) is None:
         return f"{model} is not in the local cache"
     for package in ("torch", "transformers"):
@@ -142,7 +132,7 @@ def _automatic_precision(device: str) -> str:
 
 
 def _reason(device: str, precision: str) -> str:
-    """Why the table gives a device this precision."""
+    """Return why the table gives a device this precision."""
     return {
         ("cuda", "bfloat16"): "the GPU computes in it, and the models were trained in it",
         ("cuda", "float16"): "the GPU has no units for bfloat16",
@@ -153,7 +143,7 @@ def _reason(device: str, precision: str) -> str:
 
 
 def bfloat16_units() -> list[str]:
-    """Names of this CPU's units for bfloat16; imports torch."""
+    """Return the names of this CPU's units for bfloat16; imports torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     # Not public, so a torch without them means float32: slower, never wrong.
@@ -162,7 +152,7 @@ def bfloat16_units() -> list[str]:
 
 
 def describe_devices() -> dict[str, str]:
-    """What this machine offers, the best first: name and a line about it; imports torch."""
+    """Return this machine's devices, the best first: name and a line about it; imports torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     found = {}
@@ -189,14 +179,17 @@ def _torch_version() -> tuple[int, int]:
 
 
 class TorchProcess:
-    """Whether this process, or one that it was forked from, has loaded a model with torch."""
+    """Knows whether this process, or one that it was forked from, has loaded a model with torch.
+
+    Torch does not survive a fork: its threads and the contexts of devices stay in the parent.
+    """
 
     def __init__(self) -> None:
         self._used = False
         self._inherited = False
 
     def use(self) -> None:
-        """Says that a model is about to be loaded."""
+        """Note that a model is about to be loaded."""
         self.check()
         self._used = True
 
@@ -210,7 +203,7 @@ class TorchProcess:
             )
 
     def after_fork(self) -> None:
-        """What was used is inherited."""
+        """Note that the child inherits a used torch."""
         self._inherited |= self._used
         self._used = False
 

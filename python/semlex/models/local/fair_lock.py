@@ -1,7 +1,7 @@
-"""A lock that is given to whoever waits longest.
+"""A lock for the caller that waits longest.
 
-Python's own locks go to whoever comes first after a release, which is nearly always the thread that released: a search
-would wait for a whole load, although the load lets go between its batches.
+Python's locks mostly go to the thread that released: a search would wait for a whole load, which releases it between
+batches.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FairLock:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        """Makes the one who waits longest the owner; nobody, when nobody waits."""
+        """Make the longest waiter the owner."""
         self._owner = None
         if self._waiting:
             self._owner = -1  # taken, until the other thread writes its name

@@ -1,12 +1,9 @@
-"""Attention over packed batches: documents stand one behind the other in one sequence, and each sees only itself.
+"""Forms of the forward pass: ``reference`` is the specification, ``packed`` and ``trimmed`` are tested against it.
 
-Three forms give the same states:
-
-- `PerDocument` (CPU): one call for each document. Nothing is padded and the causal kernel applies.
-- `PaddedInside` (MPS, and GPUs without the third): one call; documents are padded inside the attention alone.
-- `VariableLength` (CUDA in half precision, torch 2.13): torch's own kernel for packed documents.
-
-All of them can put a shared prefix, whose keys and values are known, in front of every document.
+Packed documents follow each other in one sequence, and attention sees one at a time, by one of three equal ways:
+`PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs without the third), and
+`VariableLength` (CUDA in half precision, torch 2.13: torch's own kernel). All can put a shared prefix, whose keys and
+values are known, in front of every document.
 """
 
 from __future__ import annotations
@@ -42,14 +39,10 @@ QUERIES_PER_CALL = 512
 
 @dataclass(slots=True)
 class SharedPrefix:
-    """Tokens that several rows begin with.
+    """Tokens that several rows begin with."""
 
-    Attributes:
-        ids: (p,) int64.
-        layers: Keys and values of every layer, (1, key heads, p, head size) each; empty until they are computed.
-    """
-
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64]  # (p,) int64
+    # keys and values, (1, key heads, p, head size) each; empty until they are computed
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
@@ -60,17 +53,11 @@ class AttentionForm(Protocol):
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
-        """Attends."""
-        ...
+    ) -> Tensor: ...
 
 
 class PerDocument:
-    """One call of torch's attention for each document.
-
-    Args:
-        prefix: Tokens of the shared prefix, 0 for none.
-    """
+    """One call of torch's attention for each document."""
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
         self._offsets = batch.offsets.tolist()
@@ -82,7 +69,6 @@ class PerDocument:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """See `AttentionForm`."""
         import torch  # noqa: PLC0415 (loaded already)
         from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
 
@@ -114,12 +100,8 @@ class PerDocument:
 class PaddedInside:
     """One call of torch's attention, with the documents padded on the right.
 
-    Padding stands behind every real token, so the causal rule hides it, and no row of a mask is ever empty (which is
-    where some kernels return NaN). Key heads are repeated: with a mask, kernels for grouped heads are slow or wrong on
-    some devices.
-
-    Args:
-        prefix: Tokens of the shared prefix, 0 for none.
+    The causal rule hides padding behind tokens, and no row of a mask is empty (some kernels return NaN then). Key heads
+    are repeated: with a mask, kernels for grouped heads are slow or wrong on some devices.
     """
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
@@ -135,7 +117,6 @@ class PaddedInside:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """See `AttentionForm`."""
         import torch  # noqa: PLC0415 (loaded already)
         from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
 
@@ -162,11 +143,7 @@ class PaddedInside:
 
 
 class VariableLength:
-    """torch's flash attention for packed documents (`torch.nn.attention.varlen`).
-
-    Args:
-        prefix: Tokens of the shared prefix, 0 for none.
-    """
+    """torch's flash attention for packed documents (`torch.nn.attention.varlen`)."""
 
     def __init__(self, batch: TokenBatch, prefix: int, device: Any) -> None:
         import torch  # noqa: PLC0415 (loaded already)
@@ -186,7 +163,6 @@ class VariableLength:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float, before: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """See `AttentionForm`."""
         import torch  # noqa: PLC0415 (loaded already)
         from torch.nn.attention import varlen  # noqa: PLC0415
 
@@ -208,11 +184,7 @@ class VariableLength:
 
 
 def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
-    """The form that is fastest on a device.
-
-    Args:
-        dtype: The model's precision, a torch dtype.
-    """
+    """Return the fastest form for a device and a torch dtype."""
     import torch  # noqa: PLC0415 (loaded already)
 
     if device.type == "cpu":
@@ -227,34 +199,28 @@ def form_for(device: Any, dtype: Any) -> type[AttentionForm]:
 
 @dataclass(slots=True)
 class Layout:
-    """What the attention of one pass has to know.
-
-    Attributes:
-        form: Attention over the batch's documents.
-        prefix: The shared prefix, or None.
-        kept: Where the keys and values of every layer are put, or None.
-    """
+    """What the attention of one pass has to know; `kept` collects keys and values of every layer."""
 
     form: AttentionForm
     prefix: SharedPrefix | None = None
     kept: list[tuple[Tensor, Tensor]] | None = None
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attends in one layer; shapes as for `AttentionForm.attend`."""
+        """Attend in one layer."""
         if self.kept is not None:
             self.kept.append((key, value))
         return self.form.attend(query, key, value, scaling, None if self.prefix is None else self.prefix.layers[layer])
 
 
 def register() -> None:
-    """Makes the attention known to transformers under `ATTENTION_NAME`; doing so again changes nothing."""
+    """Register the attention with transformers as `ATTENTION_NAME`; idempotent."""
     from transformers import AttentionInterface  # noqa: PLC0415 (seconds, and not in the base install)
 
     AttentionInterface.register(ATTENTION_NAME, _packed_attention)
 
 
 def torch_version() -> tuple[int, int]:
-    """Major and minor version of torch."""
+    """Return major and minor version of torch."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     major, minor = torch.__version__.split(".")[:2]
@@ -272,16 +238,13 @@ def _packed_attention(
     layout: Layout,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """The function that transformers calls in every layer; `layout` reaches it through the model's own arguments."""
+    """Attend in a layer of transformers; `layout` comes through the model's own arguments."""
     del attention_mask
     return layout.attend(module.layer_idx, query, key, value, scaling), None
 
 
 def _mask(queries: int, keys: int, device: Any) -> Tensor:
-    """(queries, keys): true where a token is seen, when the last query stands at the last key.
-
-    Any of its lower right corners is the mask of fewer queries and keys.
-    """
+    """Return (queries, keys), true where a token is seen; any lower right corner is a mask of fewer of both."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
@@ -289,12 +252,7 @@ def _mask(queries: int, keys: int, device: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows that go through the model together.
-
-    Attributes:
-        rows: Their numbers.
-        tokens: What the form needs of them.
-    """
+    """Numbers of rows that go through the model together, and what the form needs of them."""
 
     rows: NDArray[np.int64]
     tokens: Any
@@ -313,15 +271,14 @@ class Forward(Protocol):
         max_rows: int,
         kept_prefix: NDArray[np.int64] | None = None,
     ) -> Iterator[Batch]:
-        """Plans batches that cost at most `token_budget` tokens each; one longer row is a separate batch.
+        """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own.
 
-        Token ids in `kept_prefix` are a hint: calls whose rows begin with them follow, and what the model makes of them
-        may be kept. It never changes the states.
+        `kept_prefix` is a hint that later rows begin with it, too; it never changes the states.
         """
         ...
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """The normed state of the last token of every row: (rows of the batch, hidden size)."""
+        """Return the normed state of the last token of every row: (rows of the batch, hidden size)."""
         ...
 
 
@@ -337,19 +294,14 @@ MAX_KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class PackedTokens:
-    """What one pass reads.
-
-    Attributes:
-        batch: The rows, without the prefix.
-        prefix: The tokens that all of them begin with, or None.
-    """
+    """The rows of one pass without the prefix, and the prefix."""
 
     batch: _core.TokenBatch
     prefix: SharedPrefix | None
 
 
 class PackedForward:
-    """Packed batches, and attention that sees one document at a time."""
+    """Packed batches; tokens that all rows of a call begin with are computed once."""
 
     def __init__(self, model: Any) -> None:
         if set(getattr(model.config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
@@ -367,11 +319,7 @@ class PackedForward:
         max_rows: int,
         kept_prefix: NDArray[np.int64] | None = None,
     ) -> Iterator[Batch]:
-        """Plans packed batches.
-
-        Args:
-            token_budget: Most tokens of a pass.
-        """
+        """Plan packed batches."""
         prefix = self._known(rows, kept_prefix) or self._common(rows)
         plan = _core.TokenPlan(
             rows.ids,
@@ -386,7 +334,7 @@ class PackedForward:
             yield Batch(batch.rows, PackedTokens(batch, prefix))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """One pass (two when the prefix is still to be computed)."""
+        """Run one pass, or two if the prefix is not computed yet."""
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
@@ -398,7 +346,7 @@ class PackedForward:
         return states
 
     def _known(self, rows: TokenRows, ids: NDArray[np.int64] | None) -> SharedPrefix | None:
-        """The kept prefix, where all rows begin with these ids and go on."""
+        """Return the kept prefix, if all rows begin with these ids and go on."""
         if ids is None or not ids.size:
             return None
         heads = [rows[row][: ids.size + 1] for row in range(len(rows))]
@@ -411,13 +359,13 @@ class PackedForward:
         return prefix
 
     def _common(self, rows: TokenRows) -> SharedPrefix | None:
-        """The tokens that all rows begin with, where computing them once saves time."""
+        """Return the tokens that all rows begin with, if computing them once saves time."""
         shared = min(_core.common_prefix(rows.ids, rows.offsets), MAX_SHARED)
         least = MIN_SAVED_ON_CPU if self._model.device.type == "cpu" else MIN_SAVED_ON_GPU
         return SharedPrefix(rows.ids[:shared].copy()) if shared * (len(rows) - 1) >= least else None
 
     def _read(self, ids: NDArray[np.int64]) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of a prefix in every layer."""
+        """Return keys and values of a prefix in every layer."""
         batch = _core.TokenPlan(ids, np.array([0, ids.size]), token_budget=ids.size, max_rows=1).batch(0)
         layout = self._layout(batch, None)
         layout.kept = []
@@ -425,7 +373,7 @@ class PackedForward:
         return layout.kept
 
     def _last_states(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
-        """One pass; the normed states of the documents' last tokens: (documents, hidden size)."""
+        """Run one pass: the normed states of the documents' last tokens, (documents, hidden size)."""
         hidden: Tensor = self._model.base_model(
             input_ids=self._tensor(batch.ids).unsqueeze(0),
             position_ids=self._tensor(batch.positions).unsqueeze(0),
@@ -446,7 +394,7 @@ class PackedForward:
 
     @contextmanager
     def _attention(self) -> Iterator[None]:
-        """Our attention for one pass; other forms that share the model find it as they left it."""
+        """Set our attention for one pass, and restore the other."""
         before = self._model.config._attn_implementation  # noqa: SLF001 (has no public reader)
         self._model.set_attn_implementation(ATTENTION_NAME)
         try:
@@ -471,7 +419,11 @@ _PARTS = (
 
 
 class TrimmedForward(PackedForward):
-    """Packed batches through the layers of a Qwen3 model, without transformers' code."""
+    """Packed batches through the layers of a Qwen3 model, without transformers' code.
+
+    Only a row's last token is read from the last layer, so its other tokens need keys and values only. All else is as
+    in ``modeling_qwen3`` of transformers, with fewer passes over memory.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -491,7 +443,7 @@ class TrimmedForward(PackedForward):
         return _normed(hidden, self._model.base_model.norm)
 
     def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """States of the tokens, (t, hidden size), and their angles, (t, 1, half a head's size) each."""
+        """Return states of the tokens, (t, hidden size), and their angles, (t, 1, half a head's size) each."""
         base = self._model.base_model
         hidden = base.embed_tokens(self._tensor(batch.ids))
         cos, sin = base.rotary_emb(hidden.unsqueeze(0), self._tensor(batch.positions).unsqueeze(0))
@@ -502,7 +454,7 @@ class TrimmedForward(PackedForward):
 def _attended(
     layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, only: Tensor | None = None
 ) -> Tensor:
-    """States behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
+    """Return states behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
     attention = layer.self_attn
     normed = _normed(hidden, layer.input_layernorm)
     key = _rotated(_normed(_heads(attention.k_proj(normed), attention), attention.k_norm), *angles)
@@ -559,9 +511,7 @@ __all__ = ["FORWARDS", "Batch", "Forward", "ReferenceForward"]
 class ReferenceForward:
     """Padded batches and torch's own attention.
 
-    Rows are padded on the right and the state of the last real token is gathered by its index. Attention is causal, so
-    no real token can see the padding behind it: no mask is needed, and no row of a mask is ever empty (which is where
-    some attention kernels return NaN).
+    Rows are padded on the right; attention is causal, so no token sees the padding, and no mask is needed.
     """
 
     def __init__(self, model: Any) -> None:
@@ -575,7 +525,7 @@ class ReferenceForward:
         max_rows: int,
         kept_prefix: NDArray[np.int64] | None = None,
     ) -> Iterator[Batch]:
-        """Plans padded batches: rows of like length together, so that little is padded; nothing is kept."""
+        """Plan padded batches: rows of like length together; nothing is kept."""
         del kept_prefix
         plan = _core.plan_batches(rows.lengths, token_budget=token_budget, max_rows=max_rows, padded=True)
         for start, end in zip(plan.boundaries[:-1], plan.boundaries[1:], strict=True):
@@ -583,7 +533,7 @@ class ReferenceForward:
             yield Batch(chosen, [rows[int(row)] for row in chosen])
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Pads, runs the body, gathers."""
+        """Pad, run the body, gather."""
         import torch  # noqa: PLC0415 (loaded already)
 
         longest = max(row.size for row in batch.tokens)

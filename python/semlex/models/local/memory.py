@@ -1,4 +1,4 @@
-"""A device's memory: seeing that it is used up, giving it back, and looking before a batch."""
+"""A device's memory: whether it is used up, how to free it, and what fits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE_OF_FREE = 0.5
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error says that memory is used up, so that a smaller batch may succeed."""
+    """Return whether an error means that memory is used up, so that a smaller batch may succeed."""
     if isinstance(error, MemoryError):
         return True
     message = str(error).lower()
@@ -28,7 +28,7 @@ def is_exhausted(error: BaseException) -> bool:
 
 
 def give_back(device: str) -> None:
-    """Collects what nothing refers to any more and returns torch's cached blocks to the device."""
+    """Collect garbage and return torch's cached blocks to the device."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is None:
@@ -40,11 +40,7 @@ def give_back(device: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Memory that a forward pass could get.
-
-    Returns:
-        Bytes, counting torch's own free blocks on CUDA; None on a CPU, which swaps before it refuses.
-    """
+    """Return the bytes that a forward pass could get, torch's free blocks included; None on a CPU."""
     import torch  # noqa: PLC0415 (loaded already)
 
     if device == "cuda":
@@ -57,11 +53,7 @@ def free_bytes(device: str) -> int | None:
 
 
 def total_bytes(device: str) -> int | None:
-    """Memory that the device has for this process.
-
-    Returns:
-        Bytes, or None on a CPU.
-    """
+    """Return the bytes that the device has for this process; None on a CPU."""
     import torch  # noqa: PLC0415 (loaded already)
 
     if device == "cuda":
@@ -72,17 +64,9 @@ def total_bytes(device: str) -> int | None:
 
 
 def bytes_per_token(config: Any, precision: str) -> int:
-    """Estimates the memory that one token takes at the widest point of a layer.
+    """Estimate the bytes of one token at the widest point of a layer.
 
-    Eight vectors of the hidden size (the residual, the norm and its float32 copies), four of the MLP's (gate, up, their
-    product, and one more while it is made), and twice the queries, keys, values and the attention's answer. Layers
-    follow one another, so their number does not matter.
-
-    Args:
-        precision: ``float32``, ``bfloat16`` or ``float16``.
-
-    Returns:
-        Bytes.
+    Eight vectors of the hidden size, four of the MLP's, and twice queries, keys, values and the attention's answer.
     """
     heads = 2 * config.num_attention_heads + 2 * config.num_key_value_heads
     numbers = 8 * config.hidden_size + 4 * config.intermediate_size + 2 * heads * config.head_dim
@@ -90,11 +74,7 @@ def bytes_per_token(config: Any, precision: str) -> int:
 
 
 def fits(device: str, tokens: int, token_bytes: int) -> bool:
-    """Whether a batch finds room; returns torch's cached blocks to the device before it says no.
-
-    Args:
-        tokens: Tokens of the batch.
-    """
+    """Return whether a batch fits; frees torch's cached blocks before it says no."""
     needed = tokens * token_bytes
     free = free_bytes(device)
     if free is None or needed <= SHARE_OF_FREE * free:

@@ -1,8 +1,11 @@
-"""Weights in memory, shared by everything in this process that runs the same model on the same device.
+"""Weights in memory, shared by all users of the same model on the same device, and tested before the first text.
 
-A set of weights lives as long as somebody refers to it: `share` looks in a dictionary of weak references, so the last
-user that closes, or is collected, takes the weights along. A failed load leaves nothing behind but an empty place that
-the next user fills. A process made by ``fork`` starts without models.
+`share` looks in a dictionary of weak references, so the weights go with their last user.
+
+The self-test: some devices compute attention wrongly without an error (torch before 2.13 on MPS lets later tokens leak
+into earlier positions). One plain pass of the model's body over two rows is the specification. In a causal model every
+prefix of a row must end in the state that the row has there. All prefixes go through the form of the forward pass in
+one batch, and one of them alone.
 """
 
 from __future__ import annotations
@@ -50,11 +53,7 @@ HALF_PRECISION_COSINE = 0.999
 
 
 def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | None, Forward | None]:
-    """Tests one form of the forward pass of a model.
-
-    Args:
-        precision: ``float32``, ``bfloat16`` or ``float16``.
-    """
+    """Test one form of the forward pass of a model; return the defect, or the form."""
     try:
         batches = CPU_BATCHES if model.device.type == "cpu" else GPU_BATCHES
         wholes = _rows(min(model.config.vocab_size, COMMON_TOKENS), batches[-1][-1][1])
@@ -82,13 +81,13 @@ def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | 
 
 
 def _rows(vocabulary: int, length: int) -> NDArray[np.int64]:
-    """(2, length) token ids, all over the vocabulary."""
+    """Return (2, length) token ids, all over the vocabulary."""
     numbers = np.arange(1, 2 * length + 1, dtype=np.int64) * 7_919  # a prime: no id comes twice in one row
     return (numbers % vocabulary).reshape(2, length)
 
 
 def _body_states(model: Any, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(rows, length, hidden size): the body's states of all positions."""
+    """Return (rows, length, hidden size): the body's states of all positions."""
     import torch  # noqa: PLC0415 (loaded already)
 
     with torch.inference_mode():
@@ -98,7 +97,7 @@ def _body_states(model: Any, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-    """(rows, hidden size): the states that a form gives, in one batch where the form makes one."""
+    """Return (rows, hidden size): the states of a form, in one batch if it makes one."""
     states: dict[int, NDArray[np.float32]] = {}
     for batch in forward.batches(TokenRows.of(rows), token_budget=1 << 20, max_rows=len(rows)):
         states |= zip(batch.rows.tolist(), forward.run(batch), strict=True)
@@ -106,7 +105,7 @@ def _run(forward: Forward, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.floa
 
 
 def _close(found: NDArray[np.float32], expected: NDArray[np.float32], *, exact: bool) -> NDArray[np.bool_]:
-    """(rows,): whether two lists of vectors point the same way, as far as their precision goes."""
+    """Return (rows,): whether two lists of vectors agree, as far as their precision goes."""
     units = []
     for vectors in (found, expected):
         wide = vectors.astype(np.float64)
@@ -121,7 +120,7 @@ def _close(found: NDArray[np.float32], expected: NDArray[np.float32], *, exact: 
 
 
 def _rounds_float32(model: Any) -> bool:
-    """Whether this process lets CUDA shorten the factors of float32 products to 10 bits (TF32)."""
+    """Return whether this process lets CUDA shorten the factors of float32 products to 10 bits (TF32)."""
     import torch  # noqa: PLC0415 (loaded already)
 
     return model.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -136,7 +135,7 @@ CLASSES = {
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
-    """Loads a model."""
+    """Load a model: safetensors only, nothing executed, no missing weights."""
     import torch  # noqa: PLC0415 (seconds, and not in the base install)
 
     exhausted = False
@@ -181,14 +180,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A setting that was tried and given up.
-
-    Attributes:
-        device: ``mps``, ``cuda`` or ``cpu``.
-        precision: ``float32``, ``bfloat16`` or ``float16``.
-        attention: Form of the forward pass.
-        failure: What was wrong, as a phrase.
-    """
+    """A setting that was tried and given up; `failure` is a phrase."""
 
     device: str
     precision: str
@@ -204,12 +196,8 @@ class Attempt:
 class SharedModel:
     """One set of weights, loaded at first use. Made by `share` only.
 
-    Attributes:
-        folder: The model.
-        placement: Device and precision.
-        lock: Held during a forward pass: two at a time would need twice the memory, and MPS is not safe with two. It is
-            let go between passes, so that a search does not wait for a whole load.
-        token_cap: Most tokens in a pass since memory ran out, or None.
+    `lock` is held during a forward pass (two would need twice the memory, and MPS is not safe with two), and released
+    between passes, so that a search does not wait for a whole load.
     """
 
     def __init__(self, folder: ModelFolder, head: str, placement: Placement) -> None:
@@ -224,7 +212,7 @@ class SharedModel:
         finalizer.atexit = False
 
     def model(self) -> Any:
-        """The model of transformers."""
+        """Return the model of transformers."""
         if "model" in self._held:  # nobody waits for a pass to end only to look
             return self._held["model"]
         with self.lock:
@@ -234,7 +222,7 @@ class SharedModel:
             return self._held["model"]
 
     def forward(self, attention: str) -> Forward:
-        """One form of the forward pass."""
+        """Return one form of the forward pass."""
         form: Forward | None = self._held.get(attention)
         if form is None:
             with self.lock:
@@ -243,7 +231,7 @@ class SharedModel:
         return form
 
     def defect(self, attention: str) -> str | None:
-        """The outcome of the self-test, remembered for the life of the process."""
+        """Return the outcome of the self-test, remembered for the life of the process."""
         key = (str(self.folder.path), self.folder.revision, self._head, self.placement, FORWARDS[attention])
         if key in _outcomes:
             return _outcomes[key]
@@ -266,13 +254,7 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A model in a setting that passed the self-test.
-
-    Attributes:
-        shared: The weights.
-        attention: Form of the forward pass.
-        failures: Settings that were given up before.
-    """
+    """A model in a setting that passed the self-test, and settings that were given up before."""
 
     shared: SharedModel
     attention: str
@@ -280,7 +262,7 @@ class Running:
 
 
 def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
-    """The one set of weights of a model on a device; nothing is loaded yet."""
+    """Return the one set of weights of a model on a device; nothing is loaded yet."""
     key = (str(folder.path), folder.revision, head, placement)
     with _sharing:
         found = _shared.get(key)
@@ -290,12 +272,7 @@ def share(folder: ModelFolder, head: str, placement: Placement) -> SharedModel:
 
 
 def open_model(folder: ModelFolder, head: str, placement: Placement, attention: str) -> Running:
-    """Opens a model in the first setting that passes the self-test, and logs one line when that is not the wanted one.
-
-    Returns:
-        The model. The settings that are tried: the wanted form and then safer ones; all of them in float32; all of
-        them in float32 on the CPU.
-    """
+    """Open a model in the first setting that passes the self-test: the wanted form, then safer ones."""
     failures: list[Attempt] = []
     for place in dict.fromkeys([placement, Placement(placement.device, "float32", "the safest"), SAFEST]):
         shared = share(folder, head, place)  # the one before is let go here, so that two are never loaded at once
@@ -320,13 +297,13 @@ def open_model(folder: ModelFolder, head: str, placement: Placement, attention: 
 
 
 def forms_from(attention: str) -> list[str]:
-    """A form of the forward pass and, behind it, the ones to fall back to."""
+    """Return a form of the forward pass and its fallbacks."""
     names = list(FORWARDS)
     return list(dict.fromkeys([*names[names.index(attention) :], "reference"]))
 
 
 def exhausted(shared: SharedModel) -> ModelError:
-    """The error for a device on which not even one row finds room."""
+    """Return the error of a device without memory for one row."""
     return ModelError(
         f"{shared.folder.name}: the memory of {shared.placement.device} does not suffice for a single row; shorten the "
         "texts (max_length), close other models and programs, or use device='cpu', dtype='bfloat16' or a smaller model"
