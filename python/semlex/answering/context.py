@@ -174,7 +174,7 @@ async def make_context(
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
-    """The hits that are wanted, best first, and by id those that nearly say the same as one of them."""
+    """Return the wanted hits, best first, and by id those that nearly say the same as one of them."""
     hits: list[SearchResult] = list(results)
     same: dict[str, list[SearchResult]] = {}
     if options.near_duplicates is not None:

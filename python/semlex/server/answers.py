@@ -64,7 +64,7 @@ CHANGED: dict[type, dict[str, Shape]] = {
 OPTIONAL: dict[type, frozenset[str]] = {
     kind: frozenset(one.name for one in fields(kind)) for kind in (SearchResult, StoredChunk)
 } | {CollectionStatus: frozenset({"server", "data_folder"})}
-ATTRIBUTE = re.compile(r"^ {4}(\w+): ((?:.+\n?)(?: {8}.*\n?)*)", re.MULTILINE)
+ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): ((?:.+\n?)(?: {8}.*\n?)*)", re.MULTILINE)
 
 
 class Schemas:
@@ -160,5 +160,6 @@ def _descriptions(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         text = inspect.cleandoc(one.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-        found |= {name: " ".join(words.split()) for name, words in ATTRIBUTE.findall(text)}
+        told = ATTRIBUTE.findall(text)
+        found |= {name: " ".join(words.split()) for names, words in told for name in names.split(", ")}
     return found

@@ -371,7 +371,7 @@ class Settings:
 
     @property
     def search_options(self) -> SearchDefaults:
-        """The defaults of searches."""
+        """Return the defaults of searches, by the names of `SearchDefaults`."""
         # Without a mode, a search is hybrid if it can be.
         given = {name: getattr(self, name) for name in declared(SearchDefaults)} | {"mode": self.mode}
         return cast("SearchDefaults", given | ({"mode": None} if self.mode == "hybrid" else {}))

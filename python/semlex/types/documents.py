@@ -39,14 +39,11 @@ class Document:
 
     Attributes:
         content: The text, from 1 character.
-        metadata: Mapping of JSON values (no NaN, at most 64 levels and 1 MiB). Times, dates, UUIDs, decimals and
-            scalars of NumPy are stored as text or numbers.
+        metadata: JSON values (no NaN, at most 64 levels and 1 MiB). Times, dates, UUIDs, decimals and scalars of NumPy
+            are stored as text or numbers.
         id: Unique within the collection, at most 512 bytes of UTF-8. Whole numbers and UUIDs are stored as text. With
-            "" it follows from the text and the metadata.
-        parent_id: Id of the document that this one is a part of.
-        child_ids: Ids of its parts.
-        created_at: When it was made.
-        updated_at: When it was last changed.
+            "" it follows from text and metadata.
+        parent_id, child_ids: Ids of the document that this one is a part of, and of its parts.
         language: Language of the text for the keyword index (engine ``bm25``), by name or ISO 639-1 code; None for the
             collection's.
         timestamp_start, timestamp_end: Its place in a recording, in any form, at most 512 bytes each; or None.
@@ -64,7 +61,7 @@ class Document:
     timestamp_end: str | None = None
 
     def __repr__(self) -> str:
-        """Id, and the beginning of the text."""
+        """Return the id, and the beginning of the text."""
         return f"{type(self).__name__}(id={shortened(str(self.id), 80)!r}, content={shortened(self.content, 80)!r})"
 
     def to_dict(self) -> dict[str, Any]:
