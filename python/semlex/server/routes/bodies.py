@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    create_model,
+)
 from pydantic_core import CoreSchema, core_schema
 
-from semlex.options.answers import DEFAULT_HITS, DEFAULT_TOKENS, MAX_HITS, MAX_NEIGHBOURS, MAX_TOKENS
-from semlex.options.search import MAX_CANDIDATES, MAX_DEADLINE_SECONDS, MAX_GROUPED
+from semlex.options.declare import Declared, Operation, arguments_of, declared, unpacked
+from semlex.options.search import MAX_DEADLINE_SECONDS
+from semlex.retriever.collection import Collection
 from semlex.retriever.parts.explaining import DEFAULT_DEPTH, MAX_DEPTH
 from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.store.query.selection import MAX_BOOSTS
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
-from semlex.types.queries import MAX_QUERY_BYTES, MAX_TOP_K
+from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY
-from semlex.types.results import SearchResult
+from semlex.types.results import SearchMode, SearchResult
 
 MAX_MANY = 100
 MAX_DOCUMENTS = 1_000
@@ -54,8 +64,8 @@ class Between:
         most: The greatest.
     """
 
-    least: int
-    most: int
+    least: int | None
+    most: int | None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """A whole number of JSON within the bounds."""
@@ -147,75 +157,106 @@ Boosts = Annotated[
 ]
 Share = Annotated[float, Field(ge=0.01, le=1)]
 Time = Annotated[datetime, BeforeValidator(_iso_text), Field(strict=False)]
-Mode = Literal["vector", "keyword", "hybrid"]
-Fusion = Literal["completed", "rrf", "linear"]
-Route = Literal["rules", "chat"]
 Seconds = Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)]
 
 
-class Body(BaseModel):
-    """A body: JSON's types are not turned into each other, and unknown names are refused."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
-
-
-def arguments(body: Body) -> dict[str, Any]:
-    """What a body gives, by the names of the method's arguments."""
-    found = {name: getattr(body, name) for name in type(body).model_fields if name != "collection"}
-    if (candidates := found.pop("candidates", None)) is not None:
-        found["tuning"] = {"candidates": candidates}
-    if found.get("weights") is not None:
-        found["weights"] = found["weights"].model_dump()
-    return found
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Weights(BaseModel):
-    """Weight per leg."""
+    """Weight of each search."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = STRICT
 
     vector: float = Field(ge=0, le=1)
     keyword: float = Field(ge=0, le=1)
 
 
-class Searching(Body):
-    """What searches have in common."""
+class Body(BaseModel):
+    """A body: JSON's types are not turned into each other, and unknown names are refused."""
 
-    top_k: Annotated[int, Between(1, MAX_TOP_K)] | None = Field(
-        None, description="Number of results; default: that of the settings."
-    )
-    filters: Filter | None = None
-    mode: Mode | None = None
-    rerank: bool | None = None
-    fusion: Fusion | None = Field(None, description="Default: that of the settings.")
-    weights: Weights | None = None
-    boost: Boosts | None = None
-    candidates: Annotated[int, Between(1, MAX_CANDIDATES)] | None = Field(None, description="Candidates of each leg.")
-    min_similarity: float | None = Field(None, ge=-1, le=1)
-    min_rerank: float | None = Field(None, ge=0, le=1)
+    model_config = STRICT
+    groups: ClassVar[dict[str, str]] = {}  # argument -> the group of options that it is one of
 
+    collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
 
-class Listing(Searching):
-    """What a search of one question has beside that."""
-
-    vector: list[float] | None = Field(None, min_length=1, max_length=MAX_DIMENSIONS, description="A vector of yours.")
-    deadline: Seconds | None = Field(None, description="Seconds; what has answered by then is the answer.")
-    max_results: Annotated[int, Between(1, MAX_TOP_K)] | None = Field(
-        None, description="Opens a list that is read page by page."
-    )
-    group_by: Literal["document"] | None = None
-    group_size: Annotated[int, Between(1, MAX_GROUPED)] | None = None
+    def given(self) -> dict[str, Any]:
+        """What was given, by the names of the method's arguments."""
+        found: dict[str, Any] = {}
+        for name in self.model_fields_set - {"collection"}:
+            value = getattr(self, name)
+            place = found.setdefault(self.groups[name], {}) if name in self.groups else found
+            place[name] = value.model_dump() if isinstance(value, BaseModel) else value
+        return found
 
 
-class SearchBody(Listing):
+B = TypeVar("B", bound=Body)
+# What texts and objects hold; a text is required.
+TEXTS: dict[str, Any] = {
+    "query": Question,
+    "question": Question,
+    "queries": Annotated[list[Question], Field(min_length=1, max_length=MAX_MANY)],
+    "document": DocumentName,
+    "cursor": Cursor,
+}
+OBJECTS: dict[str, Any] = {
+    "filter": Filter,
+    "boosts": Boosts,
+    "vector": Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS)],
+    "object": Weights,
+    "flag": bool,
+}
+# Options that requests may give and the command line does not offer.
+ALSO = ("rerank", "weights", "vector")
+
+
+def takes(method: Callable[..., Any]) -> Callable[[type[B]], type[B]]:
+    """Add the declared options of a method to a body."""
+
+    def made(body: type[B]) -> type[B]:
+        fields: dict[str, Any] = {}
+        for one in _options(method).values():
+            parts = {name: part for name, part in one.parts.items() if part.option.offered}
+            fields |= {name: _field(part) for name, part in (parts or {one.name: one}).items()}
+            body.groups = body.groups | dict.fromkeys(parts, one.name)
+        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, __module__=body.__module__, **fields)
+
+    return made
+
+
+def _options(method: Callable[..., Any]) -> dict[str, Declared]:
+    """The options of a method that requests may give."""
+    marked: Operation = method.__operation__  # type: ignore[attr-defined]
+    known = {name: one for options in marked.declarations for name, one in declared(options).items()}
+    rest = unpacked(method)
+    taken = {*inspect.signature(method).parameters, *(declared(rest) if rest is not None else ())}
+    found = {name: one for name, one in arguments_of(method).items() if one.option.offered}
+    return found | {name: known[name] for name in ALSO if name in known and name in taken}
+
+
+def _field(one: Declared) -> tuple[Any, Any]:
+    """The type of an option in a body, and its default; without one, the method's own holds."""
+    option, kind = one.option, TEXTS.get(one.name) or OBJECTS.get(one.form)
+    if one.form == "choice":
+        kind = Literal[one.choices]
+    elif one.form == "integer":
+        kind = Annotated[
+            int, Between(*(None if bound is None else int(bound) for bound in (option.minimum, option.maximum)))
+        ]
+    elif one.form == "number":
+        kind = Annotated[float, Field(ge=option.minimum, gt=option.above, le=option.maximum)]
+    if one.name in TEXTS:
+        return kind, Field(description=option.text)
+    assert kind is not None, one.name  # noqa: S101 - every form has a type
+    # Not a default of the schema: the settings of the server may hold another.
+    return (kind | None if one.optional else kind), Field(default_factory=lambda: None, description=option.text)
+
+
+@takes(Collection.search)
+class SearchBody(Body):
     """A search."""
 
-    query: Question
     fields: HitFields | None = None
-    explain: bool = False
-    route: Route | None = None
 
 
 class CandidatesBody(Body):
@@ -230,64 +271,35 @@ class CandidatesBody(Body):
     deadline: Seconds | None = None
 
 
+@takes(Collection.search_page)
 class PageBody(Body):
     """The next page of a list."""
 
-    cursor: Cursor
-    filters: Filter | None = None
     fields: HitFields | None = None
-    deadline: Seconds | None = None
 
 
-class ManyBody(Searching):
+@takes(Collection.search_many)
+class ManyBody(Body):
     """Many searches at once."""
 
-    queries: list[Question] = Field(min_length=1, max_length=MAX_MANY)
     fields: HitFields | None = None
 
 
+@takes(Collection.context)
 class ContextBody(Body):
     """Passages for a prompt."""
 
-    question: Question
-    tokens: Annotated[int, Between(1, MAX_TOKENS)] = DEFAULT_TOKENS
-    top_k: Annotated[int, Between(1, MAX_HITS)] = DEFAULT_HITS
-    filters: Filter | None = None
-    mode: Mode | None = None
-    rerank: bool | None = None
-    fusion: Fusion | None = Field(None, description="Default: that of the settings.")
-    boost: Boosts | None = None
-    neighbours: Annotated[int, Between(0, MAX_NEIGHBOURS)] = 1
-    sections: Share | None = 0.5
-    parents: bool = False
-    per_document: Annotated[int, Between(1, MAX_HITS)] | None = None
-    near_duplicates: Share | None = 0.9
-    diversity: float | None = Field(None, ge=0, le=1)
-    order: Literal["score", "document"] = "score"
-    route: Route | None = None
 
-
+@takes(Collection.answer)
 class AnswerBody(Body):
     """A question to be answered."""
 
-    question: Question
-    tokens: Annotated[int, Between(1, MAX_TOKENS)] = DEFAULT_TOKENS
-    top_k: Annotated[int, Between(1, MAX_HITS)] = DEFAULT_HITS
-    filters: Filter | None = None
-    mode: Mode | None = None
-    rerank: bool | None = None
-    min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
-    min_similarity: float = Field(MIN_SIMILARITY, ge=0, le=1)
-    route: Route | None = None
     stream: bool = Field(default=False, description="Whether sentences come one by one, as server-sent events.")
 
 
-class WhyBody(Listing):
+@takes(Collection.why)
+class WhyBody(Body):
     """Why a document is in an answer, or not."""
-
-    document: DocumentName
-    question: Question
-    route: Route | None = None
 
 
 class FacetsBody(Body):
@@ -296,7 +308,7 @@ class FacetsBody(Body):
     fields: list[FieldName] = Field(min_length=1, max_length=MAX_FIELDS)
     filters: Filter | None = None
     query: Question | None = None
-    mode: Mode | None = None
+    mode: SearchMode | None = None
     limit: Annotated[int, Between(1, MAX_VALUES)] = 20
 
 

@@ -28,7 +28,6 @@ from semlex.server.routes.bodies import (
     PageBody,
     SearchBody,
     WhyBody,
-    arguments,
 )
 from semlex.types.answers import Answer, Context
 from semlex.types.explanations import Explanation
@@ -48,37 +47,38 @@ EVENTS = "text/event-stream"
 @route(router, "POST", "/v1/search", "search", returns=SearchResults, also=("/search",))
 async def search(context: Current, body: SearchBody) -> Response:
     """The chunks that fit a query best, with every score."""
-    collection, given = await context.searched(body.collection), arguments(body)
-    fields = given.pop("fields")
+    collection, given = await context.searched(body.collection), body.given()
+    fields = given.pop("fields", None)
     return await hits_response(context, await collection.search(**given), fields)
 
 
 @route(router, "POST", "/v1/candidates", "candidates", returns=SearchResults)
 async def candidates(context: Current, body: CandidatesBody) -> Response:
     """Every candidate of both searches with both scores, and what the fusion has measured them against."""
-    collection, given = await context.searched(body.collection), arguments(body)
-    fields = given.pop("fields")
+    collection, given = await context.searched(body.collection), body.given()
+    fields = given.pop("fields", None)
     return await hits_response(context, await collection.candidates(**given), fields)
 
 
 @route(router, "POST", "/v1/search/page", "search page", returns=SearchResults)
 async def search_page(context: Current, body: PageBody) -> Response:
     """The next page of a list that a search opened with `max_results`."""
-    collection = await context.searched(body.collection)
+    collection, given = await context.searched(body.collection), body.given()
+    fields = given.pop("fields", None)
     try:
-        found = await collection.search_page(body.cursor, body.filters, deadline=body.deadline)
+        found = await collection.search_page(**given)
     except ValidationError as error:
         if any(one.field != "cursor" for one in error.errors):
             raise
         raise Problem(404, f"there is no list at this cursor: {error}") from None
-    return await hits_response(context, found, body.fields)
+    return await hits_response(context, found, fields)
 
 
 @route(router, "POST", "/v1/search/many", "search many", returns={"results": [SearchResults]})
 async def search_many(context: Current, body: ManyBody) -> Response:
     """Many searches at once; the results of each, in their order."""
-    collection, given = await context.searched(body.collection), arguments(body)
-    fields = given.pop("fields")
+    collection, given = await context.searched(body.collection), body.given()
+    fields = given.pop("fields", None)
     return await many_response(context, await collection.search_many(**given), fields)
 
 
@@ -86,14 +86,14 @@ async def search_many(context: Current, body: ManyBody) -> Response:
 async def why(context: Current, body: WhyBody) -> Response:
     """Why a document is where it is in the answer to a question, or why it is missing."""
     collection = await context.searched(body.collection)
-    return await dict_response(context, await collection.why(**arguments(body)))
+    return await dict_response(context, await collection.why(**body.given()))
 
 
 @route(router, "POST", "/v1/facets", "facets", returns=Facets)
 async def facets(context: Current, body: FacetsBody) -> Response:
     """Which values fields have, and how many chunks have each."""
     collection = await context.collection(body.collection)
-    return await dict_response(context, await collection.facets(**arguments(body)))
+    return await dict_response(context, await collection.facets(**body.given()))
 
 
 @route(router, "GET", "/v1/fields", "list fields", returns=FieldSummaries)
@@ -107,14 +107,14 @@ async def fields(context: Current, collection: CollectionQuery = None, *, values
 async def context(context: Current, body: ContextBody) -> Response:
     """The passages that fit a question best, as numbered text for a prompt."""
     collection = await context.searched(body.collection)
-    return await dict_response(context, await collection.context(**arguments(body)))
+    return await dict_response(context, await collection.context(**body.given()))
 
 
 @route(answers, "POST", "/v1/answer", "answer", returns=Answer, also=("/query",), media={EVENTS: {}})
 async def answer(context: Current, body: AnswerBody) -> Response:
     """An answer from the documents alone, every quote looked up; as a whole, or sentence by sentence."""
-    collection, given = await context.searched(body.collection), arguments(body)
-    if not given.pop("stream"):
+    collection, given = await context.searched(body.collection), body.given()
+    if not given.pop("stream", False):
         return await dict_response(context, await collection.answer(**given))
     events = collection.answer_stream(**given)
     # Errors of the question or of the search become the status: the first event comes before it.
