@@ -121,8 +121,9 @@ async def chunks_without_line(
         "AND (c.document_id, c.chunk_id) > (%(document)s, %(chunk)s) ORDER BY c.document_id, c.chunk_id LIMIT %(most)s"
     ).format(collection.names.chunk, selection.condition(collection))
     document, chunk = after or FIRST
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement, selection.values | {"document": document, "chunk": chunk, "most": limit})
+    cursor = await connection.cursor(binary=True).execute(
+        statement, selection.values | {"document": document, "chunk": chunk, "most": limit}
+    )
     return [ChunkWithoutLine(*row) for row in await cursor.fetchall()]
 
 
@@ -135,8 +136,9 @@ async def stored_lines(
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {} AS c USING (document_id, chunk_id) WHERE octet_length(c.content_hash) > %(hash_bytes)s"
     ).format(collection.names.chunk)
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement, {**key_arrays(keys), "hash_bytes": TEXT_HASH_BYTES})
+    cursor = await connection.cursor(binary=True).execute(
+        statement, {**key_arrays(keys), "hash_bytes": TEXT_HASH_BYTES}
+    )
     return {(row[0], row[1]): (row[2], row[3]) for row in await cursor.fetchall()}
 
 
@@ -160,8 +162,7 @@ async def write_lines(
     async with begin_write(connection, collection, len(chunks)) as index:
         await share_documents(connection, collection, sorted({chunk.document_id for chunk in chunks}))
         places = {(chunk.document_id, chunk.chunk_id): place for place, chunk in enumerate(chunks)}
-        cursor = connection.cursor(binary=True)
-        await cursor.execute(
+        cursor = await connection.cursor(binary=True).execute(
             sql.SQL(
                 "SELECT c.document_id, c.chunk_id, c.language, c.keyword_id FROM unnest(%(document_ids)s::uuid[], "
                 "%(chunk_ids)s::text[], %(hashes)s::bytea[]) AS k(document_id, chunk_id, hash) "

@@ -225,8 +225,8 @@ class VersionRow:
 
 async def version_rows(connection: Connection, collection: CollectionInfo) -> list[VersionRow]:
     """All sets of vectors of a collection, by their numbers."""
-    names, cursor = collection.names, cursor_with_times(connection)
-    await cursor.execute(
+    names = collection.names
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT version, identity_key, model, revision, dimensions, storage, calibration, probe, created_at, "
             "building, run_number, run_until, served_until, last_used_at FROM {} WHERE name = %s ORDER BY version"

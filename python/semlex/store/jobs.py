@@ -71,8 +71,7 @@ async def first_row(
     connection: Connection, statement: sql.Composed, given: Sequence[Any] | Mapping[str, Any]
 ) -> tuple[Any, ...] | None:
     """The first row of what a statement gives, if any."""
-    cursor = cursor_with_times(connection)
-    await cursor.execute(statement, given)
+    cursor = await cursor_with_times(connection).execute(statement, given)
     row: tuple[Any, ...] | None = await cursor.fetchone()
     return row
 
@@ -107,8 +106,7 @@ async def list_jobs(
     """
     if not await has_job_table(connection, schema):
         return []
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT {} FROM {} WHERE (%(state)s::text IS NULL OR state = %(state)s) "
             "AND (%(collection)s::text IS NULL OR collection = %(collection)s) "

@@ -110,8 +110,7 @@ async def summarise(connection: Connection, names: Names, limit: int) -> QueryLo
     Args:
         connection: In a transaction with one snapshot.
     """
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL("SELECT count(*), count(*) FILTER (WHERE hits = 0), min(asked_at), max(asked_at) FROM {}").format(
             names.query_log
         )
@@ -126,8 +125,7 @@ async def summarise(connection: Connection, names: Names, limit: int) -> QueryLo
 async def _grouped(
     connection: Connection, names: Names, limit: int, order: sql.SQL, condition: sql.SQL
 ) -> tuple[LoggedQuery, ...]:
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT q.text, encode(q.query_hash, 'hex'), q.asked, q.nothing, q.last FROM ("
             "SELECT query_hash, count(*) AS asked, count(*) FILTER (WHERE hits = 0) AS nothing, max(asked_at) AS last, "

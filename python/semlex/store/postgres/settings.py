@@ -87,8 +87,7 @@ async def begin_writing(connection: Connection, role: str | None = None) -> None
 
 async def server_time(connection: Connection) -> datetime:
     """The server's clock, as a value: programs that share data need one clock."""
-    cursor = cursor_with_times(connection)
-    await cursor.execute("SELECT pg_catalog.clock_timestamp()")
+    cursor = await cursor_with_times(connection).execute("SELECT pg_catalog.clock_timestamp()")
     [row] = await cursor.fetchall()
     now: datetime = row[0]
     return now

@@ -173,8 +173,7 @@ async def fetch_vectors(
     embedding = collection.embedding
     if embedding is None:
         return {}
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT {value}, e.document_id, e.chunk_id "
             "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -221,8 +220,7 @@ async def documents_of(
     An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
     by itself.
     """
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.source_document "
             "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
@@ -240,8 +238,7 @@ async def documents_of(
 
 async def cut_contexts(connection: Connection, collection: CollectionInfo, keys: Sequence[Key]) -> dict[str, str]:
     """By id, the context of those of these chunks that were cut out of a document, without lines of models."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.chunk_id, c.context, c.content_hash FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id) WHERE c.char_start IS NOT NULL"

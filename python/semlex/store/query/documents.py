@@ -73,8 +73,7 @@ class Records:
 async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
     """All sources, by name."""
     statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s ORDER BY s.name, s.source_id")
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement.format(is_present(names), names.source))
+    cursor = await connection.cursor(binary=True).execute(statement.format(is_present(names), names.source))
     return [KnownSource(*row) for row in await cursor.fetchall()]
 
 
@@ -107,8 +106,7 @@ def without_line(name: str) -> str:
 
 
 async def _chunks_with_id(connection: Connection, names: Names, name: str) -> NamedDocument | None:
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "AS k(document_id, chunk_id) JOIN {} AS c USING (document_id, chunk_id)"
@@ -123,8 +121,7 @@ async def _document(
     connection: Connection, names: Names, name: str, places: Sequence[tuple[str, str]]
 ) -> tuple[str, UUID] | None:
     """The document of a path, with its name in lists; a whole path comes before a place, that before an ending."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT d.document_id, s.name, d.uri FROM {} AS d JOIN {} AS s USING (source_id) "
             "WHERE d.uri = ANY(%(uris)s::text[]) OR right(d.uri, length(%(name)s) + 1) = '/' || %(name)s "
@@ -150,8 +147,7 @@ async def _chunks_of(
     connection: Connection, names: Names, name: str, document: UUID, line: int | None
 ) -> NamedDocument:
     """The chunks of a document; with a line, those that contain it."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, coalesce(%(line)s::int BETWEEN c.line AND "
             "c.line + length(c.chunk_text) - length(replace(c.chunk_text, chr(10), '')), FALSE) "
@@ -171,8 +167,7 @@ async def _chunks_of(
 
 async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
     """Chunks that were added under a name."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id FROM {} AS c WHERE c.source_document = %s AND c.source_document <> '' "
             "AND NOT EXISTS (SELECT FROM {} AS d WHERE d.document_id = c.document_id) "
@@ -185,8 +180,7 @@ async def _added(connection: Connection, names: Names, name: str) -> list[Key]:
 
 async def read_records(connection: Connection, names: Names) -> Records:
     """Read recent runs and paths of documents."""
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT command, source_uri, started_at, deleted, problems FROM {} ORDER BY started_at DESC LIMIT %s"
         ).format(names.ingestion_log),
@@ -238,8 +232,7 @@ async def list_documents(
         if source not in {one.name for one in known}:
             raise unknown_source(source, known)
     names = collection.names
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT s.name, s.root, d.uri, d.chunk_count, d.updated_at, d.encoding, d.size_bytes, d.modified_at, "
             "d.content_hash, d.file_state "

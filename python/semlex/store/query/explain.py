@@ -74,8 +74,7 @@ async def read_fields(
         document=names.document,
         source=names.source,
     )
-    cursor = cursor_with_times(snapshot.connection)
-    await cursor.execute(text, key_arrays(keys))
+    cursor = await cursor_with_times(snapshot.connection).execute(text, key_arrays(keys))
     found = []
     for metadata, *values in await cursor.fetchall():
         fields = dict(zip(own, values, strict=False)) | {"document": values[-1].hex}

@@ -118,9 +118,7 @@ async def fetch_all(snapshot: Snapshot, statements: Sequence[Statement]) -> list
 
 
 async def _execute(connection: Connection, statement: Statement) -> Cursor:
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(statement.text, statement.parameters)
-    return cursor
+    return await connection.cursor(binary=True).execute(statement.text, statement.parameters)
 
 
 def _is_answered(cursor: Cursor) -> bool:

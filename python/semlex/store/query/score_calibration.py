@@ -225,13 +225,12 @@ async def _drawn(
         connection: In a transaction.
     """
     table = collection.names.embedding(embedding.version)
-    cursor = connection.cursor(binary=True)
     # No full scan: counting stops after the sample's size; the size of a larger table is the planner's estimate.
     count = sql.SQL(
         "SELECT (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few), "
         "(SELECT c.reltuples::float8 FROM pg_class AS c WHERE c.oid = to_regclass(%(table)s))"
     ).format(table, sql.Literal(SAMPLE_ROWS + 1))
-    await cursor.execute(count, {"table": table.as_string()})
+    cursor = await connection.cursor(binary=True).execute(count, {"table": table.as_string()})
     found = await cursor.fetchone()
     few, estimate = found or (0, None)
     value = sql.SQL("{}{}").format(sent_vector(collection, embedding), columns)

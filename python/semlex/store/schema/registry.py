@@ -345,8 +345,7 @@ async def list_collections(database: Database, schema: str) -> list[ListedCollec
     async def work(connection: Connection) -> list[ListedCollection]:
         if not await registry_version(connection, schema):
             return []
-        cursor = cursor_with_times(connection)
-        await cursor.execute(
+        cursor = await cursor_with_times(connection).execute(
             sql.SQL(
                 "SELECT c.name, c.keyword_engine, c.language, e.model, e.dimensions, c.created_at "
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"

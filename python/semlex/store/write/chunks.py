@@ -429,8 +429,7 @@ async def _delete_others(write: _Write, source: Source, documents: Sequence[UUID
         "AS s WHERE s.document_id = t.document_id AND s.chunk_id = t.chunk_id)"
     )
     values = {**source.parameters, "replaced": list(documents)}
-    cursor = write.connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await write.connection.cursor(binary=True).execute(
         sql.SQL("WITH gone AS ({} RETURNING t.keyword_id) SELECT array_send(array_agg(keyword_id)) FROM gone").format(
             others.format(names.chunk, source.table)
         ),
@@ -484,8 +483,9 @@ async def _merge(
                 ).format(table, source.table, names.chunk, came_without),
                 source.parameters,
             )
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(merging(write.target, source, replaces=on_duplicate == "update"), source.parameters)
+    cursor = await connection.cursor(binary=True).execute(
+        merging(write.target, source, replaces=on_duplicate == "update"), source.parameters
+    )
     row = await cursor.fetchone()
     count, stored, replaced = row or (0, None, None)
     if write.index is not None:

@@ -73,8 +73,7 @@ async def delete_within(
         sql.SQL("SELECT FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE").format(names.document),
         [documents],
     )
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "WITH gone AS (DELETE FROM {chunk} AS t USING (SELECT c.document_id, c.chunk_id FROM {chunk} AS c "
             "WHERE {selected} ORDER BY 1, 2 FOR UPDATE) AS locked "
@@ -112,8 +111,7 @@ async def _forget_empty(
 ) -> int:
     """Delete rows of empty documents and count the chunks of the others; return how many are empty."""
     names = collection.names
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT document_id, count(*) FROM {} WHERE document_id = ANY(%s) GROUP BY 1 ORDER BY 1").format(
             names.chunk
         ),
@@ -143,8 +141,7 @@ async def _forget_empty(
 async def count_selection(connection: Connection, collection: CollectionInfo, selection: Selection) -> tuple[int, int]:
     """What `delete_selection` would return."""
     names = collection.names
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT coalesce(sum(hits), 0)::int8, count(*) FILTER (WHERE hits = chunks) FROM "
             "(SELECT count(*) FILTER (WHERE {selected}) AS hits, count(*) AS chunks FROM {chunk} AS c "
@@ -171,8 +168,7 @@ async def documents_that_pass(
     connection: Connection, collection: CollectionInfo, condition: Filter, after: UUID | None
 ) -> list[UUID]:
     """A page of the documents that have a chunk which passes a filter, in order."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT DISTINCT c.document_id FROM {} AS c WHERE c.document_id > %(after)s AND {} "
             "ORDER BY c.document_id LIMIT %(page)s"
@@ -191,8 +187,7 @@ async def documents_named(
         connection: In a transaction.
     """
     names = collection.names
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT document_id, source_id FROM {} WHERE uri = %s AND (%s::uuid[] IS NULL OR source_id = ANY(%s))"
         ).format(names.document),

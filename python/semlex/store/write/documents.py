@@ -123,8 +123,7 @@ async def write_documents(
     """
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "INSERT INTO {} ({}, created_at, updated_at) "
             "SELECT d.*, %s, %s FROM jsonb_to_recordset(%s::jsonb) AS d ({}) "
@@ -221,8 +220,7 @@ async def embedded_hashes(connection: Connection, collection: CollectionInfo, ke
     """Content hash of those of these chunks that have a vector."""
     if collection.embedding is None or not keys:
         return {}
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.content_hash "
             "FROM unnest(%s::uuid[], %s::text[]) AS k(document_id, chunk_id) "
@@ -252,8 +250,7 @@ async def unembedded_chunks(
 ) -> list[Unembedded]:
     """A page of chunks without a vector, in key order: document_id, chunk_id, content_hash, context, chunk_text."""
     first = (UUID(int=0), "")
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         _unembedded(
             collection,
             sql.SQL("c.document_id, c.chunk_id, c.content_hash, c.context, c.chunk_text"),
@@ -295,9 +292,8 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
 
 async def last_run(connection: Connection, collection: CollectionInfo) -> dict[str, Any] | None:
     """The newest entry of the ingestion log about a run over files."""
-    cursor = cursor_with_times(connection)
     statement = sql.SQL("SELECT * FROM {} WHERE command <> 'delete' ORDER BY started_at DESC LIMIT 1")
-    await cursor.execute(statement.format(collection.names.ingestion_log))
+    cursor = await cursor_with_times(connection).execute(statement.format(collection.names.ingestion_log))
     row = await cursor.fetchone()
     if row is None:
         return None

@@ -86,9 +86,10 @@ def is_present(names: Names) -> sql.Composed:
 
 async def read_sources(connection: Connection, collection: CollectionInfo) -> list[Source]:
     """Every source, by name."""
-    cursor = connection.cursor(binary=True)
     statement = sql.SQL("SELECT source_id, name, root, key FROM {} AS s WHERE {} ORDER BY name, source_id")
-    await cursor.execute(statement.format(collection.names.source, is_present(collection.names)))
+    cursor = await connection.cursor(binary=True).execute(
+        statement.format(collection.names.source, is_present(collection.names))
+    )
     return [Source(*row) for row in await cursor.fetchall()]
 
 
@@ -144,8 +145,7 @@ async def remove_source(connection: Connection, collection: CollectionInfo, name
 async def list_sources(connection: Connection, collection: CollectionInfo) -> list[SourceInfo]:
     """Every source with its counts, by name."""
     names = collection.names
-    cursor = cursor_with_times(connection)
-    await cursor.execute(
+    cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT s.name, s.root, count(d.document_id)::int8, coalesce(sum(c.chunks), 0)::int8, s.updated_at "
             "FROM {} AS s LEFT JOIN {} AS d ON d.source_id = s.source_id "
@@ -161,8 +161,7 @@ async def known_documents(
     connection: Connection, collection: CollectionInfo, sources: Sequence[UUID]
 ) -> dict[UUID, dict[UUID, KnownDocument]]:
     """The documents of sources: key of the source -> key of the document -> the document."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
             "SELECT source_id, document_id, uri, chunk_tokens, overlap_tokens, min_tokens, content_hash, "
             "loader_version, chunker_version, format, size_bytes, file_state, fields, encoding FROM {} "
@@ -233,8 +232,7 @@ async def move_documents(
     """
     async with begin_write(connection, collection) as index:
         keys = sorted({key for move in moves for key in (move.old, move.new)}, key=lambda key: key.bytes)
-        cursor = connection.cursor(binary=True)
-        await cursor.execute(
+        cursor = await connection.cursor(binary=True).execute(
             sql.SQL(
                 "SELECT document_id, content_hash FROM {} WHERE document_id = ANY(%s) ORDER BY document_id FOR UPDATE"
             ).format(collection.names.document),

@@ -124,8 +124,7 @@ class _Rebuild:
     async def _page(self, after: int, boundary: int) -> list[Any]:
         async def work(connection: Connection) -> list[Any]:
             await set_local(connection, statement_timeout=0)
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(
+            cursor = await connection.cursor(binary=True).execute(
                 sql.SQL(
                     "SELECT keyword_id, language, context, chunk_text FROM {} "
                     "WHERE keyword_id > %s AND keyword_id < %s ORDER BY keyword_id LIMIT {}"
@@ -191,8 +190,7 @@ class _Rebuild:
         """Segments of chunks that came from elsewhere: rows that were written without semlex."""
         writer = SegmentWriter(self._analyzers)
         for start in range(0, len(missing), PAGE_ROWS):
-            cursor = connection.cursor(binary=True)
-            await cursor.execute(
+            cursor = await connection.cursor(binary=True).execute(
                 sql.SQL(
                     "SELECT keyword_id, language, context, chunk_text FROM {} "
                     "WHERE keyword_id = ANY(%s) ORDER BY keyword_id"
