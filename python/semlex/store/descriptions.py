@@ -102,16 +102,6 @@ async def count_without_line(connection: Connection, collection: CollectionInfo,
     return int(row[0]) if row else 0
 
 
-async def count_lines(connection: Connection, collection: CollectionInfo) -> int:
-    """How many chunks have a line, whatever wrote it."""
-    statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE octet_length(c.content_hash) > %s").format(
-        collection.names.chunk
-    )
-    cursor = await connection.execute(statement, [TEXT_HASH_BYTES])
-    row = await cursor.fetchone()
-    return int(row[0]) if row else 0
-
-
 async def chunks_without_line(
     connection: Connection, collection: CollectionInfo, selection: LineSelection, after: Key | None, limit: int
 ) -> list[ChunkWithoutLine]:

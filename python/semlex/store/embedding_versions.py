@@ -16,6 +16,7 @@ from semlex.store.jobs import NewJob, store_job
 from semlex.store.postgres.settings import cursor_with_times, server_time, set_local
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion, Versions, for_model
 from semlex.store.schema.locks import SETUP_LOCK, gone, hold_collection, lock_briefly
+from semlex.store.schema.names import insertion
 from semlex.store.schema.registry import find
 from semlex.store.write.copy import copy_rows
 from semlex.types.documents import utc_now
@@ -130,14 +131,7 @@ async def create_version(
         "building": building,
         "token_counter": token_counter,
     }
-    await connection.execute(
-        sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
-            names.embedding_version,
-            sql.SQL(", ").join(map(sql.Identifier, values)),
-            sql.SQL(", ").join(map(sql.Placeholder, values)),
-        ),
-        values,
-    )
+    await connection.execute(insertion(names.embedding_version, values), values)
     return version
 
 

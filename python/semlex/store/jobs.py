@@ -31,6 +31,7 @@ from psycopg.types.json import Jsonb
 from semlex.errors import ConfigurationError, LeaseLostError, PrivilegeError
 from semlex.store.postgres.settings import cursor_with_times, server_time
 from semlex.store.schema import migrations
+from semlex.store.schema.names import insertion
 from semlex.store.schema.registry import migrate_registry, registry_version
 from semlex.types.reports import DEFAULT_ATTEMPTS, ENDED, STATES, JobError, JobInfo, JobProgress, JobState
 
@@ -238,7 +239,7 @@ class JobQueue:
                 return job_of(row)
             found = await read_job(connection, self._schema, job_id)
             raise ConfigurationError(
-                f"job {job_id} is {found.state} and cannot be {what}: it must be {_any_of(states)}"
+                f"job {job_id} is {found.state} and cannot be {what}: it must be {' or '.join(states)}"
             )
 
         return await self._database.write("change a job", work)
@@ -280,16 +281,8 @@ async def store_job(connection: Connection, schema: str, job: NewJob, job_id: UU
         "due_at": now if job.not_before is None else max(now, job.not_before),
         "submitted_at": now,
     }
-    row = await first_row(
-        connection,
-        sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
-            table,
-            sql.SQL(", ").join(map(sql.Identifier, values)),
-            sql.SQL(", ").join(map(sql.Placeholder, values)),
-            COLUMNS,
-        ),
-        values,
-    )
+    returning = insertion(table, values) + sql.SQL(" RETURNING {}").format(COLUMNS)
+    row = await first_row(connection, returning, values)
     assert row is not None  # noqa: S101 - an INSERT returns what it has inserted
     return job_of(row)
 
@@ -298,10 +291,6 @@ def _lock_of(schema: str, job: NewJob) -> int:
     """Number of the lock on a key."""
     text = "\0".join((schema, job.collection, str(job.unique_key)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _any_of(states: tuple[str, ...]) -> str:
-    return " or ".join(states)
 
 
 REMOVED_AT_ONCE = 1_000
@@ -356,11 +345,7 @@ class JobLeases:
             )
             while True:
                 now = await server_time(connection)
-                row = await first_row(
-                    connection,
-                    _NEXT.format(table=self._table),
-                    {"now": now},
-                )
+                row = await first_row(connection, _NEXT.format(table=self._table), {"now": now})
                 if row is None:
                     return None
                 job_id, fence, state, cancel_wanted, attempts, max_attempts = row
@@ -436,12 +421,7 @@ class JobLeases:
         await self._keep("cancel a job", claim, _CANCELLED, {})
 
     async def _keep(
-        self,
-        doing: str,
-        claim: Claim,
-        changes: sql.SQL,
-        given: dict[str, Any],
-        until: timedelta = timedelta(0),
+        self, doing: str, claim: Claim, changes: sql.SQL, given: dict[str, Any], until: timedelta = timedelta(0)
     ) -> bool:
         """Change a job if this worker still has it; return whether it is to be cancelled."""
 

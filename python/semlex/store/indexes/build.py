@@ -146,11 +146,7 @@ async def concurrent_session(database: Database, collection: CollectionInfo) -> 
                 yield None
                 return
             await set_for_session(
-                builder,
-                **SETTINGS,
-                **of_role(database.role),
-                lock_timeout=CONCURRENT_LOCK_TIMEOUT,
-                statement_timeout=0,
+                builder, **SETTINGS, **of_role(database.role), lock_timeout=CONCURRENT_LOCK_TIMEOUT, statement_timeout=0
             )
             yield builder
 

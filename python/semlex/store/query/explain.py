@@ -84,11 +84,7 @@ async def read_fields(
 
 
 async def vector_rank(
-    snapshot: Snapshot,
-    collection: CollectionInfo,
-    vector: NDArray[np.float32],
-    condition: Filter,
-    keys: Sequence[Key],
+    snapshot: Snapshot, collection: CollectionInfo, vector: NDArray[np.float32], condition: Filter, keys: Sequence[Key]
 ) -> VectorRank | None:
     """Return the nearest of some chunks with its exact rank (nearer ones are counted); None if none has a vector."""
     scorer = vector_leg(collection, vector, 1, condition, plan="scan").scorer

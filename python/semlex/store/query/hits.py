@@ -18,15 +18,7 @@ from semlex.store.postgres.errors import translate
 from semlex.store.query.chunk_keys import chunk_keys
 from semlex.types.display import UNSAFE
 from semlex.types.results import RANKS, SCORES, SearchResult, SearchResults
-from semlex.validation import (
-    check_parameters,
-    check_rows,
-    kind_errors,
-    refuse,
-    strings_errors,
-    text_errors,
-    wrong_type,
-)
+from semlex.validation import check_parameters, check_rows, kind_errors, refuse, strings_errors, text_errors, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -93,8 +93,7 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
     lock = sql.SQL("NO KEY UPDATE" if alone else "SHARE")
     statement = sql.SQL("SELECT 1 FROM {} WHERE name = %s AND collection_id = %s FOR {}")
     cursor = await connection.execute(
-        statement.format(collection.names.registry, lock),
-        [collection.names.collection, collection.collection_id],
+        statement.format(collection.names.registry, lock), [collection.names.collection, collection.collection_id]
     )
     if await cursor.fetchone() is None:
         raise gone(collection)

@@ -11,6 +11,7 @@ from semlex import _core
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
 
@@ -46,6 +47,23 @@ class CollectionIdentity(Protocol):
         ...
 
 
+class _Table:
+    """A table of one collection, by the end of its name."""
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+
+    def __get__(self, names: Names, _: type[Names]) -> sql.Identifier:
+        return sql.Identifier(names.schema, f"{names.collection}_{self._suffix}")
+
+
+class _SharedTable(_Table):
+    """A table of all collections of a schema."""
+
+    def __get__(self, names: Names, _: type[Names]) -> sql.Identifier:
+        return sql.Identifier(names.schema, self._suffix)
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """Qualified names of one collection's tables."""
@@ -59,72 +77,23 @@ class Names:
             raise ConfigurationError("schema 'information_schema' belongs to Postgres: choose another name")
         checked_identifier("collection", self.collection)
 
-    def _table(self, suffix: str) -> sql.Identifier:
-        return sql.Identifier(self.schema, f"{self.collection}_{suffix}")
-
-    @property
-    def registry(self) -> sql.Identifier:
-        """Table of all collections."""
-        return sql.Identifier(self.schema, "collection")
-
-    @property
-    def embedding_version(self) -> sql.Identifier:
-        """Table of the sets of vectors of all collections."""
-        return sql.Identifier(self.schema, "embedding_version")
-
-    @property
-    def source(self) -> sql.Identifier:
-        """Where documents were read from."""
-        return self._table("source")
-
-    @property
-    def document(self) -> sql.Identifier:
-        """The files that were read, with their hashes."""
-        return self._table("document")
-
-    @property
-    def chunk(self) -> sql.Identifier:
-        """The texts that are searched."""
-        return self._table("chunk")
-
-    @property
-    def keyword_sequence(self) -> sql.Identifier:
-        """The sequence of the chunks' keyword ids."""
-        return self._table("keyword_seq")
-
-    @property
-    def ingestion_log(self) -> sql.Identifier:
-        """Who indexed what, when."""
-        return self._table("ingestion_log")
-
-    @property
-    def query_log(self) -> sql.Identifier:
-        """Questions that were asked, where they are logged."""
-        return self._table("query_log")
-
-    @property
-    def segment(self) -> sql.Identifier:
-        """Segments of the keyword index: which chunks they hold, and how long each is."""
-        return self._table("segment")
-
-    @property
-    def posting(self) -> sql.Identifier:
-        """The segments' terms, and the chunks in which each occurs."""
-        return self._table("posting")
-
-    @property
-    def tombstone(self) -> sql.Identifier:
-        """Chunks that segments still hold and that are gone."""
-        return self._table("tombstone")
-
-    @property
-    def manifest(self) -> sql.Identifier:
-        """Which segments and tombstones there are."""
-        return self._table("manifest")
+    registry = _SharedTable("collection")
+    embedding_version = _SharedTable("embedding_version")  # the sets of vectors of all collections
+    source = _Table("source")  # where documents were read from
+    document = _Table("document")  # the files that were read, with their hashes
+    chunk = _Table("chunk")  # the texts that are searched
+    keyword_sequence = _Table("keyword_seq")  # of the chunks' keyword ids
+    ingestion_log = _Table("ingestion_log")  # who indexed what, when
+    query_log = _Table("query_log")
+    # Segments of the keyword index: which chunks they contain, and how long each is.
+    segment = _Table("segment")
+    posting = _Table("posting")  # the segments' terms, and the chunks in which each occurs
+    tombstone = _Table("tombstone")  # deleted chunks that segments still contain
+    manifest = _Table("manifest")  # the ids of all segments and tombstones
 
     def embedding(self, version: int) -> sql.Identifier:
         """Vectors of one embedding version."""
-        return self._table(f"embedding_{version}")
+        return sql.Identifier(self.schema, f"{self.collection}_embedding_{version}")
 
     def index(self, suffix: str) -> sql.Identifier:
         """Unqualified name for a new index (it lands in its table's schema).
@@ -151,3 +120,11 @@ class TableIndex:
         return sql.SQL("CREATE INDEX {}{} ON {} {}").format(
             sql.SQL("CONCURRENTLY " if concurrently else ""), names.index(self.suffix), self.table, self.definition
         )
+
+
+def insertion(table: sql.Identifier, values: Iterable[str]) -> sql.Composed:
+    """INSERT of one row, by the names of its columns, which are those of the bound values."""
+    columns = list(values)
+    return sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        table, sql.SQL(", ").join(map(sql.Identifier, columns)), sql.SQL(", ").join(map(sql.Placeholder, columns))
+    )

@@ -33,7 +33,7 @@ from semlex.store.schema.migrations import (
     registry_origin,
     unreleased_registry,
 )
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names, insertion
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
@@ -249,14 +249,7 @@ async def _set_up(connection: Connection, names: Names, settings: CollectionSett
         "created_at": now,
         "updated_at": now,
     }
-    await connection.execute(
-        sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
-            names.registry,
-            sql.SQL(", ").join(map(sql.Identifier, values)),
-            sql.SQL(", ").join(map(sql.Placeholder, values)),
-        ),
-        values,
-    )
+    await connection.execute(insertion(names.registry, values), values)
 
 
 def registry_statements(schema: str, version: int) -> list[sql.Composed]:

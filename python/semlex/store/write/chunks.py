@@ -61,10 +61,7 @@ if TYPE_CHECKING:
 
 
 # Casts by the column's type, for types to which Postgres does not cast elements of an array automatically.
-FROM_ARRAY = {
-    "text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"),
-    "jsonb": sql.SQL("{}::jsonb"),
-}
+FROM_ARRAY = {"text[]": sql.SQL("ARRAY(SELECT jsonb_array_elements_text({}::jsonb))"), "jsonb": sql.SQL("{}::jsonb")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,12 +453,7 @@ async def _refuse_stored(write: _Write, source: Source) -> None:
 
 
 async def _merge(
-    write: _Write,
-    source: Source,
-    on_duplicate: OnDuplicate,
-    gone: NDArray[np.int64],
-    *,
-    every_vector: bool,
+    write: _Write, source: Source, on_duplicate: OnDuplicate, gone: NDArray[np.int64], *, every_vector: bool
 ) -> int:
     connection, names, vectors = write.connection, write.collection.names, write.target.vectors
     outdated = list(write.others)

@@ -14,6 +14,7 @@ from psycopg import sql
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.schema.locks import gone, hold_collection
+from semlex.store.schema.names import insertion
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
@@ -278,13 +279,11 @@ async def log_run(connection: Connection, collection: CollectionInfo, entry: Log
     values = {name: getattr(entry, name) for name in names}
     values["problems"] = _core.to_json(list(entry.problems)).decode()
     await connection.execute(
-        sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (run_id) DO UPDATE SET {}").format(
-            collection.names.ingestion_log,
-            sql.SQL(", ").join(map(sql.Identifier, names)),
-            sql.SQL(", ").join(map(sql.Placeholder, names)),
+        insertion(collection.names.ingestion_log, names)
+        + sql.SQL(" ON CONFLICT (run_id) DO UPDATE SET {}").format(
             sql.SQL(", ").join(
                 sql.SQL("{} = excluded.{}").format(sql.Identifier(name), sql.Identifier(name)) for name in names[1:]
-            ),
+            )
         ),
         values,
     )

@@ -253,12 +253,7 @@ async def move_documents(
                 "FROM unnest(%s::uuid[], %s::text[], %s::text[]) AS m(document_id, uri, state) "
                 "WHERE d.document_id = m.document_id"
             ).format(collection.names.document),
-            [
-                now,
-                [move.new for move in possible],
-                [move.uri for move in possible],
-                [move.state for move in possible],
-            ],
+            [now, [move.new for move in possible], [move.uri for move in possible], [move.state for move in possible]],
         )
         await connection.execute(
             sql.SQL(

@@ -76,12 +76,7 @@ async def term_scores(
 
 
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
-    snapshot: Snapshot,
-    names: Names,
-    index: IndexCache,
-    text: str,
-    keys: Sequence[Key],
-    changed: Sequence[ChangedText],
+    snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key], changed: Sequence[ChangedText]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The scores that chunks would have, were the texts of some others.
 

@@ -314,10 +314,7 @@ class _Merge:
         return deleted
 
     async def _replace_tombstones(
-        self,
-        tombstones: dict[UUID, _core.IdSet],
-        absorbed: _core.IdSet,
-        kept: _core.IdSet | None,
+        self, tombstones: dict[UUID, _core.IdSet], absorbed: _core.IdSet, kept: _core.IdSet | None
     ) -> None:
         """Drops ids that no segment holds any more."""
         left = {

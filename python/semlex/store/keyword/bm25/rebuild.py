@@ -21,13 +21,7 @@ from semlex import _core
 from semlex.errors import StoreError
 from semlex.store.keyword.base import Rebuilt
 from semlex.store.keyword.bm25.generations import merging_lock, read_state
-from semlex.store.keyword.bm25.segments import (
-    SEGMENT_CHUNKS,
-    NewSegment,
-    chunk_ids,
-    live_ids,
-    write_segments,
-)
+from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, chunk_ids, live_ids, write_segments
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
@@ -148,8 +142,7 @@ class _Rebuild:
                 await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(self._collection)])
                 await self._check_mine(connection)
                 cursor = await connection.execute(
-                    sql.SQL("SELECT 1 FROM {} WHERE segment_id = %s").format(self._names.segment),
-                    [segment.segment_id],
+                    sql.SQL("SELECT 1 FROM {} WHERE segment_id = %s").format(self._names.segment), [segment.segment_id]
                 )
                 # It is there when an earlier attempt was committed and the answer to it was lost.
                 if await cursor.fetchone() is None:

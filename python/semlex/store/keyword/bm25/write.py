@@ -46,11 +46,7 @@ class SegmentWriter:
         self._full: list[tuple[str, _core.SegmentBuilder]] = []
 
     def add(
-        self,
-        ids: NDArray[np.int64],
-        languages: Sequence[str | None],
-        contexts: Sequence[str],
-        texts: Sequence[str],
+        self, ids: NDArray[np.int64], languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> None:
         """Analyses chunks: titles and heading path (`contexts`) and text, each in its language."""
         named = [language or self._language for language in languages]
