@@ -21,7 +21,7 @@ from semlex.store.indexes.catalog import (
     read_vector_indexes,
     wanted_vector_index,
 )
-from semlex.store.keyword.bm25.generations import read_state
+from semlex.store.keyword.bm25.segments import read_state
 from semlex.store.keyword.extensions import read_extension
 from semlex.store.postgres.server_info import is_standby
 from semlex.store.postgres.settings import server_time

@@ -243,9 +243,9 @@ async def version_rows(connection: Connection, collection: CollectionInfo) -> li
 
 
 async def bound_times(connection: Connection, collection: CollectionInfo) -> None:
-    """Cut runs and uses of versions to what they can be: they seem longer after the server's clock has stepped back.
+    """Cut times of runs and uses to their maximum: they seem longer after the server's clock stepped back.
 
-    A run that lives says again that it goes on, long before the time that is left to it is over.
+    A live run renews its right long before the remaining time is over.
     """
     now = await server_time(connection)
     for column, seconds in (("run_until", RUN_SECONDS), ("last_used_at", 0.0)):

@@ -185,7 +185,7 @@ class _Plan:
     is_pooled: bool
 
     def warnings(self, *, concurrently: bool) -> list[str]:
-        """Warnings before the build."""
+        """Warning before the build."""
         found = [] if self.estimate is None else list(self.estimate.warnings)
         if concurrently and self.is_pooled:
             found.append(

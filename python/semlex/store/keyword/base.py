@@ -33,15 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Analyzers:
-    """The analyzers of a collection.
+    """The analyzers of a collection."""
 
-    Attributes:
-        language: The name of the collection's language.
-        stop_words: Whether words that every text has are left out.
-    """
-
-    language: str
-    stop_words: bool
+    language: str  # the collection's
+    stop_words: bool  # whether common words are left out
 
     def of(self, language: str | None) -> _core.Analyzer:
         """The analyzer of a language; of the collection's for None."""
@@ -49,7 +44,7 @@ class Analyzers:
 
 
 def refuse_unknown_languages(languages: Iterable[str]) -> None:
-    """Refuses an index with texts in a language that this version does not know."""
+    """Refuse an index with texts in a language that this version does not know."""
     for language in languages:
         try:
             _core.language_named(language)
@@ -320,15 +315,10 @@ def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """The words and phrases that a query excludes, as the keyword index analyses them.
-
-    Attributes:
-        analyzers: Of the collection.
-        text: The query.
-    """
+    """The words and phrases that a query excludes, as the keyword index analyses them."""
 
     analyzers: Analyzers
-    text: str
+    text: str  # the query
 
     @classmethod
     def of(cls, analyzers: Analyzers, text: str) -> Self | None:

@@ -5,9 +5,9 @@ its terms that are not in memory yet. None of them ever changes once it is writt
 invalidation. Scores are exact at every moment: the number of chunks, their average length and in how many of them a
 word occurs are those of the snapshot.
 
-Where the index probably is what it was at the last search, the rows that are missing are asked for right away; and when
-none is, the search is made in memory first, and one round trip brings the keys of the chunks that were found. With them
-comes whether the index is what it was; if it is not, what was read or found so is thrown away.
+If the index probably has not changed since the last search, the missing rows are requested right away; if none is
+missing, the search runs in memory first, and one round trip brings the keys of the chunks that it found. The same trip
+checks whether the index has changed; if so, the result is discarded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from semlex.store.keyword.base import (
 )
 from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
-from semlex.store.keyword.bm25.search import AnalysedQuery, Bm25Leg
+from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-# The id of no chunk.
-NO_CHUNK = -1
 _KEYS = sql.SQL(
     "SELECT {columns} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
     "WITH ORDINALITY AS k(document_id, chunk_id, number) "
@@ -61,12 +59,12 @@ _KEYS = sql.SQL(
 async def term_scores(
     snapshot: Snapshot, names: Names, index: IndexCache, text: str, keys: Sequence[Key]
 ) -> list[TermScores]:
-    """Every word that a query looks for, in its order. BM25 is a sum over words: each is asked for alone."""
+    """The words of a query, in its order. BM25 is a sum over words, so each is searched alone."""
     statement = _KEYS.format(columns=sql.SQL("c.keyword_id"), chunk=names.chunk)
     rows = await fetch(snapshot, Statement(statement, key_arrays(keys)))
     ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
     query = AnalysedQuery.of(index, text, with_phrases=False)
-    # The collection's own language first: its form of a word is the one that is shown.
+    # The collection's own language first, because its form of a word is shown.
     own = index.analyzers.of(None).language
     shown: dict[int, str] = {}
     for language in sorted(query.by_language, key=lambda language: language != own):
@@ -80,7 +78,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The scores that chunks would have, were the texts of some others.
 
-    In how many chunks a word occurs is counted anew; the average length stays that of the index.
+    Document frequencies are counted again; the average length stays that of the index.
 
     Returns:
         float64, shape (n,) and shape (m,); 0 where no word of the query is.
@@ -105,7 +103,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
         others += one.scores[: len(keys)] * (weight / one.weight)
         if not known.any():
             continue
-        # What the length of a chunk counts follows from the score that it has as it is: the index keeps the average.
+        # The weight of a chunk's length follows from its present score: the index keeps the average.
         first = int(known.argmax())
         ratio = one.weight * old[first] * (k1 + 1) / scores[first] - old[first]
         length = before[first].total()
@@ -122,7 +120,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
 
 
 def _term(query: AnalysedQuery, language: str, slot: int) -> str:
-    """The word of a slot in one language; "", which is no word, where the query has none there."""
+    """The word of a slot in one language; "" if the query has none there."""
     own = query.by_language.get(language)
     return "" if own is None else dict(own.wanted).get(slot, "")
 
@@ -149,7 +147,7 @@ async def _one(
 async def broken_conditions(
     snapshot: Snapshot, names: Names, query: AnalysedQuery, keys: Sequence[Key]
 ) -> list[list[str]]:
-    """What of a query's quotes and exclusions each of some chunks breaks, in words; of one that is gone nothing."""
+    """Which quotes and exclusions of a query each of some chunks violates, in words; none for a deleted one."""
     exclusions = Exclusions.of(query.index.analyzers, query.text)
     broken: list[list[str]] = []
     for row in await fetch(snapshot, texts_of(names, keys)):
@@ -203,12 +201,12 @@ class Bm25Engine(KeywordEngine):
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
     ) -> list[list[str]]:
-        """What of the query's quotes and exclusions each of some chunks breaks, in words."""
+        """Which quotes and exclusions of the query each of some chunks violates, in words."""
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
         return await broken_conditions(snapshot, names, analysed, keys)
 
     def excerpt(self, query: str | None) -> sql.Composed:
-        """Nothing: excerpts are made of the loaded texts."""
+        """NULL: excerpts are made from the loaded texts."""
         del query
         return sql.SQL("NULL::text").format()
 
@@ -222,7 +220,7 @@ class Bm25Engine(KeywordEngine):
         return self._by_language(of_language, texts, languages)
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text, counted from 0, on which the first word of the query stands, or None."""
+        """The line of each text, from 0, with the first word of the query, or None."""
         return self._by_language(lambda analyzer, own: match_lines(analyzer, query, own), texts, languages)
 
     def _by_language(
@@ -231,7 +229,7 @@ class Bm25Engine(KeywordEngine):
         texts: Sequence[str],
         languages: Sequence[str | None],
     ) -> list[T]:
-        """What `work` makes of the texts of each language, in their order."""
+        """Apply `work` to the texts of each language; return the results in the order of the texts."""
         made: dict[int, T] = {}
         for language in set(languages):
             positions = [position for position, own in enumerate(languages) if own == language]
@@ -245,15 +243,14 @@ def create_tables(names: Names) -> Sequence[sql.Composed]:
     """Statements that make the tables.
 
     A segment holds up to 65,536 chunks of one language: their ids and lengths in its header, and its terms in order,
-    cut into posting rows of which the key is the first term. A tombstone names chunks that segments still hold and
-    that are gone. All of them belong to a generation; one answers, a second may be in the making.
+    cut into posting rows with their first terms as keys. A tombstone lists deleted chunks that segments still
+    contain. All of them belong to a generation; one answers, a second may be being made.
 
     The manifest lists segments and tombstones a second time, and `row_keys` is a hash of the keys of a segment's
-    posting rows, so that a row that is lost or stands under another key is noticed.
+    posting rows, so that a row that is lost or has another key is noticed.
 
-    The bytes are packed already, so the server shall not try to compress them. Pages are filled to the brim, because no
-    row is ever updated. Merging deletes whole segments: after a tenth of the rows the room is worth being given back,
-    where the server's default waits for a fifth.
+    The bytes are packed already, so the server must not try to compress them. Pages are filled completely, because no
+    row is ever updated. Merging deletes whole segments: vacuum after a tenth of the rows instead of the default fifth.
     """
     kept = sql.SQL("WITH (autovacuum_vacuum_scale_factor = 0.1)")
     return (

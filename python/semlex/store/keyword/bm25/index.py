@@ -10,17 +10,14 @@ from semlex import _core
 from semlex.errors import AnalyzerVersionError, DamagedSegmentError
 from semlex.parameters import DEFAULT_BM25
 from semlex.store.keyword.bm25 import merge, rebuild, segments, write
-from semlex.store.keyword.bm25.generations import read_state
-from semlex.store.keyword.bm25.segments import check_manifest, check_row_keys, chunk_ids, live_ids
+from semlex.store.keyword.bm25.segments import check_manifest, check_row_keys, chunk_ids, live_ids, read_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from psycopg import AsyncCursor
-
     from semlex.parameters import Bm25Options
-    from semlex.store.keyword.base import Analyzers, IndexShare, Rebuilt, Reserved, ReservedAnswers
+    from semlex.store.keyword.base import Analyzers, IndexShare, Rebuilt, Reserved
     from semlex.store.keyword.bm25.read import IndexState
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -75,11 +72,11 @@ async def index_figures(
 
 
 class IndexCache:
-    """What is in memory of an index: posting lists, languages, the last known state. All searches share it.
+    """The part of an index in memory: posting lists, languages, the last known state. All searches share it.
 
     Attributes:
         analyzers: Of the collection.
-        languages: Languages that chunks of this collection were seen to have; asked for from the first statement on.
+        languages: Languages seen in chunks of this collection; searched from the first statement on.
         options: The constants in use.
         postings: Posting lists, segments and tombstones.
     """
@@ -93,28 +90,29 @@ class IndexCache:
         self._is_steady = False
 
     def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size; searches that are under way go on."""
+        """Change the constants and the size; running searches continue."""
         self.options = options
         self.postings.resize(options.cache_bytes)
 
     @property
     def is_steady(self) -> bool:
-        """Whether the last search saw the index as the one before it did: then the next one probably will, too."""
+        """Whether the last two searches saw the same index: then the next one probably will, too."""
         return self._is_steady
 
     def saw(self, state: IndexState) -> None:
-        """Takes note of the index as a search saw it."""
+        """Note the state of the index that a search saw."""
         self._is_steady, self._state = state == self._state, state
 
 
 class Bm25Index:
-    """As `KeywordIndex`.
-
-    Attributes:
-        cache: What is in memory.
-    """
+    """Implements `KeywordIndex`."""
 
     analyzer_version = _core.ANALYZER_VERSION
+    reserve = staticmethod(write.reserve)
+    ask_sizes = staticmethod(segments.ask_sizes)
+    wants_merge = staticmethod(merge.merge_wanted)
+    optimize = staticmethod(merge.optimize)
+    statistics = staticmethod(index_figures)
 
     def __init__(self, analyzers: Analyzers) -> None:
         self.cache = IndexCache(analyzers)
@@ -125,7 +123,7 @@ class Bm25Index:
         return self.cache.options
 
     def configure(self, options: Bm25Options) -> None:
-        """Takes other constants and another size of the cache."""
+        """Change the constants and the size of the cache."""
         self.cache.configure(options)
 
     def cache_figures(self) -> dict[str, int]:
@@ -139,45 +137,21 @@ class Bm25Index:
         """See `bm25.write.begin_write`."""
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
-    async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
-        """See `bm25.write.reserve`."""
-        return await write.reserve(connection, collection, rows)
-
     def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
         """See `bm25.write.index_share`."""
         return write.index_share(names, self.cache.analyzers, reserved)
-
-    async def ask_sizes(self, connection: Connection, collection: CollectionIdentity) -> AsyncCursor[Any]:
-        """See `bm25.segments.ask_sizes`."""
-        return await segments.ask_sizes(connection, collection)
-
-    async def wants_merge(self, answer: AsyncCursor[Any]) -> bool:
-        """See `bm25.merge.merge_wanted`."""
-        return await merge.merge_wanted(answer)
 
     async def merge(self, database: Database, collection: CollectionIdentity) -> None:
         """See `bm25.merge.merge_where_wanted`."""
         await merge.merge_where_wanted(database, collection)
 
     async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Packs the segments of a bulk load to full ones."""
+        """Pack the segments of a bulk load to full ones."""
         if written >= merge.BULK_LOAD_CHUNKS:
             await merge.merge_where_wanted(database, collection, written=written)
-
-    async def optimize(
-        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
-    ) -> int:
-        """See `bm25.merge.optimize`."""
-        return await merge.optimize(database, collection, progress)
 
     async def rebuild(
         self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
     ) -> Rebuilt:
         """See `bm25.rebuild.rebuild`."""
         return await rebuild.rebuild(database, collection, self.cache.analyzers, progress)
-
-    async def statistics(
-        self, connection: Connection, collection: CollectionIdentity, *, counted: bool
-    ) -> dict[str, Any]:
-        """See `index_figures`."""
-        return await index_figures(connection, collection, counted=counted)

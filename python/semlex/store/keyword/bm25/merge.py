@@ -1,7 +1,7 @@
 """Merging segments: many small ones become few large ones, and tombstones are done with.
 
-Whoever ends a write looks whether there is something to merge. It happens in a transaction of its own, under a lock
-that is only ever tried; writers and readers are not involved. If somebody else was faster, the server refuses.
+Every writer checks at its end whether a merge is due. It runs in a transaction of its own, under a lock that is only
+tried; writers and readers do not wait. If another process was faster, the server refuses.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import SemlexError, StoreError
-from semlex.store.keyword.bm25.generations import merging_lock, read_state
 from semlex.store.keyword.bm25.segments import (
     SEGMENT_CHUNKS,
     NewSegment,
     check_manifest,
+    merging_lock,
     posting_rows,
+    read_state,
     segment_headers,
     segment_sizes,
     tombstone_ids,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from semlex.store.keyword.bm25.generations import Cursor
-    from semlex.store.keyword.bm25.segments import Source
+    from semlex.store.keyword.bm25.segments import Cursor, Source
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity
@@ -74,7 +74,7 @@ def tier(chunks: int) -> int:
 
 
 def choose_merge(sizes: Sequence[int]) -> list[int]:
-    """What is to be merged next of one language's segments.
+    """Choose the segments of one language to merge next.
 
     Small segments are merged in tiers, as log-structured stores do (P. O'Neil et al., "The Log-Structured Merge-Tree",
     1996). Large ones wait until they fill a segment, so that they are rewritten once more and then hardly ever.
@@ -95,7 +95,7 @@ def choose_merge(sizes: Sequence[int]) -> list[int]:
 
 
 def choose_packing(sizes: Sequence[int]) -> list[int]:
-    """What is to be merged next on the way to the fewest segments: the largest with all that fits beside it."""
+    """Choose the next merge on the way to the fewest segments: the largest with all that fit next to it."""
     descending = sorted(range(len(sizes)), key=lambda position: (-sizes[position], position))
     for number, position in enumerate(descending):
         filled = _filled(sizes, [position], descending[number + 1 :])
@@ -105,7 +105,7 @@ def choose_packing(sizes: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], begun: list[int], others: Sequence[int]) -> list[int]:
-    """The begun ones and, in order, all others that fit."""
+    """The positions begun and, in order, all others that fit."""
     filled = list(begun)
     room = SEGMENT_CHUNKS - sum(sizes[position] for position in begun)
     for position in others:
@@ -124,7 +124,7 @@ async def merge_wanted(answer: Cursor) -> bool:
 
 
 async def merge_where_wanted(database: Database, collection: CollectionIdentity, *, written: int = 0) -> None:
-    """Merges what there is to merge. Nothing of it fails: what a writer has written is written."""
+    """Merge what is due. Never fail: the writer's rows are stored already."""
     try:
         for _ in range(MAX_MERGES):
             step = await merge_once(database, collection, thoroughly=written >= BULK_LOAD_CHUNKS)
@@ -138,7 +138,7 @@ async def merge_where_wanted(database: Database, collection: CollectionIdentity,
 async def optimize(
     database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Merges to few and full segments, and does away with all tombstones."""
+    """Merge to few and full segments, and remove all tombstones."""
     merged = steps = most = 0
     waited = 0.0
     while True:
@@ -154,7 +154,7 @@ async def optimize(
             waited += BUSY_SECONDS
             continue
         waited = 0.0
-        # Every step but the last has one segment less to look at: what writers add meanwhile is left to them.
+        # Every step but the last has one segment less: what writers add meanwhile is left to them.
         most = most or step.merged + step.left + 1
         if not step.done or steps == most:
             return merged
@@ -166,18 +166,18 @@ async def optimize(
 
 
 async def _give_room_back(database: Database, collection: CollectionIdentity, step: MergeStep) -> None:
-    """Frees the room of the rows that a merge deleted for the next ones.
+    """Free the space of the rows that a merge deleted.
 
     Autovacuum would do it within a minute or so; a load makes several merges in that time, and the tables would grow
-    to twice their size. Nothing depends on it: where it cannot be done now, it is left to autovacuum. With a role it
-    cannot: a role is of a transaction, and VACUUM stands in none.
+    to twice their size. If it is not possible now, it is left to autovacuum; with a role it is not, because a role
+    belongs to a transaction and VACUUM runs outside of one.
     """
     if step.rows < ROOM_ROWS or database.joins_transaction or database.role is not None:
         return
     names = collection.names
     try:
         async with database.connection() as connection:
-            # A pool of the user's may hand out connections that begin a transaction by themselves.
+            # A caller's pool may have connections that begin a transaction automatically.
             if connection.autocommit:
                 await connection.execute(sql.SQL("VACUUM (SKIP_LOCKED) {}, {}").format(names.posting, names.segment))
     except psycopg.Error as error:
@@ -186,28 +186,20 @@ async def _give_room_back(database: Database, collection: CollectionIdentity, st
 
 @dataclass(frozen=True, slots=True)
 class MergeStep:
-    """What one transaction did.
-
-    Attributes:
-        done: Whether it did anything.
-        merged: Segments that it replaced.
-        left: Segments that it left as they were.
-        rows: Posting rows that it deleted.
-        busy: Whether somebody else was at it.
-    """
+    """The result of one transaction."""
 
     done: bool
-    merged: int = 0
-    left: int = 0
-    rows: int = 0
-    busy: bool = False
+    merged: int = 0  # segments that it replaced
+    left: int = 0  # segments that it left unchanged
+    rows: int = 0  # posting rows that it deleted
+    busy: bool = False  # whether another process was merging
 
 
 async def merge_once(database: Database, collection: CollectionIdentity, *, thoroughly: bool = False) -> MergeStep:
-    """Merges one group of segments: of the generation that answers, else of one in the making.
+    """Merge one group of segments: of the generation that answers, else of one being made.
 
-    Writers feed that one, too, and a rebuild that was killed leaves it to them. What a merge there drops too early is
-    put right when a rebuild lets it answer.
+    Writers add to that one, too, even after its rebuild was killed. What a merge there drops too early is repaired
+    when a rebuild makes it answer.
     """
 
     async def work(connection: Connection) -> MergeStep:
@@ -229,18 +221,14 @@ async def merge_once(database: Database, collection: CollectionIdentity, *, thor
         return await database.write("merge the keyword index", work, one_snapshot=True)
     except StoreError as error:
         # Advisory locks are per node on a distributed Postgres, and a snapshot may be older than the lock: then the
-        # server, or the count of what was deleted, tells that somebody else has merged these.
+        # server, or the number of deleted rows, shows that another process has merged these.
         if error.sqlstate == SERIALIZATION_FAILURE:
             return MergeStep(done=False, busy=True)
         raise
 
 
 class _Merge:
-    """One transaction.
-
-    Args:
-        connection: In a transaction with one snapshot.
-    """
+    """One transaction, with one snapshot."""
 
     def __init__(
         self, connection: Connection, collection: CollectionIdentity, generation: int, *, thoroughly: bool
@@ -255,7 +243,7 @@ class _Merge:
         tombstones = await tombstone_ids(self._connection, self._names, self._generation)
         await check_manifest(self._connection, self._names, self._generation, len(segments) + len(tombstones))
         dead = _core.IdSet.union(list(tombstones.values()))
-        # Which dead stand in which segment is known from the headers alone: all are read now and then.
+        # Only the headers tell which segment contains which dead chunks: all are read now and then.
         counted = self._thoroughly or len(tombstones) >= MAX_TOMBSTONES
         held: dict[UUID, _core.IdSet] = {}
         if counted:
@@ -297,7 +285,7 @@ class _Merge:
         return {segment_id: _core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()}
 
     async def _replace_segments(self, chosen: Sequence[UUID], language: str, dead: _core.IdSet) -> int:
-        """Gives the number of posting rows that are no more."""
+        """Return the number of deleted posting rows."""
         if not chosen:
             return 0
         headers = await segment_headers(self._connection, self._names, chosen)
@@ -316,7 +304,7 @@ class _Merge:
     async def _replace_tombstones(
         self, tombstones: dict[UUID, _core.IdSet], absorbed: _core.IdSet, kept: _core.IdSet | None
     ) -> None:
-        """Drops ids that no segment holds any more."""
+        """Drop ids that no segment contains any more."""
         left = {
             tombstone_id: ids - absorbed if kept is None else ids & kept for tombstone_id, ids in tombstones.items()
         }
@@ -332,7 +320,7 @@ class _Merge:
         await write_segments(self._connection, self._names, [], [(self._generation, rest)])
 
     async def _delete(self, table: sql.Identifier, key: str, ids: Sequence[UUID], rows: int) -> None:
-        """Deletes exactly what was read."""
+        """Delete exactly what was read."""
         cursor = await self._connection.execute(
             sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(table, sql.Identifier(key)), [list(ids)]
         )

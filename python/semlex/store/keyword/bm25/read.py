@@ -1,4 +1,4 @@
-"""What a search reads of the keyword index: all that it lacks, in four kinds of rows.
+"""Reading the keyword index for a search: all that is not in memory, in four kinds of rows.
 
 Or, when the index is taken to be what it was: its state, and the rows that are missing then.
 """
@@ -78,7 +78,7 @@ def _index_statement(names: Names) -> bytes:
 
 
 def index_statement(names: Names, plan: _core.PostingPlan) -> Statement:
-    """Reads the state of the index, its segments and tombstones, and the rows that a plan lacks."""
+    """Read the state of the index, its segments and tombstones, and the rows that a plan lacks."""
     asked = [(*entry, True) for entry in plan.cold] + [(*entry, False) for entry in plan.warm]
     parameters = {
         "collection": names.collection,

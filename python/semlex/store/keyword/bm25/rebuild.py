@@ -1,12 +1,12 @@
 """Rebuilding the keyword index while it is used: a second generation beside the first, and a switch.
 
-    begin: from here on, every writer feeds both generations
+    begin: from here on, every writer adds to both generations
     read the chunks that were there before, and write their segments
-    switch: for a moment nobody writes; what is missing is added, and the new generation answers
+    switch: for a moment nobody writes; missing chunks are added, and the new generation answers
 
-Chunks are read in the order of their keyword ids. Whoever begins takes an id for himself: chunks with a smaller one
-were there before, those with a larger one come from writers who feed both. A rebuild that was killed leaves what nobody
-reads; the next one begins anew and removes it.
+Chunks are read in the order of their keyword ids. A rebuild first takes an id for itself: chunks with a smaller one
+existed before, those with a larger one come from writers who add to both generations. A killed rebuild leaves a
+generation that nobody reads; the next rebuild removes it and starts again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import StoreError
 from semlex.store.keyword.base import Rebuilt
-from semlex.store.keyword.bm25.generations import merging_lock, read_state
-from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, chunk_ids, live_ids, write_segments
+from semlex.store.keyword.bm25.segments import (
+    SEGMENT_CHUNKS,
+    NewSegment,
+    chunk_ids,
+    live_ids,
+    merging_lock,
+    read_state,
+    write_segments,
+)
 from semlex.store.keyword.bm25.write import SegmentWriter
 from semlex.store.postgres.settings import set_local
 from semlex.store.schema.locks import without_writers, writing_lock
@@ -47,7 +54,7 @@ async def rebuild(
     analyzers: Analyzers,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rebuilt:
-    """Makes the index anew from the texts, with the analyzer of today."""
+    """Rebuild the index from the texts, with the current analyzer."""
     return await _Rebuild(database, collection, analyzers, progress).run()
 
 
@@ -99,7 +106,7 @@ class _Rebuild:
         return row or (0, 0)
 
     async def _read(self, boundary: int, total: int) -> int:
-        """Writes segments of all chunks with a smaller id; returns how many there were."""
+        """Write segments of all chunks with a smaller id; return how many there were."""
         writer = SegmentWriter(self._analyzers)
         after, done = -(2**63), 0
         page = await self._page(after, boundary)
@@ -130,7 +137,7 @@ class _Rebuild:
         return await self._database.read("read chunks", work)
 
     async def _write(self, writer: SegmentWriter, most_open: int) -> None:
-        """Writes the segments that are full, and as many of the others as are too much to hold."""
+        """Write the full segments, and as many of the others as exceed the memory limit."""
         while sum(writer.open_chunks().values()) > most_open:
             waiting = writer.open_chunks()
             writer.close(max(waiting, key=waiting.__getitem__))
@@ -160,7 +167,7 @@ class _Rebuild:
             )
 
     async def _switch(self, connection: Connection) -> None:
-        """Adds what is missing, buries what is gone, and lets the new generation answer."""
+        """Add missing chunks, bury deleted ones, and make the new generation answer."""
         state = await read_state(connection, self._collection)
         if state.generation == self._generation:
             return  # an earlier attempt was committed and the answer to it was lost
@@ -196,7 +203,7 @@ class _Rebuild:
         return [NewSegment.built(builder, self._generation, language) for language, builder in writer.take()]
 
     async def _remove_others(self) -> None:
-        """Removes what belongs to no living generation: the old one, or what a killed rebuild has left."""
+        """Remove what belongs to no live generation: the old one, or leftovers of a killed rebuild."""
 
         async def work(connection: Connection) -> None:
             await set_local(connection, statement_timeout=0)

@@ -38,31 +38,23 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import Names
 
 
-# Whether a phrase stands in a text is seen on the text; so many texts are read at most for one query.
+# Phrases are checked on the texts; up to this many are read for one query.
 MAX_PHRASE_TEXTS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysedQuery:
-    """A query in each language of the index.
+    """A query in each language of the index."""
 
-    Attributes:
-        index: Has the analyzers, the lists in memory and the constants.
-        text: The query as it was asked.
-        with_phrases: Whether its phrases count; otherwise their words do.
-        by_language: Its terms.
-        plan: Which lists they need.
-    """
-
-    index: IndexCache
+    index: IndexCache  # has the analyzers, the cache and the constants
     text: str
-    with_phrases: bool
-    by_language: dict[str, _core.Query]
-    plan: _core.PostingPlan
+    with_phrases: bool  # whether its phrases count; otherwise their words do
+    by_language: dict[str, _core.Query]  # its terms
+    plan: _core.PostingPlan  # which posting lists they need
 
     @classmethod
     def of(cls, index: IndexCache, text: str, *, with_phrases: bool) -> AnalysedQuery:
-        """Analyses a query in the languages that were seen in the index."""
+        """Analyse a query in the languages that were seen in the index."""
         by_language = {language: _terms(index.analyzers.of(language), text) for language in sorted(index.languages)}
         plan = index.postings.plan(
             [
@@ -73,33 +65,33 @@ class AnalysedQuery:
         return cls(index, text, with_phrases, by_language, plan)
 
     def phrases_of(self, query: _core.Query) -> list[list[str]]:
-        """The phrases that every chunk must hold."""
+        """The phrases that every chunk must contain."""
         return query.phrases if self.with_phrases else []
 
     @property
     def wants_phrases(self) -> bool:
-        """Whether every chunk that is found holds a phrase."""
+        """Whether every result must contain a phrase."""
         return self.with_phrases and any(query.phrases for query in self.by_language.values())
 
     @property
     def reads_texts(self) -> bool:
-        """Whether a candidate's text has to be read: a phrase is asked for, or one is excluded."""
+        """Whether candidates' texts have to be read, because a phrase is required or excluded."""
         return self.wants_phrases or any(
             len(group) > 1 for query in self.by_language.values() for group in query.excluded
         )
 
     @property
     def excludes(self) -> bool:
-        """Whether the query itself leaves chunks out that hold some of its words."""
+        """Whether the query itself excludes chunks that contain some of its words."""
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
     @property
     def text_columns(self) -> sql.SQL:
-        """The columns that phrases are looked for in, when there are any."""
+        """The columns in which phrases are checked, if there are any."""
         return sql.SQL(", c.language, c.context, c.chunk_text" if self.reads_texts else "")
 
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
-        """For each row of `text_columns`, whether it holds every phrase, and none that is excluded."""
+        """For each row of `text_columns`, whether it contains every phrase and no excluded one."""
         held = [True] * len(rows)
         if not self.reads_texts:
             return held
@@ -116,11 +108,11 @@ class AnalysedQuery:
         return held
 
     def depth(self, wanted: int) -> int:
-        """How many chunks to find, when so many are wanted; phrases are looked for in a bounded number of texts."""
+        """How many chunks to find for a wanted number; phrases are checked in a bounded number of texts."""
         return min(wanted, MAX_PHRASE_TEXTS) if self.reads_texts else wanted
 
     def texts_left(self, looked_at: int) -> int:
-        """In how many more texts phrases may be looked for."""
+        """In how many more texts phrases may be checked."""
         return max(MAX_PHRASE_TEXTS - looked_at, 0)
 
     def best(
@@ -134,7 +126,7 @@ class AnalysedQuery:
         return ids[:most], scores[:most]
 
     def warnings(self, postings: _core.PostingSnapshot) -> tuple[str, ...]:
-        """What the user should know of the words."""
+        """Warnings about the words, for users."""
         queries = self.by_language.values()
         if not any(query.wanted or query.excluded for query in queries):
             return ("the query has no word that the keyword index looks for",)
@@ -153,11 +145,11 @@ def _terms(analyzer: _core.Analyzer, text: str) -> _core.Query:
     return query
 
 
-# Of a wide filter the best chunks are checked: so many more than its share says, and then more of them until there are
-# enough.
+# With a wide filter the best chunks are checked: this many times the number that its share predicts, then more until
+# enough pass.
 SPARE = 1.25
 DEEPER = 4
-# Chunks that are looked at first at most.
+# Maximum number of chunks in the first check.
 MAX_DEPTH = 10_000
 # The id of no chunk.
 NO_CHUNK = -1
@@ -165,14 +157,7 @@ NO_CHUNK = -1
 
 @dataclass(frozen=True, slots=True)
 class Bm25Leg:
-    """The best chunks of one query.
-
-    Attributes:
-        names: The collection's tables.
-        query: The query.
-        limit: Rows wanted.
-        condition: Filter over the chunk's row.
-    """
+    """The best chunks of one query."""
 
     name: ClassVar[str] = "keyword"
     settings: ClassVar[dict[str, str | int]] = {}
@@ -180,16 +165,16 @@ class Bm25Leg:
     names: Names
     query: AnalysedQuery
     limit: int
-    condition: Filter
+    condition: Filter  # over the chunk's row
 
     @property
     def side_column(self) -> SideColumn | None:
-        """The id of a chunk; None where its text would have to be read, too."""
+        """The id of a chunk; None if its text would have to be read, too."""
         return None if self.query.reads_texts else SideColumn(sql.SQL("c.keyword_id"))
 
     @property
     def depth(self) -> int:
-        """How many of the best chunks are looked at first."""
+        """How many of the best chunks to check first."""
         condition = self.condition
         if condition.is_empty or condition.ids is not None:
             return self.query.depth(self.limit)
@@ -198,14 +183,14 @@ class Bm25Leg:
 
     @property
     def unchecked(self) -> Filter:
-        """The condition that the best chunks have still to be checked by."""
+        """The condition that the best chunks still have to meet."""
         return self.condition if self.condition.ids is None else Filter()
 
     def prepare(self, side_column: SideColumn | None) -> PreparedBm25Leg | ExpectingBm25Leg:
-        """What the index holds for this query.
+        """Read the index for this query.
 
-        Or, when the index is probably what it was: whether it is, and what is still missing: rows of the index, or else
-        the keys of the best chunks.
+        If the index has probably not changed: check that, and read what is missing: rows of the index, or else the keys
+        of the best chunks.
         """
         query, plan = self.query, self.query.plan
         if not query.index.is_steady:
@@ -220,7 +205,7 @@ class Bm25Leg:
         return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
 
     def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
-        """Of those of the chunks that exist and pass the filter: key, id, side column, texts."""
+        """Key, id, side column and texts of the chunks that exist and pass the filter."""
         column = side_column or SideColumn(sql.SQL("NULL"))
         text = sql.SQL(
             "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}{texts} FROM {chunk} AS c "
@@ -238,25 +223,19 @@ class Bm25Leg:
 
 @dataclass(frozen=True, slots=True)
 class PreparedBm25Leg:
-    """A query whose index is read in full, as far as it is not in memory.
-
-    Attributes:
-        leg: The query.
-        side_column: The other leg's.
-        statements: The index.
-    """
+    """A query whose index is read in full, as far as it is not in memory."""
 
     leg: Bm25Leg
-    side_column: SideColumn | None
-    statements: tuple[Statement]
+    side_column: SideColumn | None  # the other leg's
+    statements: tuple[Statement]  # the index
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Scores, and finds the keys of the best chunks."""
+        """Score, and find the keys of the best chunks."""
         leg, (index,) = self.leg, rows
         query, cache = leg.query, leg.query.index
         postings = _postings(leg, query, IndexRows(index))
         if postings.missing_languages:
-            # Chunks in a language that was not seen here before: once more, with the query analysed in it, too.
+            # Chunks in a new language: search again, with the query analysed in it, too.
             cache.languages.update(postings.missing_languages)
             query = AnalysedQuery.of(cache, query.text, with_phrases=query.with_phrases)
             leg = Bm25Leg(leg.names, query, leg.limit, leg.condition)
@@ -270,26 +249,18 @@ Best = tuple["NDArray[np.int64]", "NDArray[np.float64]"]
 
 @dataclass(frozen=True, slots=True)
 class ExpectingBm25Leg:
-    """A query to an index that probably is what it was at the last search.
-
-    Attributes:
-        leg: The query.
-        side_column: The other leg's.
-        statements: The state of the index, and what is missing.
-        expected: The state that the index is expected to have.
-        missing: Rows of the index that are not in memory.
-        in_memory: When none is missing: the index, and the best chunks, whose keys are asked for.
-    """
+    """A query to an index that probably has not changed since the last search."""
 
     leg: Bm25Leg
-    side_column: SideColumn | None
-    statements: tuple[Statement, Statement]
-    expected: IndexState
-    missing: list[MissingRow]
+    side_column: SideColumn | None  # the other leg's
+    statements: tuple[Statement, Statement]  # the state of the index, and what is missing
+    expected: IndexState  # the expected state of the index
+    missing: list[MissingRow]  # rows of the index that are not in memory
+    # If none is missing: the index, and the best chunks, whose keys are requested.
     in_memory: tuple[_core.PostingSnapshot, Best] | None = None
 
     async def read(self, snapshot: Snapshot, rows: list[list[Any]]) -> LegResult:
-        """Takes the answer when the index is what it was; otherwise what came is thrown away, and the index read."""
+        """Use the answer if the index has not changed; otherwise discard it and read the index."""
         leg, (state, found) = self.leg, rows
         cache = leg.query.index
         if state != [(_core.ANALYZER_VERSION, *self.expected)]:
@@ -347,7 +318,7 @@ async def _result(
         if len(found) >= leg.limit or looked_at < depth:
             break
         if query.reads_texts and not query.texts_left(looked_at):
-            warnings.append(f"the phrase was looked for in the best {looked_at} texts with its words only")
+            warnings.append(f"the phrase was checked only in the best {looked_at} texts with its words")
             break
         # Some were left out by the filter, by a phrase, or were deleted by another client since.
         depth = query.depth(depth * DEEPER)
@@ -379,28 +350,20 @@ def _plan(condition: Filter, looked_at: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scorer(Scorer):
-    """Scores of other chunks; NaN for one that the query itself leaves out, or that is gone.
-
-    Attributes:
-        names: The collection's tables.
-        query: The query.
-        postings: What it needs of the index.
-        texts_left: In how many more texts phrases may be looked for.
-        found_all: Whether the leg found every chunk that it may find.
-    """
+    """Scores of other chunks; NaN for one that the query excludes, or a deleted one."""
 
     names: Names
     query: AnalysedQuery
-    postings: _core.PostingSnapshot
-    texts_left: int
-    found_all: bool
+    postings: _core.PostingSnapshot  # what it needs of the index
+    texts_left: int  # in how many more texts phrases may be checked
+    found_all: bool  # whether the leg found every chunk that it may find
 
     def scores_from_column(self, values: list[int | None]) -> NDArray[np.float64] | None:
         """The scores by the ids; None where a phrase has to be looked for in the texts."""
         return None if self.query.reads_texts else self.scores_by_id(values)
 
     def missing_scores(self, keys: Sequence[Key]) -> ScoreQuery:
-        """Reads the ids by key, and the texts where phrases are looked for."""
+        """Read the ids by key, and the texts where phrases are looked for."""
         if self.query.wants_phrases and self.found_all:
             return KnownScores(np.full(len(keys), np.nan))
         text = sql.SQL(
@@ -424,15 +387,10 @@ class Bm25Scorer(Scorer):
 
 @dataclass(frozen=True, slots=True)
 class Bm25Scores:
-    """Ids of chunks, with the texts that phrases are looked for in.
+    """Ids of chunks, with the texts in which phrases are checked."""
 
-    Attributes:
-        statements: One.
-        scorer: Of the query.
-    """
-
-    statements: tuple[Statement]
-    scorer: Bm25Scorer
+    statements: tuple[Statement]  # one
+    scorer: Bm25Scorer  # of the query
 
     def scores(self, rows: list[list[Any]]) -> NDArray[np.float64]:
         """The scores of those that hold the phrases; NaN for the others."""

@@ -1,11 +1,14 @@
-"""Rows of the keyword index: segments, their postings and tombstones, written and read."""
+"""Rows of the keyword index: segments, their postings and tombstones, written and read; its generations and their lock.
+
+One generation answers, another may be being made.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -14,22 +17,88 @@ from psycopg import sql
 from semlex import _core
 from semlex.errors import DamagedSegmentError
 from semlex.store.query.leg import Statement
+from semlex.store.schema.locks import gone
 from semlex.store.write.copy import copy_rows, ids_of, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+    from psycopg import AsyncCursor
 
-    from semlex.store.keyword.bm25.generations import Cursor
     from semlex.store.postgres.connection import Connection
     from semlex.store.schema.names import CollectionIdentity, Names
+
+    Cursor = AsyncCursor[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The registry's state of a collection's index."""
+
+    generation: int  # the one that answers
+    version: int | None  # of the analyzer that makes it
+    building: int | None  # the one being made
+    building_version: int | None  # of the analyzer that makes that one
+
+    @property
+    def live(self) -> list[int]:
+        """The generations that writers add to."""
+        return [self.generation] if self.building is None else [self.generation, self.building]
+
+    @property
+    def versions(self) -> list[int | None]:
+        """The analyzer's version of each of these."""
+        return [self.version] if self.building is None else [self.version, self.building_version]
+
+
+def merging_lock(collection: CollectionIdentity) -> int:
+    """Key of the advisory lock for merging or removing segments."""
+    return int.from_bytes(collection.collection_id.bytes[:8], signed=True)
+
+
+RowLock = Literal["", "FOR SHARE"]
+_ROW_LOCKS: dict[RowLock, sql.SQL] = {
+    "": sql.SQL(""),
+    "FOR SHARE": sql.SQL("FOR SHARE"),
+}
+
+
+async def ask_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> Cursor:
+    """Request the state of a collection's index; `state_told` reads the answer.
+
+    Args:
+        connection: In a transaction.
+        lock: Taken on the registry's row.
+    """
+    names = collection.names
+    return await connection.execute(
+        sql.SQL(
+            "SELECT keyword_generation, analyzer_version, building_generation, building_analyzer_version FROM {} "
+            "WHERE name = %s AND collection_id = %s {}"
+        ).format(names.registry, _ROW_LOCKS[lock]),
+        [names.collection, collection.collection_id],
+    )
+
+
+async def state_told(answer: Cursor, collection: CollectionIdentity) -> IndexState:
+    """Read the answer to `ask_state`."""
+    row = await answer.fetchone()
+    if row is None:
+        raise gone(collection)
+    return IndexState(*row)
+
+
+async def read_state(connection: Connection, collection: CollectionIdentity, lock: RowLock = "") -> IndexState:
+    """Request and read the state."""
+    return await state_told(await ask_state(connection, collection, lock), collection)
+
 
 # A segment numbers its chunks with 16 bits.
 SEGMENT_CHUNKS = 65_536
 # Up to this many posting rows travel as arrays with the segments, in one statement.
 FEW_POSTING_ROWS = 64
-# Data of rows of which four fill a page, and three and another one do not.
+# Sizes of data of which four rows fill a page, but three and a different one do not.
 QUARTER_PAGE_BYTES = range(1_700, 2_001)
 IDS_PAGE = 1_000_000
 
@@ -40,34 +109,28 @@ Source = tuple[bytes, bytes, list[tuple[bytes, bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment that is to be written.
+    """A segment to be written."""
 
-    Attributes:
-        segment_id: Random and never used again, so that what is remembered of a segment is never out of date.
-        generation: The one that it belongs to.
-        language: Of all its chunks.
-        encoded: Its header and its posting rows.
-    """
-
+    # Random and never used again, so that a cached segment is never out of date.
     segment_id: UUID
     generation: int
-    language: str
-    encoded: _core.EncodedSegment
+    language: str  # of all its chunks
+    encoded: _core.EncodedSegment  # its header and its posting rows
 
     @classmethod
     def built(cls, builder: _core.SegmentBuilder, generation: int, language: str) -> NewSegment:
-        """The segment of what a builder was given."""
+        """The segment of a builder's chunks."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, builder.finish(segment_id.bytes))
 
     @classmethod
     def merged(cls, sources: Sequence[Source], dead: _core.IdSet, generation: int, language: str) -> NewSegment:
-        """The segment of what is alive in others."""
+        """The segment of the live chunks of others."""
         segment_id = uuid4()
         return cls(segment_id, generation, language, _core.merge_segments(segment_id.bytes, sources, dead))
 
     def without(self, dead: _core.IdSet, generation: int) -> NewSegment:
-        """The same chunks but those, as another segment."""
+        """The chunks without the dead ones, as another segment."""
         rows = list(zip(self.encoded.first_terms, self.encoded.data, strict=True))
         source = (self.segment_id.bytes, self.encoded.header, rows)
         return NewSegment.merged([source], dead, generation, self.language)
@@ -79,7 +142,7 @@ async def write_segments(
     segments: Iterable[NewSegment],
     tombstones: Iterable[tuple[int, _core.IdSet]] = (),
 ) -> None:
-    """Writes segments and tombstones.
+    """Write segments and tombstones.
 
     Args:
         connection: In a transaction.
@@ -99,7 +162,7 @@ async def write_segments(
 
 
 def few_segments(names: Names, segments: Iterable[NewSegment], keyword_id: int) -> Statement | None:
-    """What writes segments where a chunk has that id; None where their rows are too many for one statement."""
+    """The statement that writes segments if a chunk has that id; None if their rows are too many for one."""
     new = [segment for segment in segments if segment.encoded.chunks]
     rows = _posting_rows(new)
     if len(rows) > FEW_POSTING_ROWS:
@@ -116,7 +179,7 @@ def _posting_rows(segments: Iterable[NewSegment]) -> list[PostingRow]:
         for segment in segments
         for term, row in zip(segment.encoded.first_terms, segment.encoded.data, strict=True)
     ]
-    # Rows of a quarter of a page next to each other fill the pages; among others they would leave gaps.
+    # Rows of a quarter of a page fill pages next to each other; among others they would leave gaps.
     rows.sort(key=lambda row: len(row[2]) in QUARTER_PAGE_BYTES)
     return rows
 
@@ -128,7 +191,7 @@ def _columns(rows: Sequence[PostingRow]) -> tuple[list[Any], list[Any], list[Any
 
 @lru_cache(maxsize=256)
 def _insertion(names: Names, *, only_with: bool = False) -> bytes:
-    """What inserts `_values`."""
+    """The statement that inserts `_values`."""
     condition: sql.Composable = sql.SQL("")
     if only_with:
         condition = sql.SQL("WHERE EXISTS (SELECT FROM {} WHERE keyword_id = %(keyword_id)s)").format(names.chunk)
@@ -173,13 +236,13 @@ def _values(
 
 
 def _keys_hash(keys: Iterable[bytes]) -> bytes:
-    """What `segment.row_keys` holds."""
+    """The hash in `segment.row_keys`."""
     return hashlib.sha256(b"".join(keys)).digest()
 
 
 @lru_cache(maxsize=256)
 def _counting(names: Names) -> bytes:
-    """Sizes of segments, and how many tombstones there are, of each generation that writers feed."""
+    """Sizes of segments and number of tombstones of each generation that writers add to."""
     return (
         sql.SQL(
             "WITH live AS (SELECT keyword_generation, building_generation FROM {registry} WHERE name = %(name)s) "
@@ -194,14 +257,13 @@ def _counting(names: Names) -> bytes:
 
 
 async def ask_sizes(connection: Connection, collection: CollectionIdentity) -> Cursor:
-    """Asks whether there is something to merge, in the view of a transaction that has just written."""
+    """Request the sizes that decide about a merge, as a transaction that has just written sees them."""
     return await connection.execute(_counting(collection.names), {"name": collection.names.collection})
 
 
 async def segment_sizes(connection: Connection, names: Names, generation: int) -> list[tuple[UUID, str, int]]:
     """Id, language and number of chunks (dead ones included) of every segment, the smallest first."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT segment_id, language, chunks FROM {} WHERE generation = %s ORDER BY chunks, segment_id").format(
             names.segment
         ),
@@ -212,8 +274,7 @@ async def segment_sizes(connection: Connection, names: Names, generation: int) -
 
 async def segment_headers(connection: Connection, names: Names, segments: Sequence[UUID]) -> dict[UUID, bytes]:
     """Header of each segment."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT segment_id, header FROM {} WHERE segment_id = ANY(%s)").format(names.segment),
         [list(segments)],
     )
@@ -222,8 +283,7 @@ async def segment_headers(connection: Connection, names: Names, segments: Sequen
 
 async def posting_rows(connection: Connection, names: Names, segment: UUID) -> list[tuple[bytes, bytes]]:
     """First term and data of a segment's rows, in order."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT first_term, data FROM {} WHERE segment_id = %s ORDER BY first_term").format(names.posting),
         [segment],
     )
@@ -231,9 +291,8 @@ async def posting_rows(connection: Connection, names: Names, segment: UUID) -> l
 
 
 async def tombstone_ids(connection: Connection, names: Names, generation: int) -> dict[UUID, _core.IdSet]:
-    """What each tombstone names."""
-    cursor = connection.cursor(binary=True)
-    await cursor.execute(
+    """The ids of each tombstone."""
+    cursor = await connection.cursor(binary=True).execute(
         sql.SQL("SELECT tombstone_id, data FROM {} WHERE generation = %s").format(names.tombstone), [generation]
     )
     return {
@@ -242,7 +301,7 @@ async def tombstone_ids(connection: Connection, names: Names, generation: int) -
 
 
 async def check_manifest(connection: Connection, names: Names, generation: int, parts: int) -> None:
-    """Compares the number of segments and tombstones that were read with the manifest's."""
+    """Compare the number of segments and tombstones that were read with the manifest's."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FROM {} WHERE generation = %s").format(names.manifest), [generation]
     )
@@ -251,13 +310,13 @@ async def check_manifest(connection: Connection, names: Names, generation: int, 
 
 
 def refuse_lost_parts(found: int, listed: int) -> None:
-    """Refuses an index that lacks segments or tombstones."""
+    """Refuse an index that lacks segments or tombstones."""
     if found != listed:
         raise DamagedSegmentError(None, f"it has {found} segments and tombstones; its manifest lists {listed}")
 
 
 async def check_row_keys(connection: Connection, names: Names, generation: int) -> None:
-    """Compares the keys of all posting rows with those that were written."""
+    """Compare the keys of all posting rows with those that were written."""
     cursor = await connection.execute(
         sql.SQL("SELECT count(*) FROM {segment} AS s WHERE generation = %s AND {rows_differ}").format(
             segment=names.segment, rows_differ=rows_differ(names)
@@ -277,7 +336,7 @@ def rows_differ(names: Names) -> sql.Composed:
 
 
 def refuse_lost_rows(segments: int) -> None:
-    """Refuses an index if posting rows of so many segments are lost.
+    """Refuse an index if posting rows of this many segments are lost.
 
     Raises:
         DamagedSegmentError: The number is not 0.
@@ -287,7 +346,7 @@ def refuse_lost_rows(segments: int) -> None:
 
 
 async def live_ids(connection: Connection, names: Names, generation: int) -> _core.IdSet:
-    """Ids that a generation's segments hold and no tombstone names."""
+    """Ids in a generation's segments and in no tombstone."""
     segments = [segment_id for segment_id, *_ in await segment_sizes(connection, names, generation)]
     headers = await segment_headers(connection, names, segments)
     held = _core.IdSet.union([_core.segment_ids(segment_id.bytes, header) for segment_id, header in headers.items()])
@@ -300,8 +359,7 @@ async def chunk_ids(connection: Connection, names: Names) -> NDArray[np.int64]:
     """Ids of all chunks, ascending."""
     pages = [np.array([-(2**63)], dtype=np.int64)]
     while len(pages[-1]):
-        cursor = connection.cursor(binary=True)
-        await cursor.execute(
+        cursor = await connection.cursor(binary=True).execute(
             sql.SQL(
                 "SELECT array_send(array_agg(page.keyword_id)) FROM (SELECT c.keyword_id FROM {} AS c "
                 "WHERE c.keyword_id > %s ORDER BY c.keyword_id LIMIT {}) AS page"

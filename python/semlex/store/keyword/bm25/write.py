@@ -1,4 +1,4 @@
-"""The keyword index's share of a write: segments of the texts that were written, tombstones of those that are gone.
+"""The keyword index's share of a write: segments of the written texts, tombstones of the deleted ones.
 
 All of it happens in the transaction that writes the chunks. Rows are only inserted, so that writers of the same words
 neither wait for each other nor deadlock.
@@ -17,8 +17,14 @@ import numpy as np
 from semlex import _core
 from semlex.errors import AnalyzerVersionError
 from semlex.store.keyword.base import Reserved
-from semlex.store.keyword.bm25.generations import ask_state, state_told
-from semlex.store.keyword.bm25.segments import SEGMENT_CHUNKS, NewSegment, few_segments, write_segments
+from semlex.store.keyword.bm25.segments import (
+    SEGMENT_CHUNKS,
+    NewSegment,
+    ask_state,
+    few_segments,
+    state_told,
+    write_segments,
+)
 from semlex.store.postgres.snapshot import ended_pipeline
 from semlex.store.schema.locks import writing_lock
 from semlex.store.write.copy import NO_IDS
@@ -30,14 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.store.keyword.base import Analyzers
-    from semlex.store.keyword.bm25.generations import Cursor, IndexState, RowLock
+    from semlex.store.keyword.bm25.segments import Cursor, IndexState, RowLock
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Statement
     from semlex.store.schema.names import CollectionIdentity, Names
 
 
 class SegmentWriter:
-    """Texts of any language on their way into segments. Not for several threads at once."""
+    """Collects texts of any language into segments. Not thread-safe."""
 
     def __init__(self, analyzers: Analyzers) -> None:
         self._analyzers = analyzers
@@ -48,7 +54,7 @@ class SegmentWriter:
     def add(
         self, ids: NDArray[np.int64], languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> None:
-        """Analyses chunks: titles and heading path (`contexts`) and text, each in its language."""
+        """Analyse chunks: titles and heading path (`contexts`) and text, each in its language."""
         named = [language or self._language for language in languages]
         for language in dict.fromkeys(named):
             analyzer = self._analyzers.of(language)
@@ -64,12 +70,12 @@ class SegmentWriter:
                     self.close(analyzer.language)
 
     def close(self, language: str) -> None:
-        """Lets further chunks of a language go into another segment."""
+        """Put further chunks of a language into another segment."""
         builder, _ = self._open.pop(language)
         self._full.append((language, builder))
 
     def open_chunks(self) -> dict[str, int]:
-        """Languages, and how many chunks of each wait for their segment to be full."""
+        """Language -> chunks that wait for their segment to be full."""
         return {language: chunks for language, (_, chunks) in self._open.items()}
 
     def take(self) -> list[tuple[str, _core.SegmentBuilder]]:
@@ -79,7 +85,7 @@ class SegmentWriter:
 
 
 class BatchIndex:
-    """What the index gets of one batch: analysed in a thread, while the rows are on their way to the server."""
+    """The index's share of one batch, analysed in a thread while the rows are sent to the server."""
 
     def __init__(
         self,
@@ -100,7 +106,7 @@ class BatchIndex:
     def assign_ids(
         self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
     ) -> NDArray[np.int64]:
-        """Gives the next rows their ids, and has them analysed.
+        """Assign ids to the next rows and start analysing them.
 
         Returns:
             int64, shape (n,).
@@ -117,12 +123,12 @@ class BatchIndex:
     async def write(
         self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = NO_IDS
     ) -> None:
-        """Writes segments and tombstones.
+        """Write segments and tombstones.
 
         Args:
             connection: In the transaction that has written the rows.
-            stored: Ids that chunks of this transaction have now, others than those numbered here included; None when
-                every row was stored with the id that it was given.
+            stored: Ids of the chunks of this transaction, including ids that were not assigned here; None if every
+                row was stored with its assigned id.
         """
         segments: list[NewSegment] = []
         if self._begun:
@@ -132,7 +138,7 @@ class BatchIndex:
         await write_segments(connection, self._names, segments, tombstones)
 
     async def write_few(self, keyword_id: int) -> Statement | None:
-        """What writes segments of all rows, each with its own id, where a chunk has that one; see `few_segments`."""
+        """The statement that writes segments of all rows if a chunk has the id; see `few_segments`."""
         return few_segments(self._names, await self._run(None), keyword_id)
 
     async def _run(self, stored: NDArray[np.int64] | None) -> list[NewSegment]:
@@ -143,7 +149,7 @@ class BatchIndex:
             begun.result()
         for language in list(self._texts.open_chunks()):
             self._texts.close(language)
-        # A row that was there already keeps its id, and what the index has of it, unless its text changed.
+        # A row that existed keeps its id and its postings, unless its text changed.
         unused = NO_IDS if stored is None else np.setdiff1d(self._ids(0, self._numbered), stored)
         if stored is not None and len(unused) == self._numbered:
             return []
@@ -172,10 +178,9 @@ def index_share(names: Names, analyzers: Analyzers, reserved: Reserved) -> Itera
 async def begin_write(
     connection: Connection, collection: CollectionIdentity, analyzers: Analyzers, rows: int
 ) -> AsyncIterator[BatchIndex]:
-    """The index's share of a write of so many rows.
+    """The index's share of a write of this many rows.
 
-    It takes the first lock of everyone who writes or deletes chunks: no generation of the index comes or goes before
-    the transaction ends.
+    It takes the first lock of every writer: no generation of the index is added or dropped before the transaction ends.
     """
     async with ended_pipeline(connection):
         await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
@@ -187,10 +192,10 @@ async def begin_write(
 async def reserve(
     connection: Connection, collection: CollectionIdentity, rows: int, lock: RowLock = ""
 ) -> ReservedAnswers:
-    """Asks for what a write of so many rows goes by; behind a writer's first lock, or taking it.
+    """Request what a write of this many rows relies on; after a writer's first lock, or taking it.
 
-    Behind the lock: whoever begins a generation knows by the ids which chunks it has to read. A block has as many ids
-    as a segment has chunks: the ids of a segment are a range or two then, however many writers there are.
+    After the lock, so that the ids tell a new generation which chunks it has to read. A block has as many ids as a
+    segment has chunks, so the ids of a segment are one or two ranges, however many writers there are.
     """
     state = await ask_state(connection, collection, lock)
     blocks = await connection.execute(
@@ -202,20 +207,14 @@ async def reserve(
 
 @dataclass(frozen=True, slots=True)
 class ReservedAnswers:
-    """As `semlex.store.keyword.base.ReservedAnswers`.
-
-    Attributes:
-        collection: As opened.
-        state: Answer to `ask_state`.
-        blocks: The answer with the blocks.
-    """
+    """As `semlex.store.keyword.base.ReservedAnswers`."""
 
     collection: CollectionIdentity
-    state: Cursor
-    blocks: Cursor
+    state: Cursor  # to `ask_state`
+    blocks: Cursor  # the reserved blocks
 
     async def told(self) -> Reserved:
-        """What was answered; see `begin_write` for errors."""
+        """Read the answers."""
         state = await state_told(self.state, self.collection)
         _check_analyzer(state, self.collection)
         return Reserved(tuple(state.live), tuple([row[0] for row in await self.blocks.fetchall()]))
@@ -226,7 +225,7 @@ def _check_analyzer(state: IndexState, collection: CollectionIdentity) -> None:
         if version != _core.ANALYZER_VERSION:
             name = collection.names.collection
             raise AnalyzerVersionError(
-                f"the keyword index of collection {name!r} is made by version {version} of the analyzer, this is "
+                f"the keyword index of collection {name!r} was made by version {version} of the analyzer, this is "
                 f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
                 f"semlex reindex --keyword --collection {name}"
             )
