@@ -156,11 +156,7 @@ def examine_server(url: str) -> ServerExamination:
 
 
 def examine_models(
-    model: str | None = None,
-    reranker: str | None = None,
-    *,
-    device: str | None = None,
-    dimensions: int | None = None,
+    model: str | None = None, reranker: str | None = None, *, device: str | None = None, dimensions: int | None = None
 ) -> ModelsExamination:
     """Looks at the packages and devices of this machine, and tries the models that are named.
 

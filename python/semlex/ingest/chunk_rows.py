@@ -95,12 +95,7 @@ class DocumentRows:
 
     @classmethod
     def of(
-        cls,
-        documents: GivenDocuments,
-        numbers: Sequence[int],
-        embeddings: Vectors | None,
-        *,
-        with_context: bool,
+        cls, documents: GivenDocuments, numbers: Sequence[int], embeddings: Vectors | None, *, with_context: bool
     ) -> DocumentRows:
         """The rows of these numbers, no id twice."""
         ids = [documents.ids[number] for number in numbers]
@@ -257,12 +252,7 @@ class SkippedFile:
 
 
 def prepare_file(
-    file: FoundFile,
-    source: Source,
-    known: Mapping[UUID, KnownDocument],
-    reading: Reading,
-    *,
-    again: bool = False,
+    file: FoundFile, source: Source, known: Mapping[UUID, KnownDocument], reading: Reading, *, again: bool = False
 ) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
     """Reads and cuts a file; one that has the state in which it was read before is not read."""
     key = indexed_document_id(source.key, file.uri)

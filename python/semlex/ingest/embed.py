@@ -9,13 +9,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.embedding.probe import EmbedderProbe
-from semlex.errors import (
-    CollectionNotFoundError,
-    EmbeddingsMissingError,
-    FieldError,
-    ModelError,
-    ModelMismatchError,
-)
+from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, FieldError, ModelError, ModelMismatchError
 from semlex.ingest.chunk_rows import keep_lines
 from semlex.store.embedding_versions import check_stands
 from semlex.store.schema.collection import EmbeddingVersion

@@ -54,13 +54,7 @@ SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
 
 def listed(
-    values: object,
-    name: str,
-    of: str,
-    *,
-    field: str = "",
-    kinds: tuple[type, ...] = (object,),
-    most: int | None = None,
+    values: object, name: str, of: str, *, field: str = "", kinds: tuple[type, ...] = (object,), most: int | None = None
 ) -> list[Any]:
     """The items of a list, a generator or any other iterable, read once."""
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))

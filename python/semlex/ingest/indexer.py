@@ -188,9 +188,7 @@ class Indexer:
             vectors = await self._vectors.of(texts, self.collection.embedding, partial(show_progress, done))
 
             async def write(
-                connection: Connection,
-                page: list[ingestion.Unembedded] = page,
-                vectors: NDArray[np.float32] = vectors,
+                connection: Connection, page: list[ingestion.Unembedded] = page, vectors: NDArray[np.float32] = vectors
             ) -> int:
                 keys = [(row[0], row[1]) for row in page]
                 return await write_embeddings(connection, self.collection, keys, [row[2] for row in page], vectors)
@@ -327,13 +325,7 @@ class Indexer:
 
         async def work(connection: Connection, mode: WriteMode) -> int:
             return await write_chunks(
-                connection,
-                self.collection,
-                rows,
-                mode=mode,
-                on_duplicate=on_duplicate,
-                within=within,
-                bulk=self.bulk,
+                connection, self.collection, rows, mode=mode, on_duplicate=on_duplicate, within=within, bulk=self.bulk
             )
 
         return await self.write_batch("add documents", mode, work)

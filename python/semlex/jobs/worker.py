@@ -83,11 +83,7 @@ class Attempt:
     """One attempt at a job."""
 
     def __init__(
-        self,
-        claim: Claim,
-        leases: JobLeases,
-        open_collection: Callable[[str], Awaitable[Any]],
-        allowed: Allowed,
+        self, claim: Claim, leases: JobLeases, open_collection: Callable[[str], Awaitable[Any]], allowed: Allowed
     ) -> None:
         self.claim = claim
         self._leases = leases
@@ -265,11 +261,7 @@ class Worker:
     """Takes jobs and does them."""
 
     def __init__(
-        self,
-        database: Database,
-        schema: str,
-        open_collection: Callable[[str], Awaitable[Any]],
-        options: WorkerOptions,
+        self, database: Database, schema: str, open_collection: Callable[[str], Awaitable[Any]], options: WorkerOptions
     ) -> None:
         if database.joins_transaction:
             raise ConfigurationError("a worker has several transactions at a time: open the client without connection=")

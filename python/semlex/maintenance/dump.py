@@ -428,11 +428,7 @@ async def _as_it_is(connection: Connection, opened: CollectionInfo) -> Collectio
 
 
 async def _dump_table(
-    connection: Connection,
-    collection: CollectionInfo,
-    table: str,
-    writer: TableWriter,
-    tell: Callable[[int], None],
+    connection: Connection, collection: CollectionInfo, table: str, writer: TableWriter, tell: Callable[[int], None]
 ) -> DumpedFile:
     done = 0
     writing: asyncio.Future[int] | None = None

@@ -456,10 +456,7 @@ class Reembedding:
 
 
 async def build_indexes(
-    opened: OpenCollection,
-    info: CollectionInfo,
-    report: ReembedReport,
-    progress: Callable[[Progress], None] | None,
+    opened: OpenCollection, info: CollectionInfo, report: ReembedReport, progress: Callable[[Progress], None] | None
 ) -> None:
     """Builds the index that a version should have before it serves: the one that was chosen for the serving vectors."""
     serving = replace(info, embedding=info.versions.answering)

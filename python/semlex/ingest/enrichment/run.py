@@ -189,11 +189,7 @@ class EnrichmentRun:
     """One run that gives chunks of a collection their line."""
 
     def __init__(
-        self,
-        indexer: Indexer,
-        options: Enrichment,
-        model: ChatModel,
-        progress: Callable[[Progress], None] | None,
+        self, indexer: Indexer, options: Enrichment, model: ChatModel, progress: Callable[[Progress], None] | None
     ) -> None:
         self._indexer = indexer
         self._options = options
@@ -285,8 +281,7 @@ class EnrichmentRun:
     async def _page(self, selection: LineSelection, after: Key | None, limit: int) -> list[ChunkWithoutLine]:
         indexer = self._indexer
         return await indexer.database.read(
-            "read chunks without a line",
-            lambda c: chunks_without_line(c, indexer.collection, selection, after, limit),
+            "read chunks without a line", lambda c: chunks_without_line(c, indexer.collection, selection, after, limit)
         )
 
     async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_Answered], None]:

@@ -187,11 +187,7 @@ def _covers(where: str, path: Path) -> bool:
 
 
 def _never_seen(
-    name: str,
-    places: Sequence[tuple[str, str]],
-    roots: dict[str, KnownSource],
-    records: Records,
-    collection: str,
+    name: str, places: Sequence[tuple[str, str]], roots: dict[str, KnownSource], records: Records, collection: str
 ) -> Reason:
     near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
     also = f"; did you mean {near[0]}?" if near else ""

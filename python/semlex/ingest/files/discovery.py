@@ -106,9 +106,7 @@ _Found: TypeAlias = FoundFile | FileProblem
 
 
 def find_files(
-    paths: str | Path | Place | Iterable[str | Path | Place],
-    selection: Selection,
-    skipped: Skipped | None = None,
+    paths: str | Path | Place | Iterable[str | Path | Place], selection: Selection, skipped: Skipped | None = None
 ) -> Iterator[FoundFile | FileProblem]:
     """Lists the files in folders, in an order that depends on their names alone.
 

@@ -128,10 +128,7 @@ class _Comparison:
             plan,
             added=[*plan.added, *sorted(DocumentName(side.name, file.uri) for file in added)],
             changed=[*plan.changed, *sorted(DocumentName(side.name, file.uri) for file in changed)],
-            moved=[
-                *plan.moved,
-                *sorted(MovedDocument(side.name, move.old_uri, move.uri) for move, _ in moved),
-            ],
+            moved=[*plan.moved, *sorted(MovedDocument(side.name, move.old_uri, move.uri) for move, _ in moved)],
             deleted=[*plan.deleted, *([] if keep_deleted else names)],
             kept=[*plan.kept, *(names if keep_deleted else [])],
             left_out=[*plan.left_out, *(DocumentName(side.name, uri) for uri in left_out)],
