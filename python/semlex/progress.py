@@ -23,14 +23,14 @@ LINE_SECONDS = 10.0
 
 
 def rate(per_second: float | None) -> str:
-    """Units in a second, for example ``12/s``; "" where that is not known."""
+    """Return units per second, for example ``12/s``; "" if unknown."""
     if not per_second:
         return ""
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"  # noqa: PLR2004 - two digits say enough
 
 
 def duration(seconds: float) -> str:
-    """A time for people, for example ``2 min 5 s``."""
+    """Return a time for people, for example ``2 min 5 s``."""
     whole = max(1, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -53,7 +53,7 @@ class ProgressLines:
         self._begun: dict[str, tuple[float, int]] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Notes a step; writes when the last line is old enough."""
+        """Note a step; writes when the last line is old enough."""
         now = self._clock()
         since, done_then = self._begun.setdefault(step.stage, (now, step.done))
         if now - self._last < LINE_SECONDS:
@@ -72,7 +72,7 @@ class ProgressLines:
 
 @contextmanager
 def terminal_bars(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """A callback that moves bars, which are gone at the end."""
+    """Return a callback that moves bars, which are gone at the end."""
     from rich.progress import (  # noqa: PLC0415 - most programs show none
         BarColumn,
         MofNCompleteColumn,
@@ -111,7 +111,7 @@ UPDATE_SECONDS = 0.25
 
 
 def in_notebook() -> bool:
-    """Whether a shell of IPython runs here that is none of a terminal."""
+    """Return whether a shell of IPython runs here that is none of a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell is not None and "TerminalInteractiveShell" not in {kind.__name__ for kind in type(shell).__mro__}
@@ -132,7 +132,7 @@ class NotebookProgress:
         self._stages: dict[str, Progress] = {}
 
     def __call__(self, step: Progress) -> None:
-        """Notes a step; shows it when what is shown is old enough, or a stage is done."""
+        """Note a step; shows it when what is shown is old enough, or a stage is done."""
         self._stages[step.stage] = step
         now = self._clock()
         if now - self._last >= UPDATE_SECONDS or step.done == step.total:
@@ -140,7 +140,7 @@ class NotebookProgress:
             self._show(self._page(), self._line())
 
     def end(self, how: str) -> None:
-        """Shows where everything stands, and how it ended."""
+        """Show where everything stands, and how it ended."""
         ended = f"{how} after {self._clock() - self._begun:.1f} s"
         self._show(joined([self._page(), paragraph(text(ended))]), f"{self._line()}; {ended}")
 
@@ -160,7 +160,7 @@ def _figures(one: Progress) -> str:
 
 @contextmanager
 def notebook_progress() -> Iterator[Callable[[Progress], None]]:
-    """A callback that changes an output of the cell that runs; at the end it says how the work ended."""
+    """Return a callback that changes an output of the cell that runs; at the end it says how the work ended."""
     ipython: Any = import_module("IPython.display")
     handle = ipython.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
 
@@ -181,13 +181,13 @@ ProgressOption = Tell | Literal["bar"] | None
 
 
 def check_progress(progress: ProgressOption) -> None:
-    """Refuses what is neither a function, nor ``bar``, nor None."""
+    """Refuse what is neither a function, nor ``bar``, nor None."""
     fits = progress is None or callable(progress) or (isinstance(progress, str) and progress == "bar")
     check_parameters([] if fits else wrong_type("progress", "function or 'bar'", progress))
 
 
 def shown(progress: ProgressOption) -> AbstractContextManager[Tell | None]:
-    """The callback of the work inside the block: the caller's own, or one that shows bars.
+    """Return the callback of the work inside the block: the caller's own, or one that shows bars.
 
     ``bar`` is bars on stderr where that is a terminal, an output that changes in a notebook, and nothing elsewhere.
     """

@@ -52,16 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of the models of this machine.
-
-    Attributes:
-        tried: The embedding model that is configured here, after it was tried, or None.
-        dimensions: To which its vectors are cut here, or None.
-        is_said: Whether it is for every collection: a default gives way to a collection's own model.
-        is_same: Whether a name of the user's is a stored one.
-        stored_problem: Why a model that a collection names cannot be used here, as far as that is known without
-            opening it; None for one that can.
-    """
+    """What is known of the models of this machine."""
 
     tried: ModelExamination | None
     dimensions: int | None
@@ -72,17 +63,7 @@ class ModelFacts:
 
 @dataclass(slots=True)
 class Subject:
-    """A collection under a check.
-
-    Attributes:
-        collection: As it is stored.
-        models: Of this machine.
-        check: Name of the check.
-        given: See `connection`.
-        findings: What it has found.
-        not_checked: What it could not look at.
-        looked_at: What was a sample, and what was measured.
-    """
+    """A collection under a check."""
 
     collection: CollectionInfo
     models: ModelFacts
@@ -94,12 +75,12 @@ class Subject:
 
     @property
     def connection(self) -> Connection:
-        """In a transaction of this check's own."""
+        """Connection in the transaction of this check."""
         assert self.given is not None  # noqa: S101 - it has begun
         return self.given
 
     def begun(self, connection: Connection) -> Subject:
-        """The same with a connection, of which nothing is known yet."""
+        """Return an empty copy with a connection."""
         return Subject(self.collection, self.models, self.check, connection)
 
     @property
@@ -108,36 +89,31 @@ class Subject:
         return of_collection(self.collection.names.schema, self.collection.names.collection)
 
     def command(self, words: str) -> str:
-        """A command line for this collection."""
+        """Return a command line for this collection."""
         return f"semlex {words} --collection {self.collection.names.collection}"
 
     def find(self, code: str, severity: Severity, what: str, remedy: str, command: str | None = None) -> None:
-        """Notes a finding."""
+        """Add a finding."""
         self.findings.append(Finding(code, severity, self.where, what, remedy, command))
 
     def skip(self, reason: str) -> None:
-        """Notes that the check cannot be made."""
+        """Record why the check was not made."""
         self.not_checked.append(NotChecked(self.check, self.where, reason))
 
     def note(self, what: str) -> None:
-        """Notes what was looked at."""
+        """Record what was measured or sampled."""
         self.looked_at.append(Looked(self.check, self.where, what))
 
 
 class Check(NamedTuple):
-    """A check of a collection.
-
-    Attributes:
-        name: What it looks at.
-        work: Notes what it finds.
-    """
+    """A check of a collection."""
 
     name: str
     work: Callable[[Subject], Awaitable[None]]
 
 
 async def check_privileges(subject: Subject) -> None:
-    """What this role may not do."""
+    """Check the privileges of this role."""
     connection, names = subject.connection, subject.collection.names
     # Who reads a collection has no need to know what others ask, and the log says itself when it cannot be written.
     tables = [name for name in tables_of(subject.collection) if name != f"{names.collection}_query_log"]
@@ -182,7 +158,7 @@ def _listed(tables: list[str]) -> str:
 
 
 def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
-    """Settings of the server that are worth changing."""
+    """Yield server settings that are worth changing."""
     for advice in settings:
         if advice.met is False:
             yield Finding(
@@ -196,7 +172,7 @@ def findings_of_settings(settings: list[Advice]) -> Iterator[Finding]:
 
 
 def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
-    """A pooler between here and the server."""
+    """Yield a finding if a pooler is in between."""
     if pooling != "none":
         how = ", which lends each transaction another session" if pooling == "transaction" else ""
         yield Finding(
@@ -210,7 +186,7 @@ def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
 
 
 def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Finding]:
-    """What is wrong with the models that are configured here."""
+    """Yield the problems of the models configured here."""
     for examined in examinations:
         if examined.problem is not None:
             yield Finding(
@@ -223,7 +199,7 @@ def findings_of_models(examinations: Iterable[ModelExamination]) -> Iterator[Fin
 
 
 async def check_model(subject: Subject) -> None:
-    """Whether this machine makes the vectors that the collection has. Nothing that it names is opened."""
+    """Check that this machine makes the collection's vectors, without opening what it names."""
     stored, models = subject.collection.versions.answering, subject.models
     if stored is None:
         return
@@ -268,7 +244,7 @@ MIN_TOMBSTONES, MAX_TOMBSTONE_SHARE = 1_000, 0.3
 
 
 async def check_missing(subject: Subject) -> None:
-    """Indexes that the collection should have."""
+    """Check for missing indexes."""
     connection, collection = subject.connection, subject.collection
     found = await read_vector_indexes(connection, collection)
     wanted = wanted_vector_index(collection, found)
@@ -295,7 +271,7 @@ async def check_missing(subject: Subject) -> None:
 
 
 async def check_recall(subject: Subject) -> None:
-    """What the vector index finds of what is nearest."""
+    """Check the recall of the vector index."""
     connection, collection = subject.connection, subject.collection
     indexes = await read_vector_indexes(connection, collection)
     used = indexes.used
@@ -326,7 +302,7 @@ async def check_recall(subject: Subject) -> None:
 
 
 async def check_keyword_index(subject: Subject) -> None:
-    """The keyword index: its analyzer, its segments, what it lacks and what it still holds."""
+    """Check the keyword index: its analyzer, its segments, what it lacks and what it still holds."""
     connection, collection = subject.connection, subject.collection
     extension = await read_extension(connection, collection.settings.keyword_engine)
     if extension is not None and extension.problem is not None:
@@ -394,7 +370,7 @@ WITHOUT_LIMIT = (STATIC, WHEEL_MODEL, GIVEN)
 
 
 async def check_orphans(subject: Subject) -> None:
-    """Chunks and documents that have lost what they belong to."""
+    """Check for chunks without a document, and documents without a source."""
     connection, names = subject.connection, subject.collection.names
     chunks = await health.orphaned_chunks(connection, names)
     if chunks.found:
@@ -420,7 +396,7 @@ async def check_orphans(subject: Subject) -> None:
 
 
 async def check_missing_vectors(subject: Subject) -> None:
-    """Chunks that searches by vectors do not find."""
+    """Check for chunks without a vector."""
     embedding = subject.collection.versions.answering
     if embedding is None:
         return
@@ -438,7 +414,7 @@ async def check_missing_vectors(subject: Subject) -> None:
 
 
 async def check_empty_documents(subject: Subject) -> None:
-    """Documents of which nothing is searched."""
+    """Check for documents without text."""
     share = await health.documents_without_text(subject.connection, subject.collection.names)
     if not share.sample.is_whole:
         subject.note(share.sample.described(share.looked, "documents"))
@@ -453,7 +429,7 @@ async def check_empty_documents(subject: Subject) -> None:
 
 
 async def check_cut_chunks(subject: Subject) -> None:
-    """Chunks of which the model reads the beginning only."""
+    """Check for chunks that exceed the model's limit."""
     embedding, tried = subject.collection.versions.answering, subject.models.tried
     if embedding is None or embedding.model in WITHOUT_LIMIT:
         return
@@ -477,7 +453,7 @@ async def check_cut_chunks(subject: Subject) -> None:
 
 
 async def check_near_duplicates(subject: Subject) -> None:
-    """Chunks that say nearly the same."""
+    """Check for near-duplicates."""
     texts, sample = await health.some_texts(
         subject.connection, subject.collection.names, COMPARED_TEXTS, COMPARED_CHARACTERS
     )
@@ -498,7 +474,7 @@ async def check_near_duplicates(subject: Subject) -> None:
 
 
 async def check_dead_rows(subject: Subject) -> None:
-    """Rows that were deleted and that nobody has cleaned up."""
+    """Check for dead rows that are not cleaned up."""
     connection, collection = subject.connection, subject.collection
     if await is_standby(connection):
         subject.skip("a standby has no statistics of its own: ask the primary server")
@@ -524,7 +500,7 @@ MIN_QUESTIONS, MAX_SHARE_WITHOUT_HITS = 10, 0.2
 
 
 async def check_questions(subject: Subject) -> None:
-    """Questions without hits."""
+    """Check for logged questions without hits."""
     since = await server_time(subject.connection) - timedelta(days=QUESTION_DAYS)
     asked, nothing = await count_since(subject.connection, subject.collection.names, since)
     if asked >= MIN_QUESTIONS and nothing > MAX_SHARE_WITHOUT_HITS * asked:

@@ -1,4 +1,4 @@
-"""A checkup: headings are drawn, asked batch by batch, and what came of them is put together."""
+"""A checkup: headings are sampled, searched batch by batch, and their ranks summed up."""
 
 from __future__ import annotations
 
@@ -64,16 +64,7 @@ DocumentName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One heading that was asked.
-
-    Attributes:
-        section: Its section.
-        heading: As it was asked.
-        chunk_id: Of the section's chunk that came farthest.
-        standing: Where it stands.
-        before: Source and name of the documents of the first hits that are not the section's, best first.
-        same: Whether one of these has the text of the section's chunk.
-    """
+    """One searched heading."""
 
     section: Section
     heading: str
@@ -104,12 +95,12 @@ class Outcome:
 
 
 def is_within(rank: int | None, depth: int) -> bool:
-    """Whether a place is among the first."""
+    """Return whether a rank is within a depth."""
     return rank is not None and 0 < rank <= depth
 
 
 def share_of(found: int, asked: int) -> Share:
-    """A share with its interval: E. B. Wilson, "Probable Inference, the Law of Succession", JASA 1927."""
+    """Return a share with its interval: E. B. Wilson, "Probable Inference, the Law of Succession", JASA 1927."""
     if not asked:
         return Share(0, 0, 0.0, (0.0, 1.0))
     share, square = found / asked, Z95**2
@@ -119,7 +110,7 @@ def share_of(found: int, asked: int) -> Share:
 
 
 def of_documents(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[DocumentCheckup, ...]:
-    """Each document with its headings: first those of which none finds its section, the largest first."""
+    """Return documents with their headings: first those without any found section, the largest first."""
     by_document: dict[DocumentName, list[Outcome]] = defaultdict(list)
     for one in outcomes:
         by_document[one.section.source, one.section.document].append(one)
@@ -137,7 +128,7 @@ def _asked(one: Outcome) -> AskedHeading:
 
 
 def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) -> tuple[Dominating, ...]:
-    """Documents that are among the first hits of other documents' headings far more often than by their size."""
+    """Return documents among the first hits of others' headings far more often than their size explains."""
     hits: Counter[DocumentName] = Counter()
     for one in outcomes:
         own = (one.section.source, one.section.document)
@@ -157,7 +148,7 @@ def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) 
 
 
 def weight_checkup(outcomes: Sequence[Outcome], default: float) -> WeightCheckup | None:
-    """What another weight would find, measured on headings that did not choose it; None where one leg was searched."""
+    """Return the effect of other weights, cross-validated; None if only one leg was searched."""
     ranks = [one.standing.by_weight for one in outcomes if one.standing.by_weight is not None]
     legs = [one.standing.by_leg for one in outcomes if one.standing.by_leg is not None]
     if len(ranks) < 2 or len(ranks) < len(outcomes):  # noqa: PLR2004 - nothing could be held out
@@ -189,14 +180,14 @@ def weight_checkup(outcomes: Sequence[Outcome], default: float) -> WeightCheckup
 
 
 def _best(found: NDArray[np.float64], usual: int) -> int:
-    """Column of the greatest mean; of equal ones the nearest to the usual weight."""
+    """Return the column of the greatest mean; among equal ones the nearest to the usual weight."""
     means = found.mean(axis=0)
     equal = np.flatnonzero(means >= means.max() - 1e-12)
     return int(equal[np.abs(equal - usual).argmin()])
 
 
 def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """What a reader must know of the figures."""
+    """Return notes on the figures."""
     notes = []
     if outcomes and len(outcomes) < MIN_HEADINGS:
         notes.append(f"{len(outcomes)} headings are few: the interval says how little that is")
@@ -216,13 +207,7 @@ SAME_TEXT = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A heading that is asked.
-
-    Attributes:
-        section: Its section.
-        heading: As it is asked.
-        probe: The section without it.
-    """
+    """A heading to search."""
 
     section: Section
     heading: str
@@ -230,11 +215,7 @@ class Asked:
 
 
 class CheckupRun:
-    """One checkup of an open collection; it only reads.
-
-    Args:
-        estimated: Called once, with the seconds that the rest will take.
-    """
+    """One checkup of an open collection, read-only; `estimated` is called once, with the remaining seconds."""
 
     def __init__(
         self,
@@ -255,7 +236,7 @@ class CheckupRun:
         self._notes: dict[str, None] = {}
 
     async def run(self, sample: int | None, seed: int) -> Checkup:
-        """Asks the headings."""
+        """Search the headings."""
         started = time.perf_counter()
         opened = self._opened
         state = self._begun("heading")
@@ -317,7 +298,7 @@ class CheckupRun:
         return "vector" in state.legs and not isinstance(embedder, StaticEmbedder)
 
     async def _batch(self, sections: Sequence[Section], done: int, total: int) -> list[Outcome]:
-        """Asks some headings; those that turn out to be no questions are counted."""
+        """Search some headings; unusable ones are counted."""
         keys = sorted({key for section in sections for key in section.documents})
         collection = self._opened.info
         rows = await self._opened.database.read_snapshot(
@@ -367,7 +348,7 @@ class CheckupRun:
         return Asked(section, question, Probe(chunks, contexts, texts))
 
     async def _embed(self, asked: Sequence[Asked], states: Sequence[SearchState]) -> list[Asked]:
-        """The same with vectors, of the questions and of the sections."""
+        """Add the vectors of headings and sections."""
         await embed_queries(states, self._opened)
         for state in states:
             if (failed := state.failed.get("vector")) is not None and failed.error is not None:

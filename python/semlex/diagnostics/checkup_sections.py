@@ -1,4 +1,4 @@
-"""The questions of a checkup: headings of a collection, and texts from which a heading is taken away."""
+"""The sections of a checkup: usable headings, texts without them, and the rank of a section without its heading."""
 
 from __future__ import annotations
 
@@ -59,14 +59,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with all chunks that stand under it.
-
-    Attributes:
-        source: Name of the source.
-        document: Name of the document.
-        path: The headings, outermost first; the last one is asked.
-        documents: Keys of the documents of its chunks.
-    """
+    """A heading with all chunks below it."""
 
     source: str
     document: str
@@ -75,22 +68,13 @@ class Section:
 
     @property
     def is_code(self) -> bool:
-        """Whether a docstring is asked in place of the heading."""
+        """Whether a docstring is searched instead of the heading."""
         return self.document.lower().endswith(DOCSTRINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which headings can be asked, and which not.
-
-    Attributes:
-        sections: Those that can, shuffled.
-        headings: Number of all headings.
-        repeated: Left out, because several sections have them.
-        wide: Left out, because there are so many chunks under them.
-        wordless: Left out, because there is no word in them.
-        chunks: Chunks of each document, by source and name.
-    """
+    """Which headings can be searched."""
 
     sections: list[Section]
     headings: int
@@ -101,22 +85,19 @@ class Choice:
 
 
 def words_of(text: str) -> Words:
-    """The words of a text, in one case."""
+    """Return the words of a text, case-folded."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return tuple(folded[start:end] for start, end in _core.word_offsets(folded).tolist())
 
 
 def question_of(heading: str) -> str:
-    """A heading as a question: quotes, and dashes before a word, would demand or exclude words, and are blanks."""
+    """Return a heading as a query, without quotes and dashes that would demand or exclude words."""
     plain = "".join(" " if one in _QUOTES or unicodedata.category(one) == "Cc" else one for one in heading)
     return " ".join(_DASHES.sub(" ", plain[:MAX_QUESTION_CHARACTERS]).split())
 
 
 def choose(rows: Sequence[SectionRow], seed: int) -> Choice:
-    """The headings that can be asked, in an order that follows from the seed.
-
-    A heading counts where text stands directly under it.
-    """
+    """Return the usable headings (with text directly below) in an order that follows from the seed."""
     chunks: Counter[tuple[str, str]] = Counter()
     for row in rows:
         chunks[row.source, row.document] += row.chunks
@@ -140,7 +121,7 @@ def choose(rows: Sequence[SectionRow], seed: int) -> Choice:
 
 
 def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
-    """The rows of each document that have headings."""
+    """Return the rows of each document with headings."""
     files: dict[tuple[str, str, tuple[UUID, ...]], list[SectionRow]] = defaultdict(list)
     for row in rows:
         if row.path:
@@ -151,7 +132,7 @@ def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
 
 
 def _sections(rows: Sequence[SectionRow]) -> Iterable[tuple[Section, int]]:
-    """The sections of a document with the number of their chunks, those of the sections inside among them."""
+    """Yield the sections of a document with their number of chunks, subsections included."""
     below: dict[tuple[str, ...], list[SectionRow]] = defaultdict(list)
     for row in rows:
         for depth in range(1, len(row.path) + 1):
@@ -162,7 +143,7 @@ def _sections(rows: Sequence[SectionRow]) -> Iterable[tuple[Section, int]]:
 
 
 def docstring_of(chunks: Sequence[SectionChunk]) -> str:
-    """The first line of the first docstring of a section; "" without one."""
+    """Return the first line of the first docstring of a section; "" without one."""
     for chunk in chunks:
         match = _DOCSTRING.search(chunk.text)
         if match is not None:
@@ -171,9 +152,9 @@ def docstring_of(chunks: Sequence[SectionChunk]) -> str:
 
 
 def without(heading: str, chunk: SectionChunk) -> tuple[str, str]:
-    """Context and text of a chunk without a heading.
+    """Return context and text of a chunk without a heading.
 
-    It is taken out of the path above the chunk, and of the text go the lines that hold nothing but its words.
+    It is removed from the path, and lines that hold only its words are removed from the text.
     """
     words, text = words_of(heading), chunk.text
     if len(heading.splitlines()) > 1:
@@ -214,7 +195,7 @@ def _text_without(words: Words, text: str, *, is_cut: bool) -> str:
 
 
 def _begins(own: Words, words: Words) -> bool:
-    """Whether words begin with others, of which the last may be cut."""
+    """Return whether words begin with others, of which the last may be cut."""
     last = len(words) - 1
     return len(own) > last and own[:last] == words[:last] and own[last].startswith(words[last])
 
@@ -230,14 +211,7 @@ RESOLUTION = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A section of which one heading is asked.
-
-    Attributes:
-        chunks: Those of the section.
-        contexts: Of each, without the heading.
-        texts: Of each, without the heading.
-        vectors: Of each, made anew: float32, shape (m, d); None without a vector leg.
-    """
+    """A section whose heading is searched; vectors are new, float32, shape (m, d), or None without vector search."""
 
     chunks: Sequence[SectionChunk]
     contexts: Sequence[str]
@@ -245,11 +219,11 @@ class Probe:
     vectors: NDArray[np.float32] | None = None
 
     def embedded(self) -> list[str]:
-        """What is embedded of each chunk."""
+        """Return the embedded text of each chunk."""
         return [embedded_text(context, text) for context, text in zip(self.contexts, self.texts, strict=True)]
 
     def changed(self) -> list[ChangedText]:
-        """The chunks with their other texts."""
+        """Return the chunks with their other texts."""
         return [
             ChangedText(chunk.key, chunk.language, f"{chunk.context}\n{chunk.text}", f"{context}\n{text}")
             for chunk, context, text in zip(self.chunks, self.contexts, self.texts, strict=True)
@@ -263,7 +237,7 @@ class LegScores:
     Attributes:
         others: Of n other chunks, float64, shape (n,); NaN for none.
         own: Of the section's m chunks, float64, shape (m,); NaN for none.
-        found: Which of the others, then of the own, are among the leg's candidates: bool, shape (n + m,).
+        found: Which of the others, then of the own, are candidates of the leg: bool, shape (n + m,).
     """
 
     others: NDArray[np.float64]
@@ -273,16 +247,7 @@ class LegScores:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a section stands.
-
-    Attributes:
-        rank: Of its best chunk, from 1; None where none is a candidate.
-        best: Number of that chunk among the section's, else of the one with the best words.
-        before: Keys of the other chunks that come before, the first ten, best first.
-        shares_word: Whether a chunk of it shares a word with the heading; None without a keyword leg.
-        by_weight: Its rank at each weight of `GRID`, 0 for none; None with one leg.
-        by_leg: Its rank by the keyword leg and by the vector leg alone, 0 for none; None with one leg.
-    """
+    """The rank of a section: of its best chunk, from 1; None if none is a candidate."""
 
     rank: int | None
     best: int
@@ -293,7 +258,7 @@ class Standing:
 
 
 async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
-    """Searches for a heading, and puts the section's chunks without it in their places."""
+    """Search for a heading and rank the section's chunks without it."""
     register_vector_parameter(snapshot.connection)
     inside, state = replace(opened, database=SnapshotReads(snapshot)), begun.copy()
     found = await Retrieval(inside, reranks=False).find(state, DEEPER * DEPTH + len(probe.chunks))
@@ -323,7 +288,7 @@ async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchSta
 
 
 def _alone(results: dict[str, LegResult]) -> dict[str, NDArray[np.float64]]:
-    """The scores of one leg, in the order of the keys."""
+    """Return the scores of one leg in the order of the keys."""
     ((name, result),) = results.items()
     order = sorted(range(len(result.keys)), key=lambda number: key_order(result.keys[number]))
     return {name: result.scores[order]}
@@ -332,7 +297,7 @@ def _alone(results: dict[str, LegResult]) -> dict[str, NDArray[np.float64]]:
 def similarities(
     vectors: NDArray[np.float32], query: NDArray[np.float32], distance: str, storage: str
 ) -> NDArray[np.float64]:
-    """The vector leg's scores of vectors that are not stored, as if they were: float64, shape (m,)."""
+    """Return the vector scores of vectors that are not stored, as if they were: float64, shape (m,)."""
     rows = vectors.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     one = query.astype(np.float16 if storage == "halfvec" else np.float32).astype(np.float64)
     if distance == "l2":
@@ -342,7 +307,7 @@ def similarities(
 
 
 def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[Key], probe: Probe) -> LegScores:
-    """A leg's scores, with the best of all of them as its candidates; ties by key, as a search breaks them."""
+    """Return a leg's scores with the best of all as its candidates; ties are broken by key."""
     scores = np.concatenate([others, own])
     every = [*keys, *(chunk.key for chunk in probe.chunks)]
     order = sorted(
@@ -356,7 +321,7 @@ def _leg(others: NDArray[np.float64], own: NDArray[np.float64], keys: Sequence[K
 def standing(
     legs: dict[str, LegScores], keys: Sequence[Key], own: int, spread: Spread | None, weight: float
 ) -> Standing:
-    """The place of the best of the own chunks."""
+    """Return the place of the best own chunk."""
     found = np.any([leg.found for leg in legs.values()], axis=0)
     columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
     shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())
@@ -379,7 +344,7 @@ def standing(
 def fused_scores(
     columns: dict[str, NDArray[np.float64]], found: NDArray[np.bool_], spread: Spread, weight: float
 ) -> NDArray[np.float64]:
-    """Completed fusion of the candidates: float64, shape (n + m,); those that are none count nothing."""
+    """Return fused scores, float64, shape (n + m,); others than candidates count nothing."""
     scores = np.full(len(found), -np.inf)
     numbers = np.flatnonzero(found)
     order, fused, _, _ = _core.completed_fusion(
@@ -394,12 +359,12 @@ def fused_scores(
 
 
 def _rank_in(name: str, columns: dict[str, NDArray[np.float64]], legs: dict[str, LegScores], own: int) -> int:
-    """The rank by one leg alone, 0 for none."""
+    """Return the rank by one leg alone, or 0."""
     return _rank(columns[name], legs[name].found, own) or 0
 
 
 def _rank(scores: NDArray[np.float64], found: NDArray[np.bool_], own: int) -> int | None:
-    """One more than the other candidates that have a better score than every own one; None where none is found."""
+    """Return one more than the number of better candidates of others; None if no own one is found."""
     listed = np.where(found & ~np.isnan(scores), scores, -np.inf)
     border = len(scores) - own
     best = listed[border:].max(initial=-np.inf)

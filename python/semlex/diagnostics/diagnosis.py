@@ -1,4 +1,4 @@
-"""Everything that `semlex doctor` looks at: this machine's models, the server, and its collections one by one."""
+"""The checks of `semlex doctor`: this machine's models, the server, and its collections one by one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def diagnose(
     collection: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Looks at a server and at the collections of a schema. Nothing is written; every check is a short transaction."""
+    """Check a server and the collections of a schema, read-only, with a short transaction per check."""
     tell = tell or (lambda _what: None)
     found = _Found()
     tell("the server")
@@ -106,7 +106,7 @@ async def _names(database: Database, schema: str, collection: str | None, found:
 async def _look_at_collection(
     database: Database, names: Names, models: ModelFacts, found: _Found, tell: Callable[[str], None]
 ) -> bool:
-    """Whether there was something to look at."""
+    """Check a collection; returns whether it could be checked."""
 
     async def look(connection: Connection) -> tuple[CollectionInfo, int] | None:
         await _limit(connection)
@@ -133,8 +133,6 @@ async def _look_at_collection(
 
 
 async def _run(database: Database, check: Check, subject: Subject, found: _Found) -> None:
-    """Runs a check in a transaction of its own."""
-
     async def work(connection: Connection) -> Subject:
         await _limit(connection)
         running = subject.begun(connection)  # this may be run once more

@@ -1,4 +1,4 @@
-"""Diagnosis of this machine's models and of a database server."""
+"""Examination of this machine's models and of a database server."""
 
 from __future__ import annotations
 
@@ -53,17 +53,12 @@ class ModelExamination:
     """The result of trying one model.
 
     Attributes:
-        name: As it was named.
         role: ``embedding`` or ``reranking``.
-        choice: One line: what the name leads to; None when it leads to nothing.
-        path: Folder on this machine, or None.
+        choice: One line about what the name leads to; None if nothing.
         revision: Commit of the hub, ``sha256:…`` of a local folder, or None.
-        tokenizer: Identity of its tokenizer, or None.
-        tokenizer_engine: What encodes its texts, or None.
-        runtime: How it runs and what failed before (device, precision, form of the forward pass, token budget);
-            None for models that do not run in torch, or do not run.
+        runtime: How it runs and what failed before (device, precision, forward pass, token budget); None outside torch.
         identity: What its vectors depend on, or None.
-        max_tokens: How many tokens of a text it reads, or None where it does not say.
+        max_tokens: Limit of a text in tokens, or None if unknown.
         seconds: Time from opening it to its first answer, or None.
         problem: Why it does not work, with the remedy, or None.
     """
@@ -84,18 +79,14 @@ class ModelExamination:
 
 @dataclass(frozen=True, slots=True)
 class ModelsExamination:
-    """What this machine offers to models.
+    """What this machine offers to models; without torch, devices are empty and device and precision None.
 
     Attributes:
-        python: Version of Python.
-        packages: Version of each package that some model needs, or None.
-        install: For each extra of which a package is missing, the command that installs it.
-        devices: Devices of torch with a line about each, the best first; empty without torch.
-        device: Device that models run on, or None without torch.
-        precision: Precision that they run in, or None without torch.
+        packages: Version of each package of models, or None.
+        install: Extra with a missing package -> the command that installs it.
+        devices: Devices of torch with a line about each, the best first.
         precision_reason: Why that precision, or why torch cannot be used.
-        defaults: For each default model of Qwen3, its folder in the local cache, or how to fetch it.
-        models: The models that were named.
+        defaults: Folder of each default model of Qwen3 in the local cache, or how to fetch it.
     """
 
     python: str
@@ -116,12 +107,10 @@ class ServerExamination:
     Attributes:
         server: Host, port, database and user.
         postgres: Major version.
-        pgvector: Version of pgvector, or None when it is not installed in the database.
-        read_only: Whether it takes no writes.
-        keyword_engines: For each engine that needs an extension, the extension's version, or why it cannot be used
-            and what helps.
-        problems: What is wrong with the server and the collections, each with its remedy.
-        settings: Settings that bear on speed, with what is advised.
+        pgvector: Version, or None if it is not installed in the database.
+        keyword_engines: Engine -> version of its extension, or why it cannot be used and the remedy.
+        problems: Problems of the server and its collections, with remedies.
+        settings: Settings that affect speed, with advice.
     """
 
     server: str
@@ -134,7 +123,7 @@ class ServerExamination:
 
 
 def examine_server(url: str) -> ServerExamination:
-    """Looks at a database: versions, keyword engines that could be used, what is wrong with collections, settings."""
+    """Examine a database: versions, keyword engines, problems of collections, settings."""
 
     async def work(connection: Connection) -> ServerExamination:
         info = await read_server_info(connection)
@@ -158,13 +147,9 @@ def examine_server(url: str) -> ServerExamination:
 def examine_models(
     model: str | None = None, reranker: str | None = None, *, device: str | None = None, dimensions: int | None = None
 ) -> ModelsExamination:
-    """Looks at the packages and devices of this machine, and tries the models that are named.
+    """Examine the packages and devices of this machine, and try the named models.
 
-    Nothing is downloaded. A named model is opened, its weights are tested, and it answers one fixed
-    sentence; so does a server's model.
-
-    Args:
-        dimensions: Length of the embedding model's vectors, or None.
+    Nothing is downloaded. A named model is opened, tested, and given one fixed sentence; so is a server's model.
     """
     packages = {package: _version(package) for package in PACKAGES}
     devices, placement, reason = _devices(device)
@@ -188,7 +173,7 @@ def examine_models(
 
 
 def examine_embedder(embedder: Embedder) -> ModelExamination:
-    """Asks a model that a program brings for what it is; it embeds nothing."""
+    """Ask a program's own embedder for its identity, without embedding."""
     try:
         identity = embedder.identity
     except SemlexError as error:

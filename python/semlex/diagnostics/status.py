@@ -1,4 +1,4 @@
-"""Figures and health: of an open collection, and of the server it is on."""
+"""Figures and health of a collection and its server; the collections of a server."""
 
 from __future__ import annotations
 
@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeywordCache:
-    """How well the cache of the keyword index serves.
-
-    Attributes:
-        hits: Posting lists that were in memory.
-        misses: Posting lists that were read from the server.
-        bytes: Bytes that it holds.
-    """
+    """Figures of the keyword index's cache: posting lists from memory and from the server, and its bytes."""
 
     hits: int
     misses: int
@@ -46,14 +40,7 @@ class KeywordCache:
 
 @dataclass(frozen=True, slots=True)
 class BuildingVersion:
-    """A set of vectors of another model in the making.
-
-    Attributes:
-        version: Its number.
-        model: Its model.
-        vectors: How many it has.
-        is_running: Whether a process fills it at this moment.
-    """
+    """A set of vectors of another model that is being made."""
 
     version: int
     model: str
@@ -63,46 +50,33 @@ class BuildingVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionStatus:
-    """Where a collection is, and its figures. Figures that only a full count gives are None when it is estimated.
+    """Where a collection is, and its figures. Figures that need a full count are None if it is estimated.
 
     Attributes:
-        collection: Its name.
-        schema: Schema of its tables.
         server: Host, port, database and user.
         data_folder: Folder of the embedded Postgres, or None.
         postgres: Major version of the server.
-        pgvector: Version of pgvector; empty when it is missing.
-        keyword: Keyword engine.
-        language: Of documents that name none.
-        token_counter: What counts the tokens of chunks.
-        chunk_settings: How files are cut, or None until the first one is.
-        embedding_model: Model of the vectors in use here, or None when there are none.
-        dimensions: Length of the vectors, or None.
-        distance: How vectors are compared.
-        embedding_version: Number of the set of vectors in use here, or None.
-        serving_version: Number of the one that whoever opens the collection uses, or None.
-        building_version: The one in the making, or None.
+        pgvector: Its version; empty if it is missing.
+        language: Language of documents without one.
+        chunk_settings: How files are cut; None before the first.
+        embedding_model: Model of the vectors used here, or None.
+        embedding_version: Number of the set of vectors used here, or None.
+        serving_version: Number of the set that is used when the collection is opened, or None.
+        building_version: The set that is being made, or None.
         embedded: Chunks with a vector.
-        orphaned_vectors: Vectors whose chunk is gone.
-        vector_indexes: Indexes over the vectors, the newest last; searches use the last one that is valid.
-        sources: Folders that documents were read from.
-        documents: Files that were read, and documents that were added.
-        chunks: Chunks.
-        tokens: Tokens of all chunks.
+        orphaned_vectors: Vectors without a chunk.
+        vector_indexes: Newest last; searches use the last valid one.
+        documents: Files that were read, and added documents.
         estimated: Whether a large table was estimated, not counted.
-        index_generation: Generation of the BM25 index that answers; None, as all that follow, with another engine.
-        index_building: Generation in the making, or None.
-        index_segments: Segments of the index.
-        index_tombstones: Tombstones that no merge has removed yet.
-        index_postings: Postings of the index.
-        index_bytes: Bytes of the index's tables.
+        index_generation: Generation of the BM25 index that answers; None, like the others, with another engine.
+        index_building: Generation that is being made, or None.
+        index_tombstones: Tombstones not removed by a merge yet.
+        index_bytes: Size of the index's tables.
         chunks_not_indexed: Chunks that were written without semlex.
-        index_problem: What is damaged, with the remedy, or None.
-        keyword_cache: The cache of the index in this process.
-        query_cache: The cache of query vectors in this process.
-        query_log: What has become of the questions that this process was asked; None where they are not logged.
+        index_problem: The damage with its remedy, or None.
+        query_log: Figures of this process's query log; None if queries are not logged.
         last_run: The newest run over files, or None.
-        calibration: What the cosines of the vectors in use mean, as `ConfidenceCurve.to_dict` gives it, or None.
+        calibration: As of `ConfidenceCurve.to_dict`, or None.
     """
 
     collection: str
@@ -144,7 +118,7 @@ class CollectionStatus:
     calibration: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict; without the figures of a BM25 index where there is none."""
+        """Return the status as a dict, without the figures of a BM25 index if none exists."""
         found = asdict(self)
         found["query_cache"]["hit_rate"] = self.query_cache.hit_rate
         found["chunk_settings"] = None if self.chunk_settings is None else self.chunk_settings._asdict()
@@ -154,16 +128,14 @@ class CollectionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealth:
-    """Whether a server answers.
+    """Whether a server answers; figures are None if it does not.
 
     Attributes:
         ok: Whether it answers and has pgvector.
-        milliseconds: How long the answer took.
-        postgres: Major version; None, as all that follow, when it does not answer.
-        pgvector: Version of pgvector; empty when it is missing.
-        read_only: Whether it takes no writes.
-        embedding_model: Model that queries are embedded with, or None.
-        reranker_model: Model that reranks, or None.
+        milliseconds: Time of the answer.
+        postgres: Major version.
+        pgvector: Its version; empty if it is missing.
+        read_only: Whether it is a standby.
         error: Why it does not answer, or None.
     """
 
@@ -186,7 +158,7 @@ async def collection_status(
     query_log: QueryLogFigures | None = None,
     exact: bool = False,
 ) -> CollectionStatus:
-    """Reads the figures of a collection."""
+    """Read the figures of a collection."""
 
     async def count(connection: Connection) -> tuple[str, dict[str, Any]]:
         return describe_connection(connection), await collection_figures(connection, collection, exact=exact)
@@ -235,10 +207,10 @@ async def collection_status(
 
 
 async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: float | None = None) -> ServerHealth:
-    """Whether the database answers; never raises for one that does not.
+    """Check that the database answers; never raises if it does not.
 
     Args:
-        deadline: Seconds to wait for its answer; by default its own timeout.
+        deadline: Seconds to wait; default: the database's own timeout.
     """
     started = time.perf_counter()
     try:
@@ -260,12 +232,10 @@ async def server_health(reach: Callable[[], Awaitable[Database]], *, deadline: f
 
 @dataclass(frozen=True, slots=True)
 class CountedCollection(ListedCollection):
-    """A collection of a server, with its counts.
+    """A collection of a server with its counts; None if this role may not read them, or the tables are gone.
 
     Attributes:
-        documents: Files that were read, and documents that were added; None where this role may not read
-            them, or the tables are gone.
-        chunks: None likewise.
+        documents: Files that were read, and added documents.
         estimated: Whether a large table was estimated, not counted.
     """
 
@@ -275,7 +245,7 @@ class CountedCollection(ListedCollection):
 
 
 async def count_collections(database: Database, schema: str) -> list[CountedCollection]:
-    """Every collection of a schema, by name, with its counts."""
+    """Return the collections of a schema by name, with their counts."""
 
     async def counted(listed: ListedCollection) -> CountedCollection:
         counts = await database.read("count", lambda c: collection_counts(c, schema, listed.name))

@@ -1,4 +1,4 @@
-"""Settings of a server that bear on searches, loads and index builds: what it has, what is advised, and why."""
+"""Server settings that affect searches, loads and index builds: current values, advice and reasons."""
 
 from __future__ import annotations
 
@@ -40,12 +40,7 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of a server, as far as it is known.
-
-    Attributes:
-        memory: Bytes, or None.
-        cores: Cores, or None.
-    """
+    """The machine of a server: memory in bytes and cores, if known."""
 
     memory: int | None = None
     cores: int | None = None
@@ -56,11 +51,8 @@ class Advice:
     """One setting.
 
     Attributes:
-        setting: Its name.
-        now: Its value.
-        advised: The advised value, or in words what it depends on where the machine is not known.
-        met: Whether the value will do; None where that is not known.
-        reason: What it is for.
+        advised: The advised value, or a description if the machine is unknown.
+        met: Whether the current value is good enough; None if unknown.
         statement: SQL that sets it, or None.
     """
 
@@ -73,11 +65,7 @@ class Advice:
 
 
 async def examine_settings(connection: Connection) -> list[Advice]:
-    """Looks at the settings of a server; its machine is known where it is this one.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Examine the settings of a server; its machine is known only if it is this one."""
     found = await read_server_settings(connection, (*NAMES, "cluster_name"))
     is_embedded = MARK.fullmatch(found.pop("cluster_name").text) is not None
     machine = Machine()
@@ -88,7 +76,7 @@ async def examine_settings(connection: Connection) -> list[Advice]:
 
 
 def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Advice]:
-    """The advice for a server with these settings."""
+    """Yield the advice for a server with these settings."""
     memory, cores = machine.memory, machine.cores
     yield _at_least(
         settings["shared_buffers"],
@@ -151,7 +139,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
 
 
 def _at_least(setting: ServerSetting, advised: int | None, words: str, reason: str, *, unit: str = "B") -> Advice:
-    """Advice that half of what is advised, or more, follows well enough."""
+    """Return advice that is met by half of the advised value."""
     if advised is None:
         return Advice(setting.name, setting.text, words, None, reason)
     value = _size(advised) if unit else str(advised)

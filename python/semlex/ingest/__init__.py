@@ -1,1 +1,1 @@
-"""The way in: files, text, chunks, vectors, rows."""
+"""Documents in: files, text, chunks, vectors, rows."""

@@ -1,4 +1,4 @@
-"""Rows of the chunk table: their columns, the text that is embedded, and added documents as rows."""
+"""Rows of the chunk table: of files that are read and cut, and of added documents."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ CONTEXT_SEPARATOR = " > "
 
 
 def text_hashes(contexts: Sequence[str], texts: Sequence[str]) -> list[bytes]:
-    """Identity of what is analysed and embedded; a chunk with the same one keeps its vector."""
+    """Return identities of texts; a chunk with the same identity keeps its vector."""
     return _core.hash_rows("text", [contexts, texts])
 
 
 def context_line(title: str | None, headings: Sequence[str]) -> str:
-    """Title and heading path in one line, for analysis and embedding; the shown text stays as it was."""
+    """Return title and heading path in one line, to be analysed and embedded with the text."""
     parts = list(headings)
     if title and (not parts or parts[0] != title):
         parts.insert(0, title)
@@ -53,18 +53,18 @@ def context_line(title: str | None, headings: Sequence[str]) -> str:
 
 
 def chunk_context(title: str | None, chunk: Chunk) -> str:
-    """What is analysed and embedded with a chunk: title and heading path, and below them what announces it."""
+    """Return title and heading path of a chunk and, below them, its introduction."""
     line = context_line(title, chunk.heading_path)
     return f"{line}\n{chunk.introduction}" if line and chunk.introduction else line or chunk.introduction
 
 
 def embedded_text(context: str, text: str) -> str:
-    """The text that the model sees."""
+    """Return the text that the model sees."""
     return f"{context}\n{text}" if context else text
 
 
 def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
-    """Numbers of the rows without repeated ids: the last one of each, or the first where what is there stays."""
+    """Return row numbers without repeated ids: the last row of each id, or the first if stored rows stay."""
     rows = list(enumerate(ids))
     kept = {chunk_id: number for number, chunk_id in (reversed(rows) if on_duplicate == "skip" else rows)}
     if on_duplicate == "fail" and len(kept) < len(ids):
@@ -74,18 +74,7 @@ def unrepeated(ids: Sequence[str], on_duplicate: OnDuplicate) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRows:
-    """Checked documents as rows for the chunk table, one a document, made as they are written.
-
-    They come in the order of their keys: two writers who take the same keys in the same order never wait for each
-    other in a circle.
-
-    Attributes:
-        documents: All of a call, checked.
-        keyed: Bytes of the document's key, id, and number, of those that are wanted, in order.
-        embeddings: Of all of the call; None where no document brings one.
-        with_context: Whether titles in the metadata are part of what is analysed and embedded.
-        contexts: By id, the titles of those chunks that were cut out of a document: they keep them.
-    """
+    """Checked documents as rows, in the order of their keys, so that two writers never deadlock."""
 
     documents: GivenDocuments
     keyed: Sequence[tuple[bytes, str, int]]
@@ -97,29 +86,29 @@ class DocumentRows:
     def of(
         cls, documents: GivenDocuments, numbers: Sequence[int], embeddings: Vectors | None, *, with_context: bool
     ) -> DocumentRows:
-        """The rows of these numbers, no id twice."""
+        """Return the rows of these numbers; no id may occur twice."""
         ids = [documents.ids[number] for number in numbers]
         # The server compares uuids byte by byte, as Python compares bytes, and ids by their UTF-8, as Python does.
         return cls(documents, sorted(zip(chunk_keys(ids), ids, numbers, strict=True)), embeddings, with_context)
 
     def indexed(self) -> list[Key]:
-        """The keys of those that name a chunk of an indexed document."""
+        """Return the keys that belong to chunks of indexed documents."""
         return indexed_keys([chunk_id for _, chunk_id, _ in self.keyed])
 
     def __len__(self) -> int:
         return len(self.keyed)
 
     def keys(self) -> list[Key]:
-        """(document_id, chunk_id) of every row."""
+        """Return (document_id, chunk_id) of every row."""
         return [(UUID(bytes=document_id), chunk_id) for document_id, chunk_id, _ in self.keyed]
 
     def parts(self) -> Iterator[ChunkBatch]:
-        """The rows in runs."""
+        """Yield the rows in parts."""
         for start in range(0, len(self), PART_ROWS):
             yield self._made(self.keyed[start : start + PART_ROWS])
 
     def whole(self) -> ChunkBatch:
-        """All rows at once."""
+        """Return all rows as one batch."""
         return self._made(self.keyed)
 
     def _made(self, keyed: Sequence[tuple[bytes, str, int]]) -> ChunkBatch:
@@ -164,7 +153,7 @@ class DocumentRows:
 
 
 def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: bool) -> dict[str, list[Any]]:
-    """The columns that stand in the metadata under their names."""
+    """Return the columns whose values are in the metadata."""
     count = len(metadata)
     columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
     # A text that was not cut here is not counted here either.
@@ -192,11 +181,7 @@ def _count(value: object) -> int | None:
 
 
 async def keep_lines(connection: Connection, collection: CollectionInfo, rows: ChunkBatch) -> int:
-    """Puts the stored lines into rows whose titles and text are those that the lines were written about.
-
-    Args:
-        connection: In a transaction.
-    """
+    """Keep the stored descriptions of chunks whose titles and text are the same; returns how many."""
     keys = rows.keys()
     stored = await stored_lines(connection, collection, keys)
     found = [number for number, key in enumerate(keys) if key in stored] if stored else []
@@ -214,13 +199,7 @@ async def keep_lines(connection: Connection, collection: CollectionInfo, rows: C
 
 @dataclass(frozen=True, slots=True)
 class PreparedFile:
-    """A file, read and cut.
-
-    Attributes:
-        row: Its document.
-        chunks: Its chunks, without vectors.
-        repaired: How many characters were put for what was no text.
-    """
+    """A file, read and cut."""
 
     row: DocumentRow
     chunks: ChunkBatch
@@ -229,12 +208,7 @@ class PreparedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
-    """A file that is known and did not change.
-
-    Attributes:
-        is_outdated: Whether it would be cut in another way today.
-        state: What is to be stored, so that it need not be read again; None where that is stored.
-    """
+    """A file that did not change since it was read; `state` is what to store to recognise it next time."""
 
     is_outdated: bool
     state: FileState | None = None
@@ -242,11 +216,7 @@ class UnchangedFile:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that is left out because of its text, as was asked for.
-
-    Attributes:
-        uri: Its path below the root of its source.
-    """
+    """A file left out because of its text."""
 
     uri: str
 
@@ -254,7 +224,7 @@ class SkippedFile:
 def prepare_file(
     file: FoundFile, source: Source, known: Mapping[UUID, KnownDocument], reading: Reading, *, again: bool = False
 ) -> PreparedFile | UnchangedFile | SkippedFile | FileProblem:
-    """Reads and cuts a file; one that has the state in which it was read before is not read."""
+    """Read and cut a file, unless its state shows that it did not change."""
     key = indexed_document_id(source.key, file.uri)
     before = known.get(key)
     if again and before is not None:
@@ -301,7 +271,7 @@ def prepare_file(
 
 
 def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | None:
-    """The state by which a file is known from now on whose bytes are those that were read before."""
+    """Return the new state of a file with unchanged bytes, or None if it is stored already."""
     state = file.settled_state
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 

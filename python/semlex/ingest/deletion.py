@@ -1,4 +1,4 @@
-"""Deleting by id, document, source, filter, or because the file is gone: what is meant, batch by batch."""
+"""Deletion by id, document, source, filter, or because the file is gone, in batches."""
 
 from __future__ import annotations
 
@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is to be deleted: chunks for which everything that is given holds.
-
-    Attributes:
-        ids: Ids of chunks, or None.
-        document: Path below a source's root, or name of an added document; or None.
-        source: Name of a source, or None.
-        condition: A filter.
-        vanished: Whether only documents are meant whose file is gone.
-    """
+    """Chunks to delete: those for which every given condition holds."""
 
     ids: Sequence[str] | None
     document: str | None
@@ -51,7 +43,7 @@ class Deletion:
 
     @property
     def files(self) -> str | None:
-        """Which files are meant, for the log; None where only ids and a filter say what is deleted."""
+        """The files in words, for the log; None if only ids and a filter were given."""
         if self.document is None and self.source is None and not self.vanished:
             return None
         parts = ("vanished" if self.vanished else None, self.source, self.document)
@@ -59,12 +51,12 @@ class Deletion:
 
     @property
     def whole_source(self) -> str | None:
-        """Name of the source that is meant with all of its documents, or None."""
+        """Name of the source if all of its documents are to be deleted, else None."""
         rest = self.ids is not None or self.document is not None or self.vanished or not self.condition.is_empty
         return None if rest else self.source
 
     async def selections(self, database: Database, collection: CollectionInfo) -> AsyncIterator[Selection]:
-        """The chunks in parts that are small enough for one transaction."""
+        """Yield the chunks in parts that are small enough for one transaction."""
         documents = await self._documents(database, collection)
         if self.ids is not None:
             keys = sorted(keys_of(self.ids), key=lambda key: (key[0].bytes, key[1]))
@@ -93,7 +85,7 @@ class Deletion:
                 after = found[-1]
 
     async def _documents(self, database: Database, collection: CollectionInfo) -> set[UUID] | None:
-        """Keys of the documents that are meant, or None where only ids and a filter say which."""
+        """Return the keys of the documents, or None if only ids and a filter were given."""
         if self.files is None:
             return None
         known = await database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))

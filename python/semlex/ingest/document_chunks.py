@@ -1,8 +1,7 @@
 """The chunks of a file: of its text as a whole, or record by record; sections first, then pieces within a bound.
 
-The Rust core cuts by one tokenisation of the whole text. A chunk that is tokenised alone may have a few tokens more
-than it had inside the text, so the finished chunks are counted. Those above the bound give up the text that they
-repeat, and are cut again if that is not enough.
+The Rust core cuts by one tokenisation of the whole text. A chunk tokenised alone may have a few more tokens than
+inside the text, so finished chunks are counted. Those above the bound lose their overlap, and are cut if needed.
 """
 
 from __future__ import annotations
@@ -46,16 +45,7 @@ _NO_METADATA: Mapping[str, Any] = {}  # one for all: every object more is one th
 
 @dataclass(slots=True)
 class Chunk:
-    """A slice of a text, and what else is stored of it.
-
-    Attributes:
-        chunk_no: Place among the chunks of its text, from 0.
-        text: ``text[char_start:char_end]`` of the whole; begins and ends with a character that is not blank.
-        heading_path: Titles above the chunk, outermost first; if it spans sections, the titles they have in common.
-        line: Line on which it begins, from 1.
-        introduction: The paragraph or table header that announces the list, table or code that this chunk continues.
-        parent: Place of the chunk under the nearest heading above.
-    """
+    """A slice of a text and what is stored with it; `chunk_no` counts from 0, `line` from 1, `parent` is a chunk_no."""
 
     chunk_no: int
     text: str
@@ -80,11 +70,7 @@ class CutText(NamedTuple):
 
 
 class Chunker:
-    """Cuts texts into chunks.
-
-    Args:
-        counter: Counts the tokens.
-    """
+    """Cuts texts into chunks."""
 
     def __init__(self, counter: TokenCounter, settings: ChunkSettings = DEFAULT_SETTINGS) -> None:
         settings.check()
@@ -93,16 +79,11 @@ class Chunker:
 
     @property
     def version(self) -> int:
-        """Number of the rules of cutting."""
+        """Version of the rules of cutting."""
         return RULES_VERSION
 
     def cut(self, text: str, structure: str = "markdown") -> CutText:
-        """Cuts one text.
-
-        Returns:
-            Its title, and the chunks in the order of the text. Together they hold every character that is not blank;
-            each has at most `chunk_tokens` tokens (a single character may have more) and at most 128 KiB.
-        """
+        """Cut one text."""
         if errors := text_errors("text", text, nul=True):
             raise ValidationError(errors)
         if not text or text.isspace():
@@ -120,14 +101,14 @@ class Chunker:
         return CutText(title, chunks)
 
     def whole(self, text: str) -> Chunk:
-        """A text as one chunk, however many tokens it has."""
+        """Return a text as one chunk, however long it is."""
         kept = text.strip()
         start = text.index(kept)
         counts = self._counter.count_tokens([kept]).tolist()
         return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
 
     def _count(self, chunks: list[Chunk]) -> None:
-        """Fill in the counts that are not known, in one call."""
+        """Fill in unknown counts in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
         if unknown:
             counts = self._counter.count_tokens([chunk.text for chunk in unknown]).tolist()
@@ -135,9 +116,9 @@ class Chunker:
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
-        """Chunks that are too long give up what they repeat; those that repeat nothing are cut.
+        """Take the overlap away from chunks that are too long, and cut those without.
 
-        Texts get strictly shorter until every one fits or is a single character, so repeating this comes to an end.
+        Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
         """
         shorter: list[Chunk] = []
         is_cut = False
@@ -178,7 +159,7 @@ class Chunker:
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
-        """Where the tokens stand; words are found where the text is cut."""
+        """Return where the tokens are; words are found while the text is cut."""
         return None if self._counter.counter_name == UNICODE_WORDS else self._counter.token_offsets(text)
 
     def _split(
@@ -217,9 +198,9 @@ class Chunker:
 
 
 def _stands_apart(text: str, start: int, end: int) -> bool:
-    """Whether a part has as many words by itself as inside the text: no word reaches over its ends.
+    """Return whether a part has the same words alone as inside the text: no word reaches over its ends.
 
-    What follows a blank may belong to it (an accent, a joiner) unless it is a letter, a digit, or a mark of ASCII.
+    What follows a blank may belong to it (an accent, a joiner) unless it is a letter, a digit, or an ASCII mark.
     """
     return (
         (start == 0 or text[start - 1].isspace())
@@ -229,7 +210,7 @@ def _stands_apart(text: str, start: int, end: int) -> bool:
 
 
 def _from(text: str, chunk: Chunk, start: int) -> Chunk:
-    """The chunk without what stands before `start`."""
+    """Return the chunk from `start` on."""
     rest = text[start : chunk.char_end].lstrip()
     start = chunk.char_end - len(rest)
     line = chunk.line + line_breaks(text[chunk.char_start : start])
@@ -243,16 +224,7 @@ MAX_COPIED_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the files of a run are read and cut.
-
-    Attributes:
-        chunker: Cuts texts.
-        loaders: By suffix.
-        options: Of the loaders.
-        with_context: Whether titles and heading path are part of what is analysed and embedded.
-        extraction: Reads metadata out of texts, or None.
-        loop: Where that waits, if it does.
-    """
+    """How the files of a run are read and cut; `loop` runs an asynchronous extraction."""
 
     chunker: Chunker
     loaders: Mapping[str, Loader]
@@ -262,18 +234,18 @@ class Reading:
     loop: AbstractEventLoop | None = None
 
     def is_outdated(self, known: KnownDocument) -> bool:
-        """Whether a document that was read before would be read or cut in another way today."""
+        """Return whether a known document would be read or cut differently today."""
         loader, chunker = loader_named(known.uri, self.loaders), self.chunker
         today = (loader.version, chunker.version, chunker.settings)
         return today != (known.loader_version, known.chunker_version, known.chunk_settings)
 
     def as_read(self, known: KnownDocument) -> Reading:
-        """The same with the options by which a document was read before."""
+        """Return the same with the options by which a document was read before."""
         options = replace(self.options, **known.fields, detect_encoding=known.encoding is not None)
         return replace(self, options=options)
 
     def fields_for(self, uri: str) -> dict[str, Any]:
-        """By which fields the rows of such a file are read: the options' names and values, where any are given."""
+        """Return the options that name fields, for files whose loader uses them."""
         if not getattr(loader_named(uri, self.loaders), "reads_fields", False):
             return {}
         options = self.options
@@ -283,14 +255,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class CutFile:
-    """A file, read and cut.
-
-    Attributes:
-        loader: What has read it.
-        loaded: Its text.
-        title: The one it brings, else its first heading of level 1, else "".
-        chunks: In the order of the text.
-    """
+    """A file, read and cut."""
 
     loader: Loader
     loaded: LoadedDocument
@@ -304,7 +269,7 @@ class CutFile:
 
 
 def cut_file(file: FileBytes, reading: Reading) -> CutFile:
-    """Makes chunks of the bytes of a file."""
+    """Turn the bytes of a file into chunks."""
     loader = loader_of(file, reading.loaders)
     loaded = load(file, loader, reading.options)
     extraction = reading.extraction
@@ -378,7 +343,6 @@ def _record_chunks(loaded: LoadedDocument, record: Record, chunker: Chunker) -> 
 
 
 def _place(chunks: Sequence[Chunk], pages: Sequence[int]) -> None:
-    """Set pages and parents."""
     above: list[Chunk] = []
     for chunk in chunks:
         path = chunk.heading_path

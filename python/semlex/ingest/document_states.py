@@ -1,4 +1,4 @@
-"""The documents of a collection beside their files."""
+"""The documents of a collection, compared with their files."""
 
 from __future__ import annotations
 
@@ -28,16 +28,13 @@ DocumentState = Literal["ok", "changed", "gone", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """A document that was read from a file.
+    """A document read from a file.
 
     Attributes:
-        source: Name of its source.
         uri: Path below the folder of the source.
-        state: ``ok`` where the file is what was read, ``changed`` where it is not, ``gone`` where there is none,
-            ``unknown`` where the folder or the file cannot be looked at from here.
-        chunks: Number of its chunks.
+        state: ``ok`` (unchanged), ``changed``, ``gone``, or ``unknown`` if folder or file cannot be read from here.
         written_at: When it was written or moved, in UTC.
-        encoding: The encoding that was guessed; None where nothing was.
+        encoding: The detected encoding; None if none was needed.
     """
 
     source: str
@@ -50,12 +47,12 @@ class DocumentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The documents of a collection, and what the last run could not read.
+    """The documents of a collection, and the problems of the last run.
 
     Attributes:
         documents: By source and path.
-        problems: Path (``uri``) and ``code`` of each file that the last run over files could not read.
-        next_after: What `after` is for the next page; None where no further document follows.
+        problems: Path (``uri``) and ``code`` of each file that the last run could not read.
+        next_after: `after` of the next page; None on the last page.
     """
 
     documents: list[DocumentInfo]
@@ -72,7 +69,7 @@ async def documents_with_states(
     limit: int | None = None,
     after: str | None = None,
 ) -> Documents:
-    """The documents of a source or of all, with the states of their files."""
+    """Return the documents of one source or of all, with the states of their files."""
 
     async def read(connection: Connection) -> tuple[list[ListedDocument], dict[str, Any] | None]:
         more = None if limit is None else limit + 1  # whether another page follows

@@ -1,4 +1,4 @@
-"""Vectors of texts that are stored: made by the model slice by slice, and checked before they are written."""
+"""Vectors of stored texts: made slice by slice, and checked before they are written."""
 
 from __future__ import annotations
 
@@ -54,11 +54,7 @@ class DocumentVectors:
     async def of(
         self, texts: Sequence[str], version: EmbeddingVersion | None, done: Callable[[int], None] | None = None
     ) -> NDArray[np.float32]:
-        """Vectors of texts.
-
-        Returns:
-            float32, shape (n, d).
-        """
+        """Return the vectors of texts: float32, shape (n, d)."""
         if self._embedder is None or version is None:
             raise EmbeddingsMissingError("no embedding model is configured")
         if (mismatch := await self._probe.mismatch(version.probe, version.model, self._collection)) is not None:
@@ -106,11 +102,7 @@ def _checked(embedder: Embedder, texts: Sequence[str], version: EmbeddingVersion
 
 
 def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: StorageName) -> NDArray[np.float32]:
-    """What a model made of texts, as vectors that can be stored; an embedder of the user's may return anything.
-
-    Args:
-        dimensions: Of a vector.
-    """
+    """Check what a model returned for texts; a user's embedder may return anything."""
     try:
         vectors = np.asarray(made, dtype=np.float32, order="C")
     except (ValueError, TypeError, OverflowError):
@@ -130,7 +122,7 @@ def usable_vectors(made: Any, rows: int, dimensions: int, model: str, storage: S
 
 
 def next_slice(texts: int, seconds: float) -> int:
-    """How many texts the model gets next, when so many took it so long."""
+    """Return how many texts the model gets next, given the time for the last slice."""
     fewest, most = SLICE_TEXTS
     if seconds < SLICE_SECONDS[0]:
         return min(texts * 2, most)
@@ -138,16 +130,13 @@ def next_slice(texts: int, seconds: float) -> int:
 
 
 def embedder_version(embedder: Embedder) -> EmbeddingVersion:
-    """The embedding version that an embedder's vectors belong to."""
+    """Return the embedding version that an embedder's vectors belong to."""
     identity = embedder.identity
     return EmbeddingVersion(0, identity.key, identity.model, identity.revision, identity.dimensions)
 
 
 def given_version(embeddings: Vectors, model: EmbeddingVersion | None) -> EmbeddingVersion:
-    """The embedding version of vectors that the caller brings.
-
-    It is the open model's, else one of which only the dimension is known.
-    """
+    """Return the embedding version of given vectors: the open model's, or one known by its dimension only."""
     dimensions = next(len(vector) for vector in embeddings if vector is not None)
     if model is None:
         return EmbeddingVersion(0, f"{GIVEN}/{dimensions}", GIVEN, None, dimensions)

@@ -1,4 +1,4 @@
-"""Documents that are added as they are: taken from the caller and checked."""
+"""Documents that are added as they are, checked."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 def listed(
     values: object, name: str, of: str, *, field: str = "", kinds: tuple[type, ...] = (object,), most: int | None = None
 ) -> list[Any]:
-    """The items of a list, a generator or any other iterable, read once."""
+    """Return the items of any iterable, read once."""
     single = isinstance(values, (str, bytes, Mapping, Document, ChunkMetadata))
     if single or not isinstance(values, Iterable):
         raise ValidationError([FieldError(-1, None, name, "wrong_type", f"list of {of}", type(values).__name__)])
@@ -74,7 +74,7 @@ def listed(
 
 
 def documents_in(documents: Given) -> list[Any]:
-    """What stands in an iterable of documents, read once."""
+    """Return the items of an iterable of documents, read once."""
     if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
         limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
@@ -84,7 +84,7 @@ def documents_in(documents: Given) -> list[Any]:
 def documents_from_texts(
     texts: Iterable[str], ids: Iterable[AnyId] | None, metadata: Iterable[dict[str, Any]] | None
 ) -> list[Document]:
-    """Documents from texts with ids and metadata beside them."""
+    """Make documents of texts, ids and metadata."""
     texts = listed(texts, "texts", "str", field="content", kinds=(str,))
     count = len(texts)
     ids = None if ids is None else listed(ids, "ids", "str", most=count + 1)
@@ -104,20 +104,7 @@ def documents_from_texts(
 
 @dataclass(frozen=True, slots=True)
 class GivenDocuments:
-    """The documents of a call, by field. What the caller does to his own afterwards changes nothing here.
-
-    Attributes:
-        ids: Those that had none included, once they are checked.
-        contents: Texts.
-        metadata: Copies.
-        parent_ids: Ids of what they are parts of, or None.
-        child_ids: Ids of their parts, copies.
-        timestamps: Where they begin and where they end in a recording.
-        created_at: Times.
-        updated_at: Times.
-        languages: Full names; None for the collection's.
-        vectors: Of `VectorDocument`, one each; or None.
-    """
+    """The documents of a call by field; later changes by the caller have no effect."""
 
     ids: list[str]
     contents: list[str]
@@ -141,7 +128,7 @@ class GivenDocuments:
         metadata: list[dict[str, Any]],
         parents: list[str | None] | None = None,
     ) -> GivenDocuments:
-        """Documents that have no more than this, from now."""
+        """Return documents with these fields only, made now."""
         count, now = len(ids), utc_now()
         return cls(
             ids,
@@ -157,7 +144,7 @@ class GivenDocuments:
 
     @classmethod
     def taken(cls, documents: Given) -> GivenDocuments:
-        """The documents of a list or any other iterable, which is read once."""
+        """Return the documents of an iterable, read once."""
         items = documents_in(documents)
         rows = [item.to_document() if isinstance(item, ChunkMetadata) else item for item in items]
         errors = [
@@ -203,13 +190,13 @@ class GivenDocuments:
     def vectors_or(
         self, embeddings: ArrayLike | Sequence[ArrayLike | None] | None
     ) -> ArrayLike | Sequence[ArrayLike | None] | None:
-        """The vectors that came with the documents, else those that came beside them."""
+        """Return the documents' own vectors, else the given ones."""
         if embeddings is not None and self.vectors is not None:
             raise ConfigurationError("these documents bring their vectors: leave embeddings= out")
         return self.vectors if embeddings is None else embeddings
 
     async def extracted(self, extraction: MetadataExtraction | None) -> GivenDocuments:
-        """The documents with what a function of the user's reads out of each."""
+        """Return the documents with metadata from a user's function."""
         if extraction is None:
             return self
         loop = asyncio.get_running_loop()
@@ -227,7 +214,7 @@ class GivenDocuments:
         return replace(self, metadata=await asyncio.to_thread(merged))
 
     def checked(self, embeddings: Vectors | None, storage: str = "vector", *, copied: bool = True) -> GivenDocuments:
-        """The documents, each with an id, when no rule is broken."""
+        """Return the documents, each with an id, after checking all rules."""
         given: GivenDocuments = self
         errors = self.row_errors(embeddings, storage)
         foreign = {error.row for error in errors if error.code == "unsupported_type"}
@@ -240,7 +227,7 @@ class GivenDocuments:
         return given.complete(copied=copied)
 
     def complete(self, *, copied: bool) -> GivenDocuments:
-        """The documents, each with an id, after all rules hold."""
+        """Return checked documents, each with an id."""
         ids = self.ids
         if not all(ids):
             named = zip(ids, self.metadata, self.contents, strict=True)
@@ -254,7 +241,7 @@ class GivenDocuments:
         )
 
     def row_errors(self, embeddings: Vectors | None, storage: str) -> list[FieldError]:
-        """Every error of every row."""
+        """Return every error of every row."""
         metadata_limits = {"max_bytes": MAX_METADATA_BYTES, "max_depth": MAX_METADATA_DEPTH}
         fields: list[tuple[str, str, object, dict[str, Any] | None]] = [
             ("content", "text", self.contents, {"min_chars": 1, "max_bytes": MAX_CHUNK_BYTES}),
@@ -282,7 +269,7 @@ class GivenDocuments:
         return errors
 
     def _language_errors(self, unusable: set[int]) -> list[FieldError]:
-        """Languages that are none, with the ids of their rows but those that are unusable."""
+        """Return errors of languages, with ids unless those are unusable."""
         return [
             FieldError(row, None if row in unusable else chunk_id[:SHOWN_ID_CHARACTERS] or None, "language", code)
             for row, (chunk_id, language) in enumerate(zip(self.ids, self.languages, strict=True))
@@ -290,7 +277,7 @@ class GivenDocuments:
         ]
 
     def _child_errors(self) -> list[FieldError]:
-        """What is wrong with the ids of parts, of which most documents have none."""
+        """Return errors of child ids."""
         parts = [(row, child) for row, children in enumerate(self.child_ids) for child in children]
         found = _core.validate_rows([("child_ids", "id", [child for _, child in parts], None)]) if parts else []
         return [
@@ -299,7 +286,7 @@ class GivenDocuments:
         ]
 
     def _title_errors(self) -> list[FieldError]:
-        """Titles that are too long: they are analysed and embedded together with the text."""
+        """Return errors of titles, which are analysed and embedded with the text."""
         errors = []
         for row, metadata in enumerate(self.metadata):
             if TITLES.isdisjoint(metadata):
@@ -317,7 +304,7 @@ class GivenDocuments:
 def without_refused(
     documents: Given, embeddings: ArrayLike | Sequence[ArrayLike | None] | None, storage: str
 ) -> tuple[list[Any], Any, list[FieldError]]:
-    """The documents that break no rule, their part of the vectors, and what is wrong with the others."""
+    """Return the documents that break no rule, their vectors, and the errors of the others."""
     items = documents_in(documents)
     numbers, refused = list(range(len(items))), list[FieldError]()
     given: Any = embeddings
@@ -346,32 +333,31 @@ def without_refused(
 
 
 def check_on_duplicate(on_duplicate: object) -> None:
-    """Refuses anything but the three ways."""
+    """Refuse an unknown value of `on_duplicate`."""
     if not is_one_of(on_duplicate, ("update", "skip", "fail")):
         raise ConfigurationError(f"on_duplicate must be 'update', 'skip' or 'fail'; got {on_duplicate!r:.80}")
 
 
 def checked_on_error(on_error: OnError) -> OnError:
-    """What is done with documents that break a rule."""
+    """Return the option `on_error` after checking it."""
     if not is_one_of(on_error, ("raise", "skip")):
         raise ConfigurationError(f"on_error must be 'raise' or 'skip'; got {on_error!r:.80}")
     return on_error
 
 
 def default_id(metadata: dict[str, Any], content: str) -> str:
-    """Id of a document that has none: a hash of content and metadata, so that adding it again does not double it."""
+    """Return an id made of content and metadata, so that adding the same document again replaces it."""
     return hashlib.sha256(_core.to_json(metadata) + b"\0" + content.encode()).hexdigest()[:32]
 
 
 def _copied(value: Any) -> Any:
-    """A copy of checked JSON, as deep as the containers go."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
-    """The key whose value breaks the rule; None where the key itself may be what is wrong."""
+    """Return the key whose value breaks the rule, or None if the key itself may be wrong."""
     for key, value in metadata.items():
         if isinstance(key, str) and SHOWN_KEY.fullmatch(key):
             found = _core.validate_rows(
@@ -383,7 +369,7 @@ def _refused_key(metadata: dict[str, Any], error: FieldError) -> str | None:
 
 
 def _language_code(language: object) -> str | None:
-    """The rule that a document's language breaks, if any."""
+    """Return the rule that a language breaks, if any."""
     if language is not None and not isinstance(language, str):
         return "wrong_type"
     try:
@@ -395,5 +381,5 @@ def _language_code(language: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def language_named(name: str | None) -> str | None:
-    """The language by its full name; None, which stands for the collection's, stays None."""
+    """Return the full name of a language; None stands for the collection's."""
     return None if name is None else _core.language_named(name)

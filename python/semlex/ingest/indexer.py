@@ -1,9 +1,9 @@
-"""Documents in: the only file that knows all stages of the way in.
+"""Writing into a collection, and the stages that runs share.
 
     files -> text -> chunks -> vectors -> one transaction a batch
 
-`add_documents` takes texts as they are (never cut again); `index` reads files and cuts them; `embed_missing` fills in
-the vectors of a collection that was made without a model.
+`add_documents` takes texts as they are; runs over files (`run`) cut them; `embed_missing` adds vectors to a collection
+made without a model.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Indexer:
 
     @property
     def collection(self) -> CollectionInfo:
-        """What is known of the collection."""
+        """Its metadata."""
         return self.opened.info
 
     @property
     def vector_storage(self) -> StorageName:
-        """Pgvector's type of the vectors that are stored now, or will be."""
+        """Pgvector's type of the vectors."""
         stored = self.collection.embedding
         return stored.storage if stored else self.storage
 
@@ -101,7 +101,7 @@ class Indexer:
         on_duplicate: OnDuplicate = "update",
         progress: Callable[[Progress], None] | None = None,
     ) -> list[str]:
-        """Adds documents as they are; see `PostgreSQLRetriever.add_documents`."""
+        """Add documents as they are; see `PostgreSQLRetriever.add_documents`."""
         check_on_duplicate(on_duplicate)
         documents = documents.checked(embeddings, self.vector_storage)
         if not documents.ids:
@@ -127,7 +127,7 @@ class Indexer:
     async def add_rows(
         self, documents: GivenDocuments, embeddings: NDArray[np.float32], mode: WriteMode, on_duplicate: OnDuplicate
     ) -> int:
-        """Stores checked documents with their vectors in one transaction; returns how many it stored or replaced."""
+        """Store checked documents with vectors in one transaction; returns the number of stored rows."""
         return await self._add(documents, unrepeated(documents.ids, on_duplicate), embeddings, mode, on_duplicate)
 
     async def _add(
@@ -153,11 +153,11 @@ class Indexer:
         return written
 
     async def is_empty(self) -> bool:
-        """Whether the collection holds no chunk."""
+        """Return whether the collection has no chunks."""
         return await self.database.read("look at the collection", lambda c: ingestion.is_empty(c, self.collection))
 
     async def embed_missing(self, progress: Callable[[Progress], None] | None = None) -> int:
-        """Computes the vectors of chunks that have none; returns how many were written."""
+        """Compute missing vectors; returns how many were written."""
         self._models.refuse_without_model()
         if self.embedder is None:
             raise EmbeddingsMissingError("no embedding model is configured: name one with embedding_model= or --model")
@@ -207,7 +207,7 @@ class Indexer:
     async def create_index(
         self, index: VectorIndex | None, *, concurrently: bool, progress: Callable[[Progress], None] | None
     ) -> IndexesBuilt:
-        """Builds the indexes now; see `PostgreSQLRetriever.create_index`."""
+        """Build the indexes now; see `PostgreSQLRetriever.create_index`."""
         self.refuse_read_only()
         builder = IndexBuilder(self.database, self.collection, _build_progress(progress))
         try:
@@ -216,7 +216,7 @@ class Indexer:
             self.opened.indexes.forget()
 
     async def delete(self, deletion: Deletion, *, dry_run: bool) -> DeleteReport:
-        """Deletes chunks; see `PostgreSQLRetriever.delete`."""
+        """Delete chunks; see `PostgreSQLRetriever.delete`."""
         if not dry_run:
             self.refuse_read_only()
         begun, started = utc_now(), time.perf_counter()
@@ -249,46 +249,46 @@ class Indexer:
     # --- what runs over files need ------------------------------------------------------------------------------------
 
     def refuse_write(self) -> None:
-        """Refuses to write where that is not possible, before anything is done."""
+        """Refuse work on a standby or without the collection's model."""
         self.refuse_read_only()
         self._models.refuse_without_model()
 
     @property
     def model_version(self) -> EmbeddingVersion | None:
-        """What the vectors of the open model are, or None."""
+        """Version of the open model's vectors, or None."""
         return self._models.version
 
     @property
     def model_name(self) -> str | None:
-        """The embedding model, for the log."""
+        """Name of the embedding model, for the log."""
         return self._models.version.model if self._models.version else None
 
     # --- one stage each ---------------------------------------------------------------------------------------------
 
     def refuse_read_only(self) -> None:
-        """Refuses to write on a standby."""
+        """Refuse to write on a standby."""
         if self.collection.server.read_only:
             raise ReadOnlyError("this server is read-only (a standby?); documents are added on the primary")
 
     def token_counter(self) -> TokenCounter:
-        """What counts the tokens of this collection's chunks."""
+        """Return the token counter of this collection."""
         return self._models.token_counter(self.collection.names.collection, self.collection.settings.token_counter)
 
     async def ensure_version(self, given: EmbeddingVersion | None) -> None:
-        """Makes sure that the collection can hold the given vectors, or those of the open model."""
+        """Make sure that the collection can hold the given vectors, or the open model's."""
         self.opened.brings_vectors |= given is not None
         wanted = given or self._models.version
         if wanted is not None:
             await self.opened.ensure_version(replace(wanted, storage=self.storage), is_given=given is not None)
 
     def documents_cut(self) -> int:
-        """How many texts were longer than the model reads, where the embedder counts them."""
+        """Return how many texts exceeded the model's limit, if the embedder counts them."""
         return getattr(self.embedder, "documents_cut", 0)
 
     async def embed_rows(
         self, rows: ChunkBatch, wanted: Sequence[int], done: Callable[[int], None] | None = None
     ) -> None:
-        """Puts the vectors of the wanted rows into `rows`, beside those that it has."""
+        """Add the vectors of the wanted rows."""
         texts = [embedded_text(rows.context[n], rows.chunk_text[n]) for n in wanted]
         vectors = [None] * len(rows) if rows.embeddings is None else list(rows.embeddings)
         made = await self._vectors.of(texts, self.collection.embedding, done) if texts else ()
@@ -297,18 +297,18 @@ class Indexer:
         rows.embeddings = vectors
 
     async def changed_rows(self, rows: ChunkBatch, on_duplicate: OnDuplicate) -> list[int]:
-        """Numbers of the rows whose text has no vector yet; those that keep a line of a model have it then."""
+        """Return the rows that need a vector, after kept descriptions are filled in."""
         return await rows_to_embed(self.database, self.collection, rows, replaces=on_duplicate == "update")
 
     async def _has_lines(self, rows: DocumentRows) -> bool:
         return bool(await self.database.read("look for lines", lambda c: stored_lines(c, self.collection, rows.keys())))
 
     async def keep_lines(self, rows: ChunkBatch) -> int:
-        """Puts the stored lines of models into rows that did not change; returns how many have one."""
+        """Keep the stored descriptions of unchanged rows; returns how many."""
         return await self.database.read("look for lines", lambda c: keep_lines(c, self.collection, rows))
 
     async def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, as the collection holds them: float32, shape (n, d)."""
+        """Return the vectors of texts: float32, shape (n, d)."""
         return await self._vectors.of(texts, self.collection.embedding)
 
     async def _cut_contexts(self, keys: list[Key]) -> dict[str, str]:
@@ -331,7 +331,7 @@ class Indexer:
         return await self.write_batch("add documents", mode, work)
 
     async def _write_new(self, rows: ChunkBatch) -> bool:
-        """Writes a few rows in one round trip where all are new; whether it did."""
+        """Write a few rows in one round trip if all are new; returns whether it did."""
         wants_merge = await self._new_rows.write(self.collection, rows)
         index = self.collection.keyword.index
         if wants_merge and index is not None:
@@ -341,7 +341,7 @@ class Indexer:
     async def write_batch(
         self, doing: str, mode: WriteMode, work: Callable[[Connection, WriteMode], Awaitable[T]]
     ) -> T:
-        """Writes a batch in one transaction; merges where that is wanted afterwards."""
+        """Write a batch in one transaction, then merge segments if needed."""
         try:
             return await self.write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
@@ -351,7 +351,7 @@ class Indexer:
             return await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
 
     async def write_and_merge(self, doing: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Writes, and merges segments of the keyword index when there are many of them now."""
+        """Write, and merge segments of the keyword index if there are many."""
         index = self.collection.keyword.index
         if index is None or self.database.joins_transaction:  # a caller's transaction is not committed yet
             return await self.database.write(doing, work)
@@ -366,7 +366,7 @@ class Indexer:
         return done
 
     async def end_load(self, written: int, progress: Callable[[Progress], None] | None) -> list[str]:
-        """Merges and builds indexes; returns what should be known. Nothing of it fails: all is stored by now."""
+        """Merge and build indexes; returns warnings. All data is stored by then."""
         index = self.collection.keyword.index
         if index is not None and not self.database.joins_transaction:
             await index.end_load(self.database, self.collection, written)

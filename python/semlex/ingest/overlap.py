@@ -18,14 +18,10 @@ WRITES_AT_ONCE = 2
 
 
 class BatchWrites:
-    """Transactions under way, each with its rows' ids; they end with the block.
+    """Transactions in progress, with their rows' ids; they end with the block.
 
-    After an error those under way are finished, too: they came before what failed, or beside it. Where the block is
-    cancelled they are rolled back.
-
-    Attributes:
-        rows: That number.
-        written: How many rows they have stored.
+    After an error the others are finished: they came before what failed, or beside it. If the block is cancelled, they
+    are rolled back.
     """
 
     def __init__(self, at_once: int, tell: Callable[[int], None] | None = None) -> None:
@@ -35,9 +31,9 @@ class BatchWrites:
         self._under_way: dict[asyncio.Task[None], AbstractSet[str]] = {}
 
     async def begin(self, rows: int, ids: AbstractSet[str], write: Coroutine[None, None, int]) -> None:
-        """Starts to write a batch, once there is room and none of its ids is being written.
+        """Start to write a batch as soon as there is room and none of its ids is being written.
 
-        So what comes later is stored later, and of two rows with one id the later one counts.
+        So later rows are stored later, and the last row of an id counts.
         """
         try:
             while len(self._under_way) >= self._at_once or not self._apart(ids):
@@ -89,9 +85,9 @@ def _raise_first(ended: Iterable[BaseException | None]) -> None:
 async def ahead(
     items: AsyncGenerator[T, None], work: Callable[[T], Awaitable[None]] | None = None
 ) -> AsyncGenerator[T, None]:
-    """Gives items on, and has the next one made and worked on while the caller has the last.
+    """Yield items, and make and process the next one while the caller uses the last.
 
-    When it is closed, what is being made is cancelled, and `items` is closed.
+    Closing it cancels the item in progress and closes `items`.
     """
 
     async def make() -> T | None:

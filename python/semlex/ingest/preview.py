@@ -1,4 +1,4 @@
-"""What files become, before anything is written: their chunks, or why they cannot be read."""
+"""Preview of files: their chunks, or why they cannot be read."""
 
 from __future__ import annotations
 
@@ -27,14 +27,11 @@ class PreviewedChunk:
     """A chunk that would be stored.
 
     Attributes:
-        text: The chunk.
-        line: Line of the file's text on which it begins, from 1.
-        page: Page on which it begins, from 1; None where there are no pages.
-        tokens: How many it has.
+        line: First line in the file's text, from 1.
+        page: First page, from 1; None without pages.
         chunk_type: ``text`` or ``code``.
         heading_path: Titles above it, outermost first.
-        context: What is analysed and embedded with it: title, headings, and what announces it.
-        metadata: JSON values, for filters.
+        context: Analysed and embedded with the text: title, headings, introduction.
     """
 
     text: str
@@ -49,16 +46,13 @@ class PreviewedChunk:
 
 @dataclass(frozen=True, slots=True)
 class PreviewedFile:
-    """What a file becomes.
+    """The preview of a file.
 
     Attributes:
-        uri: Its path below the folder that was named.
-        format: What its loader is called.
-        title: Its title; "" where it has none.
-        chunks: In the order of the text.
+        uri: Path below the named folder.
         problem: Why it cannot be read, or None.
-        is_skipped: Whether it would be left out because of that, as `LoadOptions.on_bad_text` asks for.
-        repaired: How many characters were put for what was no text.
+        is_skipped: Whether it would be left out because of that (`LoadOptions.on_bad_text`).
+        repaired: Number of replaced characters.
     """
 
     uri: str
@@ -82,23 +76,22 @@ def preview_chunks(
     options: LoadOptions | None = None,
     limits: FileLimits = DEFAULT_LIMITS,
 ) -> Iterator[PreviewedFile]:
-    """Reads and cuts files as `index` does; nothing is written, and no server is asked.
+    """Read and cut files as `index` does, without writing or connecting to a server.
 
     Args:
         paths: Files and folders.
-        include: Glob patterns of files to read; by default all that a loader reads.
+        include: Glob patterns of files to read; default: all with a loader.
         exclude: Glob patterns of files and folders to leave out.
-        recursive: Whether to enter folders below.
-        chunk_tokens: Most tokens of a chunk; None for 500.
-        overlap_tokens: Most tokens that neighbours share; None for 50, and fewer where chunks are too short for that.
-        min_tokens: Sections with fewer tokens are joined with the next one where both fit; None for 32, or a quarter of
-            `chunk_tokens` where that is less.
-        counter: What counts the tokens, such as an embedder; by default Unicode words.
+        recursive: Whether to enter subfolders.
+        chunk_tokens: Maximum tokens of a chunk. Default: 500.
+        overlap_tokens: Maximum overlap of neighbours. Default: 50, less for short chunks.
+        min_tokens: Shorter sections are joined with the next if both fit. Default: 32, or `chunk_tokens` / 4 if less.
+        counter: Token counter, such as an embedder. Default: Unicode words.
         options: How files are read.
-        limits: The largest files that are read.
+        limits: Size limits of files.
 
     Yields:
-        One file after the other, in the order in which `index` reads them.
+        One file after another, in the order of `index`.
 
     Raises:
         ConfigurationError: A path does not exist, or a number is out of bounds.

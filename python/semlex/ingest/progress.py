@@ -1,4 +1,4 @@
-"""Progress events of long work, and its final reports."""
+"""Progress events of long work, and the reports at its end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a long piece of work has come.
+    """Progress of long work.
 
     Attributes:
-        stage: ``read``, ``embed``, ``write``, ``enrich``, ``build indexes``, or ``build the index NAME``. Those of a
-            run over files overlap: each is told of by itself.
+        stage: ``read``, ``embed``, ``write``, ``enrich``, ``build indexes``, or ``build the index NAME``. Stages of a
+            run over files overlap; each is reported separately.
         done: Units done.
-        total: Units in all, or None while unknown. Of the chunks of files an estimate until all are read, from what
-            came of the bytes so far.
+        total: Units in all; None while unknown. For chunks of files an estimate by bytes until all are read.
         unit: ``files``, ``chunks``, ``rows`` or ``blocks`` (of a table).
     """
 
@@ -33,32 +32,30 @@ class Progress:
 
 @dataclass(slots=True)
 class IndexReport:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         added: New documents.
-        changed: Documents that were there and were written again.
+        changed: Documents that were written again.
         unchanged: Documents that were skipped.
-        outdated: How many of those an older version of semlex has read or cut; `rechunk` cuts them anew.
-        vanished: Name of a source -> how many of its documents, below the paths of this run, have no file any more;
+        outdated: How many of these an older semlex read or cut; `rechunk` cuts them again.
+        vanished: Source -> number of its documents below the paths of this run without a file;
             ``delete(source=…, vanished=True)`` removes them.
-        failed: Files that could not be read; each is in `problems`.
+        failed: Files that could not be read, listed in `problems`.
         chunks: Chunks written.
         embedded: Vectors computed.
-        cut: Chunks of which the model read only the beginning, as far as it reports that.
+        cut: Chunks that exceeded the model's limit, if the model counts them; only their beginning is embedded.
         seconds: Wall time.
-        stage_seconds: How long each stage was at work: ``read``, ``compare`` (which chunks have a vector already),
-            ``embed``, ``write``. They overlap.
-        problems: One per failed file.
-        without_text: One per file that was read and has no text, such as a scan: it is stored, and no search finds it.
-        skipped: What was left out of the folders: reason (``format`` where nothing reads such files, ``ignored`` by a
-            ``.gitignore`` or ``.semlexignore``, ``generated``, ``bad_text`` as `LoadOptions.on_bad_text` asks for) ->
-            suffix, or name and slash of a folder -> number.
-        repaired: Files in which something was no text, and was repaired.
-        repaired_characters: Characters that were put for it.
-        lines_kept: Chunks that were written again with the line that a language model had written about them.
-        enrichment: What became of the lines that were asked for; None where none were.
-        warnings: What else did not go as asked, for example an index that could not be built.
+        stage_seconds: Time of each stage: ``read``, ``compare`` (which chunks have a vector), ``embed``, ``write``.
+            They overlap.
+        without_text: Files without text, such as scans: they are stored, and no search finds them.
+        skipped: Files left out: reason (``format``, ``ignored`` by an ignore file, ``generated``, ``bad_text``) ->
+            suffix, or name of a folder with a slash -> number.
+        repaired: Files with replaced characters.
+        repaired_characters: Number of replaced characters.
+        lines_kept: Rewritten chunks that kept their description.
+        enrichment: Result of the chunk descriptions, or None if none were wanted.
+        warnings: Problems that did not end the run, such as an index that could not be built.
     """
 
     added: int = 0
@@ -84,13 +81,7 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReport:
-    """What was deleted.
-
-    Attributes:
-        chunks: Chunks, with their vectors.
-        documents: Documents of which nothing is left.
-        dry_run: Whether it would have been, and nothing was.
-    """
+    """The result of a deletion: chunks with their vectors, and documents without any chunk left."""
 
     chunks: int
     documents: int
@@ -99,12 +90,7 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DocumentName:
-    """Which document.
-
-    Attributes:
-        source: Name of its source.
-        uri: Path below the folder of the source.
-    """
+    """A document: its source, and its path below the source's folder."""
 
     source: str
     uri: str
@@ -112,13 +98,7 @@ class DocumentName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MovedDocument:
-    """A document whose file has another name now, and the same bytes.
-
-    Attributes:
-        source: Name of its source.
-        old: Path below the folder of the source, as it was.
-        new: Path as it is now.
-    """
+    """A document whose file has a new name and the same bytes; paths are below the source's folder."""
 
     source: str
     old: str
@@ -127,17 +107,16 @@ class MovedDocument:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What is different between folders and a collection.
+    """The differences between folders and a collection.
 
     Attributes:
-        added: Files of which there is no document.
-        changed: Files with other bytes than were read.
-        moved: Documents whose file has another name.
-        deleted: Documents that have no file any more, and are to be deleted.
-        kept: Documents that have no file any more, and are to stay.
-        left_out: Documents whose file is there, but is not among those that are read now: left out by a pattern or an
-            ignore file. They stay.
-        unchanged: Number of documents whose file is what was read.
+        added: Files without a document.
+        changed: Files with new bytes.
+        moved: Documents whose file has a new name.
+        deleted: Documents without a file, to be deleted.
+        kept: Documents without a file that stay.
+        left_out: Documents whose file is now excluded by a pattern or an ignore file. They stay.
+        unchanged: Number of unchanged documents.
         skipped: As in `IndexReport`.
         problems: Files that cannot be read; their documents stay.
     """
@@ -158,21 +137,13 @@ class SyncPlan:
         return not (self.added or self.changed or self.moved or self.deleted)
 
     def counts(self) -> SyncCounts:
-        """The plan in numbers."""
+        """Return the plan in numbers."""
         return SyncCounts(len(self.added), len(self.changed), len(self.moved), len(self.deleted), self.unchanged)
 
 
 @dataclass(frozen=True, slots=True)
 class SyncCounts:
-    """Numbers of documents.
-
-    Attributes:
-        added: New ones.
-        changed: Those that were there and were written again.
-        moved: Those that have another name.
-        deleted: Those that are gone.
-        unchanged: Those that stayed what they were.
-    """
+    """Numbers of documents."""
 
     added: int = 0
     changed: int = 0
@@ -183,16 +154,13 @@ class SyncCounts:
 
 @dataclass(slots=True)
 class SyncReport:
-    """What was to be done, and what was done.
+    """The result of a synchronisation.
 
     Attributes:
-        plan: What was different.
-        done: What was done; all 0 where the plan alone was asked for.
-        differs: Whether that is not what was planned, because a file could not be read, or changed meanwhile.
+        done: What was done; all 0 with `dry_run`.
+        differs: Whether that is not what was planned: a file could not be read, or changed meanwhile.
         run: Chunks, vectors, problems and warnings of the run.
-        dry_run: Whether the plan alone was asked for.
-        watched_by: What tells of changes while folders are watched: ``events`` of the system, or ``polling``; None
-            where they are not watched.
+        watched_by: ``events`` of the system or ``polling`` while folders are watched, else None.
     """
 
     plan: SyncPlan

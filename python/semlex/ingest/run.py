@@ -74,7 +74,7 @@ STATES_AT_ONCE = 10_000
 
 @dataclass(slots=True)
 class FileBatch:
-    """Files that are written in one transaction, and those beside them that are not."""
+    """Files written in one transaction, and files that need no writing."""
 
     documents: list[DocumentRow]
     rows: ChunkBatch
@@ -93,7 +93,7 @@ OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
 
 
 async def open_sources(database: Database, collection: CollectionInfo, places: Sequence[Place]) -> OpenSources:
-    """The sources of places, made where they are new."""
+    """Return the sources of places, and create new ones."""
     roots = {place.source: str(place.root) for place in places}
 
     async def work(connection: Connection) -> OpenSources:
@@ -116,7 +116,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
 
 
 async def known_sources(database: Database, collection: CollectionInfo, name: str | None = None) -> OpenSources:
-    """The source of a name, or all of them."""
+    """Return the named source, or all."""
 
     async def work(connection: Connection) -> OpenSources:
         found = await read_sources(connection, collection)
@@ -129,7 +129,7 @@ async def known_sources(database: Database, collection: CollectionInfo, name: st
 
 
 def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
-    """Refuses files of new sources of which half of a known source, whose folder is gone, has the names and bytes."""
+    """Refuse a new source with half of the names and bytes of a known source whose folder is gone."""
     files: dict[Path, dict[str, FoundFile]] = {}
     for file in found:
         files.setdefault(file.root, {})[file.uri] = file
@@ -159,7 +159,7 @@ async def _with_documents(connection: Connection, collection: CollectionInfo, so
 
 
 class FileRun:
-    """One run over files."""
+    """One run over files, from the first look to the report."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class FileRun:
         recursive: bool,
         options: LoadOptions,
     ) -> IndexReport:
-        """Reads files, cuts them and writes their chunks; see `PostgreSQLRetriever.index`."""
+        """Read, cut and write files; see `PostgreSQLRetriever.index`."""
         self._indexer.refuse_write()
         self._check(self._indexer.collection)
         places, missing = await self._plan(paths, source)
@@ -219,7 +219,7 @@ class FileRun:
         return await self._finish("index", where)
 
     async def rechunk(self, *, source: str | None, dry_run: bool) -> IndexReport:
-        """Cuts documents anew; see `PostgreSQLRetriever.rechunk`."""
+        """Cut documents again; see `PostgreSQLRetriever.rechunk`."""
         if not dry_run:
             self._indexer.refuse_write()
         counter = self._indexer.token_counter()
@@ -272,7 +272,7 @@ class FileRun:
         return places, missing
 
     async def _refuse_moved(self, found: Sequence[FoundFile]) -> None:
-        """Refuses a folder that would be a new source, and holds the files of one whose folder is gone."""
+        """Refuse a new source that holds the files of one whose folder is gone."""
         new = [file for file in found if file.root in self._new_roots]
         if not new:
             return
@@ -280,7 +280,7 @@ class FileRun:
         await asyncio.to_thread(refuse_moved, new, known)
 
     async def _chunker(self) -> Chunker:
-        """What cuts the files of this collection; its settings are stored with the first files."""
+        """Return the chunker of this collection; its settings are stored with the first files."""
         counter = self._indexer.token_counter()
         # Another process may have changed them since this one opened the collection.
         stored = await self._database.read(
@@ -301,7 +301,7 @@ class FileRun:
         return replace(collection, settings=replace(collection.settings, chunk_settings=ChunkSettings(*settings)))
 
     async def _settle(self, connection: Connection) -> None:
-        """Stores the settings by which the files of this run are cut, with the first files; the first run decides."""
+        """Store this run's chunk settings with the first files; the first run decides."""
         wanted = self._unstored
         if wanted is None:
             return
@@ -314,7 +314,6 @@ class FileRun:
             )
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:
-        """Counts the documents below the places whose file is gone."""
         below: dict[Path, list[str]] = {}
         for place in places:
             below.setdefault(place.root, []).append(place.path.relative_to(place.root).as_posix())
@@ -356,7 +355,7 @@ class FileRun:
         self.documents = [indexed_document_id(sources[str(file.root)][0].key, file.uri) for file in found]
 
     def _note(self, batch: FileBatch) -> None:
-        """Adds to the report what reading a batch has shown."""
+        """Add a batch's files to the report."""
         report = self.report
         for file in batch.unwritten:
             if isinstance(file, FileProblem):
@@ -431,7 +430,7 @@ class FileRun:
         files: Sequence[FoundFile],
         prepare: Callable[[FoundFile], PreparedFile | UnchangedFile | SkippedFile | FileProblem],
     ) -> AsyncGenerator[FileBatch, None]:
-        """Yield batches of files, read and cut. When it is closed, the file that is being read is the last one."""
+        """Yield batches of files, read and cut. Closing it ends after the current file."""
         limit = BATCH_CHUNKS if self._has_model else BATCH_CHUNKS_WITHOUT_MODEL
         waiting, ended, done = iter(files), False, 0
 
@@ -479,7 +478,7 @@ class FileRun:
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
 
     async def _keep_lines(self, batch: FileBatch) -> None:
-        """Keep the descriptions of chunks that did not change, if nothing is to be embedded."""
+        """Keep the descriptions of unchanged chunks; nothing is embedded."""
         with self._busy("compare"):
             await self._indexer.keep_lines(batch.rows)
         self.report.lines_kept += sum(map(has_line, batch.rows.content_hash))
@@ -527,13 +526,13 @@ class FileRun:
             self._progress(Progress(stage, done, total, unit))
 
     def _estimate(self, counted: int) -> int | None:
-        """Return how many there will be, judged by what the files read so far gave; None before the first."""
+        """Return the expected total, judged by the bytes read so far; None before the first."""
         if not self._passed_bytes:
             return None
         return max(counted, counted * self._total_bytes // self._passed_bytes)
 
     async def _store_states(self) -> None:
-        """Lets the next run know the files that were read and had not changed."""
+        """Store the states of unchanged files for the next run."""
         while self._states:
             part, self._states = self._states[:STATES_AT_ONCE], self._states[STATES_AT_ONCE:]
             await self._database.write(
@@ -543,7 +542,7 @@ class FileRun:
 
 
 def without_text(document: DocumentRow) -> FileProblem:
-    """Return the report of a file that was read and has no text."""
+    """Return the report of a file without text."""
     remedy = "; a scan needs OCR first, for example by ocrmypdf" if document.format == "pdf" else ""
     return FileProblem(document.uri, "no_text", f"it has no text{remedy}")
 

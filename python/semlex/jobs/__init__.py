@@ -1,1 +1,1 @@
-"""Background work: what jobs there are, and who does them."""
+"""Background work: the kinds of jobs, and the workers that do them."""

@@ -1,7 +1,7 @@
-"""Which folders a worker may read.
+"""What a worker may read and use.
 
-Whoever may write to the database may submit a job. Its paths say what is read with the worker's rights, and stored
-where others can search it; so a worker reads nothing but what it was told when it was started.
+A role that can write to the database can submit a job. Its paths are read with the worker's rights, and stored where
+others can search them. So a worker reads only the folders that were named when it was started.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 class AllowedFolders:
-    """Folders that jobs may read, with all that is below them; none by default.
-
-    Attributes:
-        roots: Their paths without links.
-    """
+    """Folders that jobs may read, with everything below; none by default."""
 
     def __init__(self, folders: Sequence[str | Path] = ()) -> None:
         check_parameters(strings_errors("allow", [str(one) for one in folders]))
@@ -37,9 +33,9 @@ class AllowedFolders:
                 raise ConfigurationError(f"allow: there is no folder {str(given)!a}")
 
     async def check(self, paths: Sequence[str]) -> None:
-        """Refuses paths that may not be read, or that this worker cannot see.
+        """Refuse paths that may not be read, or that this worker cannot see.
 
-        A path that is missing here may be there on another machine: it never means that it was emptied.
+        A path missing here may exist on another machine: it does not mean that it was emptied.
         """
         for path in paths:
             await asyncio.to_thread(self._check, path)
@@ -65,18 +61,13 @@ class AllowedFolders:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What jobs may use of a worker.
-
-    Attributes:
-        folders: Folders that they may read.
-        models: Models that they may name.
-    """
+    """What jobs may use of a worker."""
 
     folders: AllowedFolders
     models: Mapping[str, str | Embedder] = field(default_factory=dict)
 
     def model(self, name: str) -> str | Embedder:
-        """The model of a name."""
+        """Return the model of a name."""
         if name not in self.models:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
@@ -87,7 +78,7 @@ class Allowed:
 
 
 def models_by_name(models: Sequence[str | Embedder]) -> dict[str, str | Embedder]:
-    """Models by the names that jobs use: as it was given, or as the embedder calls its own."""
+    """Return models by the names that jobs use: as given, or as the embedder calls its own."""
     if isinstance(models, str) or not isinstance(models, (list, tuple)):
         raise ConfigurationError(f"models must be a list of names or embedders; got {type(models).__name__}")
     for model in models:

@@ -1,4 +1,4 @@
-"""A job that was submitted: what it was when it was read, and what can be done with it."""
+"""A submitted job, as a value with methods."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Job(JobInfo):
-    """A job as it was when it was read. It is a value: its methods give the job as it is then."""
+    """A job as it was when it was read; its methods return the job as it is then."""
 
     _queue: JobQueue = field(repr=False, compare=False, kw_only=True)
 
     @classmethod
     def of(cls, info: JobInfo, queue: JobQueue) -> Self:
-        """The job of what was read of it."""
+        """Return the job of a stored row."""
         return cls(**info.values(), _queue=queue)
 
     async def status(self) -> Job:
-        """The job as it is now.
+        """Return the job as it is now.
 
         Raises:
-            ConfigurationError: It has ended, and was removed.
+            ConfigurationError: It has ended and was removed.
         """
         return Job.of(await self._queue.get(job_key(self.id)), self._queue)
 
     async def wait(self, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - it ends with an error of its own
-        """The job when it has ended: done, failed or cancelled.
+        """Return the job when it has ended: done, failed or cancelled.
 
         Args:
-            timeout: Seconds to wait at most; None: any time.
+            timeout: Maximum seconds to wait; None: no limit.
 
         Raises:
-            JobTimeoutError: It has not ended by then; it goes on.
+            JobTimeoutError: It has not ended by then; it continues.
         """
         check_parameters([] if timeout is None else number_errors("timeout", timeout, 0, threading.TIMEOUT_MAX))
         clock = self._queue.clock
@@ -61,15 +61,15 @@ class Job(JobInfo):
         return job
 
     async def cancel(self) -> Job:
-        """Ends it, if it is queued; if it is running, its worker ends it soon, with whole batches only.
+        """End it if it is queued; if it is running, its worker ends it soon, after a whole batch.
 
         Raises:
-            ConfigurationError: It is done, or has failed.
+            ConfigurationError: It is done or has failed.
         """
         return Job.of(await self._queue.cancel(job_key(self.id)), self._queue)
 
     async def retry(self) -> Job:
-        """Puts it back into the queue after it has failed, or was cancelled; what it had done is not done again.
+        """Queue it again after it failed or was cancelled; finished parts are not repeated.
 
         Raises:
             ConfigurationError: It is in another state.

@@ -1,7 +1,7 @@
-"""The kinds of jobs: the arguments of each, how they are checked, and what is called.
+"""The kinds of jobs: their arguments, the checks, and the calls.
 
-Arguments are checked when a job is submitted, and again when it is begun, because the table can be written to by
-others. No name out of the table leads to anything but a kind of this file.
+Arguments are checked on submission and again before the work, because others can write to the table. Names in the table
+lead only to kinds of this file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES = frozenset(one.name for one in fields(Document))
 
 
 def documents_to_json(documents: Given) -> list[dict[str, Any]]:
-    """Documents, checked, each with an id; what is empty is left out."""
+    """Return checked documents with ids as JSON, without empty fields."""
     taken = GivenDocuments.taken(documents)
     if taken.vectors is not None:
         raise ConfigurationError("documents of a job bring no vectors: leave these out, or call add_documents()")
@@ -63,7 +63,7 @@ def documents_to_json(documents: Given) -> list[dict[str, Any]]:
 
 
 def documents_from_json(rows: object) -> list[Document]:
-    """The documents of a job, as far as their shape goes; adding them checks the rest."""
+    """Return the documents of a job; adding them checks the rest."""
     if not isinstance(rows, list) or not rows:
         raise ConfigurationError("documents must be a list of objects, at least one")
     documents = []
@@ -85,14 +85,7 @@ Check: TypeAlias = Callable[[str, object], Errors]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a job is done with.
-
-    Attributes:
-        collection: The open collection.
-        arguments: Those of the job, checked.
-        progress: To be called as the work goes on.
-        allowed: What may be used of this worker.
-    """
+    """The input of a job."""
 
     collection: Any
     arguments: dict[str, Any]
@@ -102,13 +95,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of jobs.
-
-    Attributes:
-        run: Does the work, and returns what was done.
-        options: Name of an argument -> what is wrong with a value.
-        needed: Name of the argument that no job goes without, or None.
-    """
+    """A kind of jobs."""
 
     run: Callable[[Work], Awaitable[dict[str, Any]]]
     options: Mapping[str, Check]
@@ -116,7 +103,7 @@ class JobKind:
 
 
 def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments of a new job, as JSON: paths absolute, documents with their ids, what is None left out."""
+    """Return a new job's arguments as JSON: absolute paths, documents with ids, without None."""
     given = {} if given is None else given
     check_parameters(kind_errors("kind", kind, str), kind_errors("arguments", given, Mapping))
     arguments = {name: value for name, value in given.items() if value is not None}
@@ -140,7 +127,7 @@ def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, 
 
 
 def check_arguments(kind: str, arguments: object) -> dict[str, Any]:
-    """Arguments as they are stored."""
+    """Return stored arguments after checking them."""
     if not isinstance(arguments, dict):
         raise ConfigurationError(f"arguments must be an object; got {type(arguments).__name__}")
     _check_names(kind, arguments)
@@ -165,7 +152,6 @@ def _check_names(kind: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _absolute(paths: object) -> list[str]:
-    """The same paths on every working directory."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(given, (list, tuple)) or not given:
         raise ConfigurationError("paths must be a list of paths, at least one")

@@ -1,4 +1,4 @@
-"""A worker: takes jobs of a schema one after another, several at a time, until it is stopped."""
+"""A worker: does the jobs of a schema, several at a time, until it is stopped."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Attempt:
         self._is_stopping = self._is_cancelled = self._is_lost = False
 
     async def run(self) -> Outcome:
-        """Does the job, and notes the outcome; nothing of it fails but what is cancelled from outside."""
+        """Do the job and store the outcome; only cancellation from outside is raised."""
         self._work = work = asyncio.create_task(self._do())
         try:
             await self._keep(work)
@@ -113,11 +113,11 @@ class Attempt:
             return outcome
 
     def stop(self) -> None:
-        """Lets it end after the batch that is being written, to be given back."""
+        """End after the current batch and give the job back."""
         self._is_stopping = True
 
     def abandon(self) -> None:
-        """Ends it now; what is being written is rolled back."""
+        """End now; the current batch is rolled back."""
         self._is_stopping = True
         if self._work is not None:
             self._work.cancel()
@@ -133,7 +133,7 @@ class Attempt:
 
     @asynccontextmanager
     async def _guard(self, connection: Connection) -> AsyncIterator[None]:
-        """What every transaction of the job stands in."""
+        """Fence every transaction of the job."""
         if self._is_stopping:
             raise WorkAbandonedError("the worker is being stopped; the job is given back")
         async with self._leases.fenced(connection, self.claim) as cancel_wanted:
@@ -149,7 +149,7 @@ class Attempt:
     # --- beside it ----------------------------------------------------------------------------------------------------
 
     async def _keep(self, work: asyncio.Task[dict[str, Any]]) -> None:
-        """Renews the lease and stores the progress until the work has ended."""
+        """Renew the lease and store the progress until the work ends."""
         clock, often = self._leases.clock, self._leases.seconds * RENEWED_AFTER
         renewed, told = clock.monotonic(), self._progress
         while True:
@@ -171,7 +171,6 @@ class Attempt:
                 work.cancel()
 
     async def _note(self, work: asyncio.Task[dict[str, Any]]) -> Outcome:
-        """Notes the outcome."""
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
         try:
             return await self._noted(work, error)
@@ -197,13 +196,13 @@ class Attempt:
 
 
 def delay_after(attempts: int) -> float:
-    """Seconds until the next attempt: twice as long each time, and jobs that failed together do not come together."""
+    """Return seconds until the next attempt: doubled each time, with jitter."""
     longest = min(MAX_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2.0 ** min(attempts - 1, 20))
     return random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
 
 
 def _told(error: BaseException, claim: Claim) -> JobError:
-    """An error as others may read it: ours never quote a text; of another nobody knows what it quotes."""
+    """Return an error that others may read: only semlex's errors are known not to quote texts."""
     if isinstance(error, SemlexError):
         return JobError(type(error).__name__, str(error))
     logger.error("job %s failed", claim.job_id, exc_info=error)
@@ -221,17 +220,17 @@ DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a worker works.
+    """Options of a worker.
 
     Attributes:
-        concurrency: Most jobs at a time.
+        concurrency: Maximum number of jobs at a time.
         allow: Folders that jobs may read.
         models: Names or embedders to which jobs may change a collection.
-        drain: Whether it ends when there is no job that may be begun.
-        limit: How many jobs it begins before it ends; None: any number.
-        lease: Seconds after which a job of a silent worker goes on elsewhere.
+        drain: Whether it ends when no job can be started.
+        limit: Number of jobs after which it ends; None: no limit.
+        lease: Seconds after which the job of a silent worker continues elsewhere.
         keep_days: Days for which ended jobs are kept.
-        tell: Gets a line about each job, and about a server that is lost.
+        tell: Called with a line about each job, and about a lost server.
     """
 
     concurrency: int = 1
@@ -276,7 +275,7 @@ class Worker:
         self._remove_at = 0.0
 
     async def run(self) -> int:
-        """Works until it is drained, has begun its number of jobs, or is stopped; returns how many jobs have ended."""
+        """Work until it is drained, has reached its limit, or is stopped; returns how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
         try:
             try:
@@ -294,11 +293,11 @@ class Worker:
         return self._ended
 
     def stop(self) -> None:
-        """Takes no more jobs; those that are running come to the end of their batch and are given back."""
+        """Take no more jobs; running ones finish their batch and are given back."""
         self._stop.set()
 
     def abandon(self) -> None:
-        """As `stop`, and what is being written is rolled back."""
+        """Stop, and roll back the current batches."""
         self._stop.set()
         for attempt in self._running.values():
             attempt.abandon()
@@ -325,7 +324,7 @@ class Worker:
                 pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
 
     async def _claim(self, stopped: asyncio.Task[Any]) -> Claim | None:
-        """The next job, if there is one. While the server is lost or full, tries again, and says so once."""
+        """Return the next job, if any; if the server is lost or full, try again, and report that once."""
         pause, is_lost = FIRST_PAUSE_SECONDS, False
         while True:
             try:
@@ -347,7 +346,7 @@ class Worker:
                 return claim
 
     async def _remove_old(self) -> None:
-        """Removes jobs that ended long ago, once in an hour."""
+        """Remove old jobs, once an hour."""
         now = self._clock.monotonic()
         if now >= self._remove_at:
             await self._leases.remove_ended(self._options.keep_days * DAY_SECONDS)
@@ -368,7 +367,7 @@ class Worker:
         self._tell(f"{claim.kind} {claim.collection} {claim.job_id}: {said}")
 
     async def _end_running(self, stopped: asyncio.Task[Any]) -> None:
-        """Waits for what is running; once the worker is stopped, for the ends of batches, and not for long."""
+        """Wait for running jobs; after a stop, only briefly for the ends of batches."""
         while self._running and not self._stop.is_set():
             await asyncio.wait({stopped, *self._running}, return_when=asyncio.FIRST_COMPLETED)
         for end, seconds in ((Attempt.stop, STOP_SECONDS), (Attempt.abandon, None)):

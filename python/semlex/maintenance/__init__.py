@@ -1,1 +1,1 @@
-"""Work on a whole collection: dumped and restored."""
+"""Work on a whole collection: dumps, another model, indexes."""

@@ -1,4 +1,4 @@
-"""A collection out into files: one snapshot, streamed."""
+"""A collection as files: one snapshot, a Parquet file per table, and a manifest with their hashes."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ class HashedFile:
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        """Writes bytes at the end."""
+        """Append bytes."""
         self._hash.update(data)
         self._bytes += len(data)
         return self._file.write(data)
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of written bytes."""
         return self._bytes
 
     def flush(self) -> None:
-        """Hands them on."""
+        """Flush the file."""
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Close the file."""
         self.closed = True
 
     def written(self, rows: int) -> DumpedFile:
-        """What was written."""
+        """Size and hash of the written bytes."""
         return DumpedFile(rows, self._bytes, self._hash.hexdigest())
 
 
@@ -107,7 +107,7 @@ class TableWriter:
         )
 
     def write(self, columns: Sequence[ColumnBuffers]) -> int:
-        """Writes rows; returns how many."""
+        """Write rows; returns how many."""
         arrays = [_array(field.type, column) for field, column in zip(self._schema, columns, strict=True)]
         rows = arrow().record_batch(arrays, schema=self._schema)
         self._writer.write_batch(rows)
@@ -117,19 +117,19 @@ class TableWriter:
         return int(rows.num_rows)
 
     def close(self) -> DumpedFile:
-        """Ends the file, and tells what it is."""
+        """Close the file and return its size and hash."""
         self._writer.close()
         self._buffered.close()
         return self._hashed.written(self._rows)
 
     def abandon(self) -> None:
-        """Lets go of a file that is not wanted any more."""
+        """Close a file that is not wanted any more."""
         with suppress(Exception):  # whatever came before is what is told
             self._writer.close()
 
 
 def arrow_schema(table: str, embedding: EmbeddingVersion | None) -> pa.Schema:
-    """The columns of a file."""
+    """Return the columns of a file."""
     pyarrow = arrow()
     kinds = {
         "uuid": pyarrow.string(),
@@ -150,7 +150,6 @@ def arrow_schema(table: str, embedding: EmbeddingVersion | None) -> pa.Schema:
 
 
 def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
-    """A column of a part as an array; most of it is not copied."""
     pyarrow = arrow()
     nulls, offsets, values = column
     buffer = pyarrow.py_buffer
@@ -172,7 +171,7 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
 
 
 def table_parts(folder: Path, table: str, embedding: EmbeddingVersion | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in parts."""
+    """Yield the rows of a file in parts."""
     pyarrow = arrow()
     import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
@@ -194,13 +193,7 @@ MAX_MANIFEST_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DumpedFile:
-    """A file of a dump.
-
-    Attributes:
-        rows: Rows in it.
-        bytes: Its size.
-        sha256: Its hash, as hexadecimal digits.
-    """
+    """A file of a dump."""
 
     rows: int
     bytes: int
@@ -209,16 +202,7 @@ class DumpedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a dump holds.
-
-    Attributes:
-        collection: Name of the collection.
-        created_at: When it was dumped, as ISO 8601.
-        settings: Of the collection.
-        embedding: What its vectors are, or None.
-        vectors: How many there are.
-        files: By table.
-    """
+    """The content of a dump."""
 
     collection: str
     created_at: str
@@ -229,11 +213,11 @@ class Manifest:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows of each table, and vectors."""
+        """Return the rows of each table, and the vectors."""
         return {table: file.rows for table, file in self.files.items()} | {"vectors": self.vectors}
 
     def write(self, folder: Path) -> None:
-        """Writes the manifest, which is the last file of a dump."""
+        """Write the manifest, the last file of a dump."""
         cut = self.settings.chunk_settings
         values = asdict(self) | {"format": FORMAT, "version": VERSION}
         values["settings"]["chunk_settings"] = None if cut is None else cut._asdict()
@@ -243,7 +227,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """The manifest of a folder."""
+        """Read the manifest of a folder."""
         path = folder / MANIFEST
         if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
             raise DumpError(f"{folder}: no such folder; name the one that semlex dump has made")
@@ -281,7 +265,7 @@ class Manifest:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
 
     def check_files(self, folder: Path) -> None:
-        """Compares every file with what was dumped."""
+        """Compare every file with its hash."""
         for table, expected in self.files.items():
             path = file_of(folder, table)
             try:
@@ -300,15 +284,15 @@ def _calibration(stored: Any, path: Path) -> dict[str, Any] | None:
 
 
 def file_of(folder: Path, table: str) -> Path:
-    """The file of a table."""
+    """Return the file of a table."""
     return folder / f"{table}.parquet"
 
 
 @contextmanager
 def claimed_folder(folder: Path) -> Iterator[Path]:
-    """A folder for a dump, empty, locked against other dumps; when the block fails it is left as it was.
+    """Lock an empty folder for a dump, and restore it if the block fails.
 
-    A dump that was killed leaves tables without a manifest: they are removed.
+    Tables of a killed dump, which has no manifest, are removed.
     """
     name = str(folder)
     try:
@@ -357,17 +341,13 @@ def _remove(files: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TransferReport:
-    """What was dumped or restored.
+    """The result of a dump or restore.
 
     Attributes:
-        collection: Name of the collection.
-        folder: The dump.
-        chunks: Rows.
-        vectors: Vectors.
-        documents: Documents that were read from files.
+        documents: Documents read from files.
         bytes: Size of all files.
         seconds: Wall time.
-        warnings: What did not go as asked, for example an index that could not be built.
+        warnings: Problems that did not end it, such as an index that could not be built.
     """
 
     collection: str
@@ -383,7 +363,7 @@ class TransferReport:
     def of(
         cls, name: str, folder: Path, manifest: Manifest, started: float, warnings: tuple[str, ...] = ()
     ) -> TransferReport:
-        """The report of work that began at a time of `time.perf_counter`."""
+        """Return the report of work that began at a time of `time.perf_counter`."""
         counts = manifest.counts
         size = sum(file.bytes for file in manifest.files.values())
         seconds = time.perf_counter() - started
@@ -393,7 +373,7 @@ class TransferReport:
 async def dump(
     database: Database, opened: CollectionInfo, wanted: Path, progress: Callable[[Progress], None] | None
 ) -> TransferReport:
-    """Writes a collection into a new folder; see `Collection.dump`."""
+    """Write a collection into a new folder; see `Collection.dump`."""
     started = time.perf_counter()
     arrow()
 
@@ -418,7 +398,7 @@ async def dump(
 
 
 async def _as_it_is(connection: Connection, opened: CollectionInfo) -> CollectionInfo:
-    """The collection in this snapshot: another process may have added the first vectors, or changed its settings."""
+    """Return the collection in this snapshot: another process may have changed its settings."""
     found = await find(connection, opened.names)
     if found is None:
         raise gone(opened)

@@ -1,11 +1,10 @@
-"""Another embedding model for a collection, while it is searched and written: a second set of vectors, and a switch.
+"""Another embedding model for a collection in use: a second set of vectors, and a switch.
 
-    begin: a version of the new model beside the one that serves; from here on whoever changes a text or deletes one
-        removes its vector from both
-    fill, build the index, look at both, fill again what came in
-    switch: for a moment nobody writes; the rest is made, and the new version serves
+    begin: create a version of the new model; from here on writers remove vectors of changed texts from both
+    fill, build the index, check both, fill again what came in
+    switch: writers wait for a moment; the rest is embedded, and the new version serves
 
-Whoever holds the old model goes on with the old version. A run that was killed is continued by the same command.
+Processes with the old model continue with the old version. The same command continues a killed run.
 """
 
 from __future__ import annotations
@@ -66,20 +65,17 @@ class EmbeddingFigures:
     """One set of vectors of a collection.
 
     Attributes:
-        version: Number, from 1; none is given twice.
-        state: ``serving`` whoever opens the collection, ``building`` (in the making), or ``old``: those who hold its
-            model go on with it, and `rollback_embeddings` leads back to it.
-        model: Name of the model.
-        revision: Its revision, or None.
-        dimensions: Length of each vector.
+        version: Number, from 1; never reused.
+        state: ``serving``, ``building``, or ``old``: processes with its model still use it, and `rollback_embeddings`
+            returns to it.
         storage: ``vector`` or ``halfvec``.
-        vectors: Chunks that have one.
-        lacking: Chunks that have none.
-        bytes: Of its table with its indexes.
-        created_at: When it was made, in UTC.
-        idle_seconds: Since a process that holds its model has used it, while another one serves; None: none has.
-        is_running: Whether a process fills it at this moment.
-        calibration: What its cosines mean, as `ConfidenceCurve.to_dict` gives it; None while nobody has calibrated it.
+        vectors: Chunks with a vector.
+        lacking: Chunks without one.
+        bytes: Size of its table with indexes.
+        created_at: In UTC.
+        idle_seconds: Since a process last used it while another one serves; None: never.
+        is_running: Whether a process is filling it.
+        calibration: As of `ConfidenceCurve.to_dict`, or None.
     """
 
     version: int
@@ -97,33 +93,27 @@ class EmbeddingFigures:
     calibration: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Every attribute by its name, of JSON's types only."""
+        """Return all attributes as JSON values."""
         values: dict[str, Any] = json_value(self)
         return values
 
 
 @dataclass(slots=True, kw_only=True)
 class ReembedReport:
-    """What a change of the model did.
+    """The result of a change of the model.
 
     Attributes:
-        version: Number of the set of vectors that serves now; with `dry_run` of the one that would be continued, or
-            None for a new one.
+        version: Number of the serving set of vectors; with `dry_run` the one that would be continued, or None.
         previous: Number of the one that served before, or None.
-        model: Its model.
-        dimensions: Length of its vectors.
         storage: ``vector`` or ``halfvec``.
-        chunks: Chunks of the collection.
         embedded: Vectors that were made; with `dry_run`, that would be.
-        resumed: Whether an earlier run had begun.
-        cut: Texts of which the model read only the beginning, as far as it reports that.
-        sampled: Texts that were embedded once more and compared with what is stored.
-        recall: Share of the 10 nearest that the vector index finds, 0 to 1; None without an index.
-        indexes: Names of the indexes that were built.
-        lacking: Chunks that have no vector of the version that serves now; above 0 only where that was forced.
-        dry_run: Whether nothing was done.
+        resumed: Whether it continued an earlier run.
+        cut: Texts that exceeded the model's limit, if the model counts them.
+        sampled: Texts that were embedded again and compared with their vectors.
+        recall: Share of the 10 nearest vectors that the index finds, 0 to 1; None without an index.
+        indexes: Names of the built indexes.
+        lacking: Chunks without a vector of the serving version; above 0 only if forced.
         seconds: Wall time.
-        warnings: What should be known.
     """
 
     version: int | None
@@ -156,7 +146,7 @@ EQUAL = 1e-6
 
 
 class EmbeddingChecks:
-    """Looks at a set of vectors."""
+    """Checks a set of vectors: does the model still make them, and does the index find them?"""
 
     def __init__(
         self,
@@ -173,7 +163,7 @@ class EmbeddingChecks:
         self._executor = executor
 
     async def run(self) -> tuple[int, float | None]:
-        """Both checks."""
+        """Run both checks."""
         sample, stored = await self._database.read(
             "read a sample of vectors", lambda c: sample_chunks(c, self._collection, SAMPLE_CHUNKS)
         )
@@ -196,7 +186,7 @@ class EmbeddingChecks:
             )
 
     async def _recall(self, texts: list[str]) -> float | None:
-        """How much of the exact answers the vector index finds, for the first words of the sampled texts."""
+        """Return the recall of the index for the first words of sampled texts."""
         queries = [await self._query(" ".join(text.split()[:QUERY_WORDS])) for text in texts if text.strip()]
 
         async def ask(snapshot: Snapshot) -> float | None:
@@ -232,7 +222,6 @@ class EmbeddingChecks:
 
 
 def _answer(result: LegResult) -> NDArray[np.float64]:
-    """The similarities that a leg found."""
     if result.error is not None:
         raise result.error
     return result.scores
@@ -243,14 +232,7 @@ logger = logging.getLogger("semlex")
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A version to be filled.
-
-    Attributes:
-        versions: All, the new one included.
-        version: That one.
-        run: The right to fill it; else the seconds for which another run has it.
-        resumed: Whether an earlier run had begun.
-    """
+    """A version to fill: the right to do so, or the seconds for which another run has it."""
 
     versions: Versions
     version: EmbeddingVersion
@@ -259,7 +241,7 @@ class _Begun:
 
 
 def refuse_work(opened: OpenCollection) -> None:
-    """Refuses where several transactions of one's own are not possible."""
+    """Refuse work in a caller's transaction, which needs several of its own."""
     if opened.info.server.read_only:
         raise ReadOnlyError("this server is read-only (a standby?); the model is changed on the primary")
     if opened.database.joins_transaction:
@@ -295,7 +277,7 @@ class Reembedding:
         check_dimensions(self._wanted)
 
     async def dry_run(self) -> ReembedReport:
-        """Counts what `run` would do."""
+        """Count what `run` would do."""
         await self._make_probe()
         info = self._opened.info
 
@@ -329,7 +311,7 @@ class Reembedding:
         )
 
     async def run(self) -> ReembedReport:
-        """Fills a version of the new model, looks at it and lets it serve."""
+        """Fill a version of the new model, check it and let it serve."""
         refuse_work(self._opened)
         await self._make_probe()
         begun = await self._begin()
@@ -373,7 +355,7 @@ class Reembedding:
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> _Begun:
-        """Takes the right to fill a version; where another run has it, waits whether that one still lives."""
+        """Take the right to fill a version; if another run has it, wait to see whether it still lives."""
         begun = await self._try_begin()
         if isinstance(begun.run, float):
             name = self._opened.info.names.collection
@@ -417,7 +399,7 @@ class Reembedding:
         return begun
 
     def _resumable(self, versions: Versions) -> EmbeddingVersion | None:
-        """The version that an earlier run has begun for this model, or None."""
+        """Return the version begun by an earlier run for this model, or None."""
         wanted, name = self._wanted, self._opened.info.names.collection
         building = None if self._restart else versions.building
         if building is not None and self._is_same(building):
@@ -444,13 +426,13 @@ class Reembedding:
         return None
 
     def _is_same(self, stored: EmbeddingVersion) -> bool:
-        """Whether a set of vectors is of the new model, and as far as is known of the same weights."""
+        """Return whether a set of vectors is of the new model and, as far as known, of the same weights."""
         wanted = self._wanted
         is_named_so = (stored.identity_key, stored.storage) == (wanted.identity_key, wanted.storage)
         return is_named_so and may_be_equal(stored.probe, wanted.probe)
 
     def _token_counter(self) -> str | None:
-        """What counts tokens with the new model; None: as before, where that needs no model."""
+        """Return the token counter of the new model; None to keep one that needs no model."""
         stored = self._opened.info.settings.token_counter
         return None if counter_of_words(stored) is not None else self._counter
 
@@ -458,7 +440,7 @@ class Reembedding:
 async def build_indexes(
     opened: OpenCollection, info: CollectionInfo, report: ReembedReport, progress: Callable[[Progress], None] | None
 ) -> None:
-    """Builds the index that a version should have before it serves: the one that was chosen for the serving vectors."""
+    """Build the index of a version before it serves, as chosen for the serving one."""
     serving = replace(info, embedding=info.versions.answering)
 
     async def look(connection: Connection) -> tuple[VectorIndex | None, bool]:

@@ -1,4 +1,4 @@
-"""A collection in from the files of a dump: one transaction, so it is there as a whole or not at all."""
+"""A collection from the files of a dump, in one transaction: as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Restore:
         self._progress = progress
 
     async def run(self, *, keyword: str | None, build_indexes: bool) -> TransferReport:
-        """Restores the collection; see `Client.restore`."""
+        """Restore the collection; see `Client.restore`."""
         started = time.perf_counter()
         arrow()
         manifest = self._manifest
@@ -89,7 +89,7 @@ class Restore:
         return TransferReport.of(self._names.collection, self._folder, manifest, started, tuple(warnings))
 
     def _check(self, option: str, stored: object, wanted: object) -> None:
-        """Refuses a collection that was made, empty, with another option than the restored one has."""
+        """Refuse an empty collection made with other options than the dumped one."""
         if stored != wanted:
             name = self._names.collection
             raise ConfigurationError(
@@ -151,7 +151,7 @@ class Restore:
 async def _batches(
     parts: Iterator[pa.RecordBatch], table: str
 ) -> AsyncGenerator[ChunkBatch | dict[str, list[Any]], None]:
-    """The rows of a table as they are written; read in a thread."""
+    """Yield the rows of a table for writing, read in a thread."""
 
     def make() -> ChunkBatch | dict[str, list[Any]] | None:
         part = next(parts, None)

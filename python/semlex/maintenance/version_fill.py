@@ -1,11 +1,11 @@
-"""Fills a set of vectors while the collection is searched and written, and lets it serve when nothing is missing.
+"""Fill a set of vectors of a collection in use, and let it serve when nothing is missing.
 
-    a page of chunks without a vector -> their texts embedded, outside of any transaction -> written -> the next
-    passes over the collection, until what is left can be done while writers wait
+    a page of chunks without a vector -> embedded, outside of any transaction -> written -> the next
+    passes over the collection, until the rest can be done while writers wait
     with the writers held: the rest, a count, the switch
 
-Every transaction proves that this run still has the right to fill the version. A run that was killed leaves whole
-pages; the next one finds what is missing by itself.
+Every transaction proves that this run may still fill the version. A killed run leaves whole pages, and the next one
+finds what is missing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class VersionFill:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Says now and then that the run goes on; lets another one begin at once when it ends."""
+        """Renew the run's right now and then; release it at the end."""
         beating = asyncio.create_task(self._beat())
         try:
             yield
@@ -93,21 +93,21 @@ class VersionFill:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     async def count_missing(self) -> int:
-        """How many chunks lack a vector."""
+        """Return how many chunks lack a vector."""
         return await self._database.read("count", lambda c: count_unembedded(c, self.collection))
 
     async def catch_up(self) -> None:
-        """Embeds what is missing, until so little is left that writers can wait for it."""
+        """Embed what is missing, until writers can wait for the rest."""
         while (missing := await self.count_missing()) > self._most_at_last():
             await self._pass(missing)
 
     def _most_at_last(self) -> int:
-        """How many texts may be embedded while writers wait."""
+        """Return how many texts may be embedded while writers wait."""
         fitting = int(LAST_SECONDS * self.written / self._seconds) if self._seconds else 0
         return min(max(LAST_ROWS, fitting), PAGE_ROWS)
 
     async def _pass(self, missing: int) -> None:
-        """Goes once over the collection, in the order of its keys."""
+        """Pass once over the collection, in the order of its keys."""
         after: Key | None = None
         begun = self.written
         while page := await self._database.read("read chunks", partial(self._read, after)):
@@ -119,7 +119,7 @@ class VersionFill:
         return await unembedded_chunks(connection, self.collection, after, PAGE_ROWS)
 
     async def _embedded(self, page: list[Unembedded], done: Callable[[int], None]) -> int:
-        """Embeds a page and writes it; returns how many vectors were written."""
+        """Embed and write a page; returns how many vectors were written."""
         vectors = await self._made(page, done)
 
         async def write(connection: Connection) -> int:
@@ -153,13 +153,13 @@ class VersionFill:
     # --- the switch ---------------------------------------------------------------------------------------------------
 
     async def switch(self, *, force: bool = False) -> int:
-        """Lets the version serve; returns how many chunks lack a vector of it."""
+        """Let the version serve; returns how many chunks lack a vector of it."""
         while (lacking := await self._try_switch(force=force)) is None:
             await self.catch_up()  # writers were faster
         return lacking
 
     async def _try_switch(self, *, force: bool) -> int | None:
-        """The same; None where more is missing than can be made while writers wait."""
+        """Do the same, or return None if too much is missing while writers wait."""
         most, version = self._most_at_last(), self._run.version
 
         async def work(connection: Connection) -> tuple[int | None, int]:

@@ -1,4 +1,4 @@
-"""The sets of vectors of a collection: listed, dropped, and the way back to the one before."""
+"""The sets of vectors of a collection: listed, dropped, rolled back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 async def list_embeddings(opened: OpenCollection) -> list[EmbeddingFigures]:
-    """All sets of vectors, by their numbers."""
+    """Return all sets of vectors by number."""
 
     async def work(connection: Connection) -> list[EmbeddingFigures]:
         found = await read_versions(connection, opened.info)
@@ -69,7 +69,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
 
 
 async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
-    """Drops a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
+    """Drop a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
     refuse_work(opened)
     # Committed by itself: what is refused below leaves nothing.
     await opened.database.write("look at the embedding versions", lambda c: bound_times(c, opened.info))
@@ -83,7 +83,7 @@ async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) 
 
 
 async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
-    """The set of vectors that served before the one that serves."""
+    """Return the set of vectors that served before."""
     rows = await opened.database.read("look at the embedding versions", lambda c: version_rows(c, opened.info))
     before = [row for row in rows if row.served_until is not None]
     if not before:
@@ -95,7 +95,7 @@ async def previous_version(opened: OpenCollection) -> EmbeddingVersion:
 
 
 class Rollback:
-    """The way back to the set of vectors that served before."""
+    """The return to the set of vectors that served before."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Rollback:
         self._progress = progress
 
     async def run(self, *, force: bool) -> ReembedReport:
-        """Makes what is missing and lets the version serve again."""
+        """Embed what is missing and let the version serve again."""
         opened, version, started = self._opened, self._version, time.perf_counter()
         info = replace(opened.info, embedding=version)
 

@@ -1,1 +1,1 @@
-"""Rows that bring their vectors: Arrow, Parquet, NumPy and JSON Lines, in batches of bounded size."""
+"""Rows with vectors from Arrow, Parquet, NumPy and JSON Lines, in batches of bounded size."""

@@ -1,4 +1,4 @@
-"""Rows out of Arrow: anything with an Arrow stream, and Parquet files, read in batches."""
+"""Rows from Arrow: any object with an Arrow stream, and Parquet files, read in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUFFER_BYTES = 1024 * 1024
 
 
 def arrow() -> ModuleType:
-    """The package pyarrow."""
+    """Import pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -36,7 +36,7 @@ def arrow() -> ModuleType:
 
 
 def stream_batches(table: Any, fields: RowFields, most_rows: int, *, first: int = 0) -> Iterator[RowBatch]:
-    """The rows of an object with an Arrow stream."""
+    """Yield the rows of an object with an Arrow stream."""
     pyarrow = arrow()
     if hasattr(table, "__arrow_c_stream__"):
         reader = pyarrow.RecordBatchReader.from_stream(table)
@@ -63,7 +63,7 @@ class ParquetRows:
             self.count: int = file.metadata.num_rows
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
-        """The rows, in batches."""
+        """Yield the rows in batches."""
         with self._opened() as file, understood(self._path.name), found_in(self._path.name):
             names = file.schema_arrow.names
             fields = self._fields
@@ -75,7 +75,7 @@ class ParquetRows:
 
     @contextmanager
     def _opened(self) -> Iterator[pq.ParquetFile]:
-        """The file, with fields as they are wanted: between two openings it may have become another."""
+        """Open the file and check its fields: it may have changed since the last time."""
         import pyarrow.parquet as pq  # noqa: PLC0415 - of an extra
 
         with understood(self._path.name):
@@ -89,7 +89,7 @@ class ParquetRows:
 
 @contextmanager
 def understood(where: str) -> Iterator[None]:
-    """Turns the errors of pyarrow into ours."""
+    """Turn pyarrow's errors into semlex's."""
     pyarrow = arrow()
     try:
         yield
@@ -101,7 +101,7 @@ def understood(where: str) -> Iterator[None]:
 
 
 def check_schema(schema: pa.Schema, fields: RowFields, where: str) -> None:
-    """Refuses columns of types that are not what they are named for, before any row is read."""
+    """Refuse columns of the wrong types before any row is read."""
     fields.check(schema.names, where)
     types = arrow().types
     text, vector = _plain(schema.field(fields.text).type), schema.field(fields.vector).type
@@ -166,7 +166,7 @@ def _rows(batch: pa.RecordBatch, fields: RowFields, where: str, first: int) -> R
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column as JSON values."""
+    """Return a column as JSON values."""
     pyarrow = arrow()
     kind = column.type
     if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
@@ -185,7 +185,7 @@ def _holds_times(kind: pa.DataType) -> bool:
 
 
 def _vectors(column: pa.Array, field: str, first: int) -> NDArray[np.float32]:
-    """A column of lists as one array, shape (n, d); without a copy where its numbers are float32."""
+    """Return a column of lists as an array, shape (n, d), without a copy if its numbers are float32."""
     pyarrow = arrow()
     if isinstance(column, pyarrow.ExtensionArray):
         column = column.storage

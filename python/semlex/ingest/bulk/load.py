@@ -1,4 +1,4 @@
-"""Loads rows that bring their vectors: one batch is read and checked while those before are written."""
+"""Load rows with vectors: one batch is read and checked while earlier ones are written."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What a load did.
+    """The result of a load.
 
     Attributes:
-        rows: Rows that were read.
-        written: Rows that were stored, or replaced what was stored; of a repeated id the last one.
+        rows: Rows read.
+        written: Rows stored or replaced; of a repeated id only the last row.
         seconds: Wall time.
-        warnings: What else did not go as asked, for example an index that could not be built.
+        warnings: Problems that did not end the load, such as an index that could not be built.
     """
 
     rows: int = 0
@@ -47,13 +47,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """Rows of one batch that can be stored.
-
-    Attributes:
-        documents: Checked.
-        vectors: float32, shape (n, d).
-        read: How many rows were read for them.
-    """
+    """Rows of one batch that can be stored; vectors are float32, shape (n, d)."""
 
     documents: GivenDocuments
     vectors: NDArray[np.float32]
@@ -78,7 +72,7 @@ class VectorLoad:
 
     @property
     def database(self) -> Database:
-        """Where the collection is."""
+        """Database of the collection."""
         return self._indexer.database
 
     @property
@@ -87,7 +81,7 @@ class VectorLoad:
         return self._indexer.vector_storage
 
     async def run(self, given: Any) -> LoadReport:
-        """Loads rows; see `Collection.load_vectors`."""
+        """Load rows; see `Collection.load_vectors`."""
         self._indexer.refuse_write()
         sources = await asyncio.to_thread(opened_sources, given, self._fields)
         counts = [source.count for source in sources]
@@ -96,7 +90,7 @@ class VectorLoad:
         return await self.write(self._read(joined_batches(sources, self._indexer.bulk.batch_size)), total)
 
     async def write(self, batches: AsyncGenerator[CheckedRows, None], total: int | None) -> LoadReport:
-        """Writes batches that were checked, while the next one is made."""
+        """Write checked batches while the next one is made."""
         started, report, indexer = time.perf_counter(), self._report, self._indexer
         indexer.refuse_write()
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
@@ -122,8 +116,6 @@ class VectorLoad:
         return None if progress is None else lambda rows: progress(Progress("write", rows, total, "rows"))
 
     async def _read(self, batches: Iterator[RowBatch]) -> AsyncGenerator[CheckedRows, None]:
-        """Batches, checked."""
-
         def make() -> CheckedRows | None:
             batch = next(batches, None)
             if batch is None:
@@ -136,7 +128,7 @@ class VectorLoad:
 
 
 def _told(error: SemlexError, rows: int) -> SemlexError:
-    """The error, with what is stored by now."""
+    """Return the error with the number of rows stored so far."""
     if not rows:
         return error
     stored = f"the {rows:,} rows before it are stored; load all of them again once it is right"

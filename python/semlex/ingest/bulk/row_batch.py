@@ -1,4 +1,4 @@
-"""Given rows, checked: texts, metadata and vectors of one batch."""
+"""Given rows, checked: the texts, metadata and vectors of one batch."""
 
 from __future__ import annotations
 
@@ -28,15 +28,7 @@ SHOWN_FIELDS = 12
 
 @dataclass(frozen=True, slots=True)
 class RowFields:
-    """Names of the fields of rows.
-
-    Attributes:
-        text: The text.
-        vector: Its vector.
-        id: What names a row, text or whole number; None is ``id`` where there is one, else ids are made from the rows.
-        metadata: Fields that become metadata, each under its name; None is all others.
-        merged: A field that holds objects, or their JSON text: their keys become metadata as they are.
-    """
+    """Names of the fields of rows."""
 
     text: str = "text"
     vector: str = "vector"
@@ -45,7 +37,7 @@ class RowFields:
     merged: str = "metadata"
 
     def checked(self) -> RowFields:
-        """These, where every one of them is a name and none is named twice."""
+        """Return these fields after checking that each is a name and none is used twice."""
         named = self.metadata
         given = {"text": self.text, "vector": self.vector, "id": self.id, "metadata": self.merged}
         check_parameters(
@@ -61,18 +53,18 @@ class RowFields:
         return self
 
     def id_in(self, there: Iterable[str]) -> str | None:
-        """The field that names a row, where there is one."""
+        """Return the field that holds ids, if any."""
         return self.id if self.id is not None else "id" if "id" in set(there) else None
 
     def metadata_in(self, there: Iterable[str]) -> list[str]:
-        """The fields that become metadata."""
+        """Return the fields that become metadata."""
         if self.metadata is not None:
             return list(self.metadata)
         taken = {self.text, self.vector, self.id_in(there)}
         return [name for name in there if name not in taken]
 
     def check(self, there: Sequence[str], where: str, *, whole: bool = True) -> None:
-        """Refuses rows without the fields that are needed."""
+        """Refuse rows that lack a required field."""
         if len(there) > MAX_FIELDS and self.metadata is None:
             raise ConfigurationError(
                 f"{where} has {len(there):,} fields, at most {MAX_FIELDS:,} become metadata: name those that are to "
@@ -98,16 +90,7 @@ def _shown(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows that follow each other in one place.
-
-    Attributes:
-        where: The file, or "" for what is in memory.
-        first: Number of the first row there, from 0.
-        ids: "" for one that is to be made.
-        texts: Texts.
-        metadata: JSON values.
-        vectors: float32, shape (n, d).
-    """
+    """Consecutive rows of one place; `first` counts from 0, vectors are float32, shape (n, d)."""
 
     where: str
     first: int
@@ -121,7 +104,7 @@ class RowBatch:
 
     @classmethod
     def joined(cls, batches: Sequence[RowBatch]) -> RowBatch:
-        """The rows of batches of which each `follows` the one before."""
+        """Join batches of which each `follows` the one before."""
         first = batches[0]
         if len(batches) == 1:
             return first
@@ -134,12 +117,12 @@ class RowBatch:
         )
 
     def follows(self, other: RowBatch) -> bool:
-        """Whether these rows come right after others, and have vectors of the same length."""
+        """Return whether these rows come right after the others and have vectors of the same length."""
         width = self.vectors.shape[1] == other.vectors.shape[1]
         return width and self.where == other.where and self.first == other.first + len(other)
 
     def given(self, fields: RowFields, storage: str) -> GivenDocuments:
-        """The rows as documents, checked."""
+        """Return the rows as checked documents."""
         documents = GivenDocuments.plain(self.ids, self.texts, self.metadata)
         try:
             return documents.checked(self.vectors, storage)
@@ -153,7 +136,7 @@ class RowBatch:
 
 @contextmanager
 def found_in(where: str) -> Iterator[None]:
-    """Lets errors of rows say in which file they are."""
+    """Add the file's name to errors of rows."""
     try:
         yield
     except ValidationError as error:
@@ -161,12 +144,7 @@ def found_in(where: str) -> Iterator[None]:
 
 
 def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where: str = "", first: int = 0) -> RowBatch:
-    """Rows out of columns of Python values.
-
-    Args:
-        columns: A list a field, all of this length; the vectors may be an array (n, d). A key that a row does not have
-            is None.
-    """
+    """Make rows of columns of Python values; a missing value is None."""
     names = list(columns)
     id_field = fields.id_in(names)
     found = _Found(first, _ids_of(columns[id_field], id_field, first) if id_field is not None else [""] * count)
@@ -183,8 +161,6 @@ def batch_of(columns: Mapping[str, Any], count: int, fields: RowFields, *, where
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Makes errors that name a row and its id."""
-
     first: int
     ids: list[str]
 
@@ -198,7 +174,7 @@ class _Found:
         return list(values)
 
     def vectors(self, values: Sequence[Any], field: str) -> NDArray[np.float32]:
-        """Lists of numbers as an array, all as long as the first."""
+        """Return lists of numbers as an array; all must be as long as the first."""
         rows, errors = [], []
         length: int | None = None
         for number, value in enumerate(self.given(values, field)):
@@ -219,7 +195,7 @@ class _Found:
         return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
     def metadata(self, columns: Mapping[str, Sequence[Any]], count: int, merged: str) -> list[dict[str, Any]]:
-        """A mapping a row; a field in which a row has nothing is no key of it."""
+        """Return one mapping per row, without its empty fields."""
         if not columns:
             return [NO_METADATA] * count
         objects = [self.object(value, row, merged) for row, value in enumerate(columns.get(merged, ()))]
@@ -229,7 +205,7 @@ class _Found:
         return [{**one, **own} for one, own in zip(objects, made, strict=True)] if objects else made
 
     def object(self, value: Any, row: int, field: str) -> dict[str, Any]:
-        """A mapping, or the one that a JSON text is."""
+        """Return a mapping, or the one written as JSON text."""
         given = value
         if isinstance(value, str):
             try:
@@ -245,12 +221,11 @@ class _Found:
 
 
 def unequal(length: int, found: int) -> tuple[str, str, str]:
-    """Code, limit and finding of a vector that is not as long as those before it."""
+    """Return code, limit and finding for a vector of another length than those before it."""
     return "wrong_dimension", str(length), str(found)
 
 
 def _ids_of(values: Sequence[Any], field: str, first: int) -> list[str]:
-    """Ids as text."""
     ids, errors = [], []
     for row, value in enumerate(map(id_text, values)):
         if isinstance(value, str) and value:

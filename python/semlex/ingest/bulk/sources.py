@@ -1,4 +1,4 @@
-"""What a caller gives as rows: in memory, or files; in batches of bounded size."""
+"""Rows as a caller gives them: in memory or in files, in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
 class JsonRows:
-    """The rows of a file of JSON Lines."""
+    """The rows of a JSON Lines file."""
 
     count = None
 
@@ -41,7 +41,7 @@ class JsonRows:
             fields.check(list(first), f"the first row of {path.name}", whole=False)
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
-        """The rows, in batches; a blank line is none."""
+        """Yield the rows in batches, without blank lines."""
         objects = self._objects()
         first = 0
         while rows := self._next(objects, most_rows):
@@ -101,11 +101,11 @@ class RowSource(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many there are, or None where that is not known."""
+        """The number of rows, or None if unknown."""
         ...
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
-        """The rows, in batches of at most so many."""
+        """Return the rows in batches of up to `most_rows`."""
         ...
 
 
@@ -117,7 +117,7 @@ FILES: dict[str, Callable[[Path, RowFields], RowSource]] = {
 
 
 class GivenRows:
-    """Rows in memory, or made one batch after the other."""
+    """Rows in memory, or made one batch after another."""
 
     def __init__(self, given: Any, fields: RowFields) -> None:
         self._given, self._fields = given, fields
@@ -125,7 +125,7 @@ class GivenRows:
         self.count = counted if isinstance(counted, int) else None
 
     def batches(self, most_rows: int) -> Iterator[RowBatch]:
-        """The rows, in batches."""
+        """Yield the rows in batches."""
         first = 0
         for part in [self._given] if _is_table(self._given) else self._given:
             for batch in self._of(part, most_rows, first):
@@ -159,7 +159,7 @@ class GivenRows:
 
 
 def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
-    """Looks at everything that is to be loaded, before any of it is."""
+    """Open and check everything before any of it is loaded."""
     paths = _paths(given)
     if paths is None:
         if not _is_table(given) and (isinstance(given, (str, bytes)) or not isinstance(given, Iterable)):
@@ -169,10 +169,7 @@ def opened_sources(given: Any, fields: RowFields) -> list[RowSource]:
 
 
 def joined_batches(sources: Sequence[RowSource], most_rows: int) -> Iterator[RowBatch]:
-    """The rows of all sources, in batches that are as large as they may be.
-
-    The first ones are smaller: the server soon has something to do.
-    """
+    """Yield the rows of all sources in large batches; the first are smaller, so that writing starts soon."""
     most = READ_ROWS
     for source in sources:
         waiting: list[RowBatch] = []
@@ -221,7 +218,7 @@ def _is_table(given: Any) -> bool:
 
 
 def _column(values: Any, name: str) -> Any:
-    """A column that has a length and can be cut."""
+    """Return a column that has a length and can be sliced."""
     if isinstance(values, np.ndarray) and values.ndim:
         return values
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):

@@ -1,4 +1,4 @@
-"""Tables of other libraries: read in one snapshot of their database, and loaded, or only looked at."""
+"""Tables of other libraries: read in one snapshot of their database, and loaded or only inspected."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Errors = dict[int, list[FieldError]]
 
 
 class ForeignRows:
-    """Takes the rows of a table, part by part, and notes in a report what it skips."""
+    """Turns the parts of a table into documents, and reports the rows that it skips."""
 
     def __init__(self, table: ForeignTable, storage: str, report: TableImport) -> None:
         self._table, self._storage, self._report = table, storage, report
@@ -65,7 +65,7 @@ class ForeignRows:
         self._waiting = 0  # rows that were read, and of which none could be taken
 
     def taken(self, part: RowPart) -> CheckedRows | None:
-        """The rows of a part that can be stored; None where there are none. In any thread, one part at a time."""
+        """Return the rows of a part that can be stored, or None. Callable from any thread, one part at a time."""
         ids, texts, vectors, metadata, later, *others = part.decoded()
         first, count = self._report.rows, len(ids)
         self._report.rows += count
@@ -96,7 +96,7 @@ class ForeignRows:
     def _missing(
         self, first: int, ids: Sequence[Any], texts: Sequence[Any], vectors: Sequence[Any], later: Sequence[Any]
     ) -> _Errors:
-        """What is missing in rows, and vectors that are not as long as the first one."""
+        """Find missing values, and vectors of another length than the first."""
         layout, report = self._table.layout, self._report
         if report.dimensions is None:
             report.dimensions = next((len(vector) for vector in vectors if vector is not None), None)
@@ -118,7 +118,7 @@ class ForeignRows:
     def _all_metadata(
         self, first: int, ids: Sequence[Any], metadata: Sequence[Any], others: Sequence[Sequence[Any]], wrong: _Errors
     ) -> tuple[list[dict[str, Any]], list[str | None]]:
-        """The metadata of all rows, and the documents that they are parts of; adds to `wrong`."""
+        """Return the metadata and the parent documents of all rows; adds to `wrong`."""
         made: list[dict[str, Any]] = []
         parents: list[str | None] = []
         rows = zip(*others, strict=True) if others else repeat(())
@@ -135,7 +135,7 @@ class ForeignRows:
         return made, parents
 
     def _metadata(self, text: str | None, others: Sequence[str | None]) -> tuple[dict[str, Any], str | None]:
-        """A row's metadata, and the document that it is a part of."""
+        """Return a row's metadata and its parent document."""
         found = NO_METADATA if text is None else json.loads(text)
         if found is None:
             found = NO_METADATA
@@ -148,7 +148,7 @@ class ForeignRows:
         return ({**found, **{name: value for name, value in own.items() if value is not None}} if own else found), None
 
     def _without(self, first: int, kept: Sequence[int], errors: Iterable[FieldError]) -> list[int]:
-        """The rows that are not refused; the others are noted."""
+        """Return the rows that are not refused, and report the others."""
         refused: _Errors = {}
         for error in errors:
             number = kept[error.row]
@@ -178,7 +178,7 @@ def _error(number: int, name: str | None, field: str, code: str, *found: str) ->
 
 
 def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The metadata of a node of LlamaIndex, which it keeps whole in `_node_content`, and the document that it is of."""
+    """Return metadata and document of a LlamaIndex node, which is stored whole in `_node_content`."""
     document = stored.get("ref_doc_id")
     parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
     try:
@@ -190,18 +190,13 @@ def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """Which table of which database.
-
-    Attributes:
-        wanted: What the user names.
-        url: Another database than that of the collections, or None.
-    """
+    """A table of a database; without `url` the database of the collections."""
 
     wanted: WantedTable
     url: str | None
 
     def checked(self) -> TableSource:
-        """This, where every argument can be used."""
+        """Return this source after checking every argument."""
         wanted = self.wanted
         columns = {f"{name}_field": column for name, column in wanted.columns.items() if column is not None}
         texts = {"table": wanted.name, "source_schema": wanted.schema, **columns}
@@ -226,7 +221,7 @@ class OpenTable:
     counts: RowCounts
 
     def report(self) -> TableImport:
-        """A report in which nothing is read yet."""
+        """Return an empty report."""
         return TableImport(
             str(self.table),
             self.table.layout.name,
@@ -236,7 +231,7 @@ class OpenTable:
         )
 
     async def taken(self, storage: str, report: TableImport) -> AsyncGenerator[CheckedRows, None]:
-        """Its rows that can be stored, part by part."""
+        """Yield the rows that can be stored, part by part."""
         rows = ForeignRows(self.table, storage, report)
         # A part is read while the one before it is looked at.
         async with aclosing(ahead(read_rows(self.connection, self.table, self.counts))) as parts:
@@ -248,7 +243,7 @@ class OpenTable:
 
 @asynccontextmanager
 async def open_table(database: Database, source: TableSource) -> AsyncIterator[OpenTable]:
-    """Finds a table and counts its rows; the snapshot lasts as long as the block."""
+    """Find a table and count its rows; the snapshot lasts as long as the block."""
     async with source_snapshot(database, source.url) as connection:
         table = await find_table(connection, source.wanted)
         yield OpenTable(connection, table, await count_rows(connection, table))
@@ -257,7 +252,7 @@ async def open_table(database: Database, source: TableSource) -> AsyncIterator[O
 async def inspect_table(
     database: Database, source: TableSource, progress: Callable[[Progress], None] | None
 ) -> TableImport:
-    """Reads a table and checks every row, as an import does; nothing is written. See `Collection.import_table`."""
+    """Read a table and check every row as an import does, without writing. See `Collection.import_table`."""
     started = time.perf_counter()
     async with open_table(database, source) as opened:
         report = opened.report()
@@ -270,7 +265,7 @@ async def inspect_table(
 
 
 async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
-    """Loads the rows of a table; see `Collection.import_table`."""
+    """Load the rows of a table; see `Collection.import_table`."""
     started = time.perf_counter()
     async with open_table(load.database, source) as opened:
         report = opened.report()

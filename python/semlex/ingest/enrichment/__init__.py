@@ -1,1 +1,1 @@
-"""A line for each chunk, written by a language model."""
+"""Chunk descriptions: one line for each chunk, written by a language model."""

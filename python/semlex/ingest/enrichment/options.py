@@ -1,4 +1,4 @@
-"""How lines are asked for, checked before anything is sent."""
+"""Options of chunk descriptions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ MAX_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """Which language model writes a line for each chunk, and how it is asked.
+    """Which language model describes each chunk in one line, and how it is called.
 
     Attributes:
-        model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. Titles and texts are sent to it.
-        concurrency: Most requests at the same time, 1 to 64.
-        on_failure: What a model means that fails before the first line: ``error`` asks it for a line about a text of
-            semlex's own first, and raises before anything is written; ``plain`` lets the chunks be without, and the
-            report says why.
+        model: A `ChatModel`, or the name of one behind a server, as for `chat_model`. It receives titles and texts.
+        concurrency: Maximum number of requests at the same time, 1 to 64.
+        on_failure: If the model fails before the first line: ``error`` tests it with a text of semlex's own and raises
+            before anything is written; ``plain`` stores the chunks without lines, and the report says why.
         dry_run: Whether only to count what the lines would cost; nothing is sent.
 
     Raises:
@@ -56,7 +55,7 @@ class Enrichment:
         )
 
     def opened(self) -> ChatModel:
-        """The model.
+        """Return the model.
 
         Raises:
             ConfigurationError: Its name cannot be used, or the key that it needs is not set.
@@ -70,7 +69,7 @@ class Enrichment:
 
 
 def checked_enrichment(value: Enrichment | str | ChatModel | None) -> Enrichment | None:
-    """What a user gives for `enrichment`; None and ``"none"`` ask for nothing."""
+    """Return the option `enrichment` as a value; None and ``"none"`` mean no descriptions."""
     if value is None or is_one_of(value, (NO_CHAT_MODEL,)):
         return None
     return value if isinstance(value, Enrichment) else Enrichment(value)

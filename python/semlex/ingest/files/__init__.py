@@ -1,1 +1,1 @@
-"""Files below a folder and nowhere else, and the source that they belong to."""
+"""Files below a folder, and the sources they belong to."""

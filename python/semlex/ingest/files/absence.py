@@ -1,4 +1,4 @@
-"""Why there is no document of a name: what the folders of sources hold, and what the log of the runs says."""
+"""Why no document of a name exists: the folders of the sources and the log of the runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _database_alone: ContextVar[bool] = ContextVar("semlex_database_alone", default=
 
 @contextmanager
 def database_alone() -> Iterator[None]:
-    """Answer from the database, without a look at files: a caller must not learn which files this machine has."""
+    """Answer from the database only: a remote caller must not learn which files this machine has."""
     token = _database_alone.set(True)
     try:
         yield
@@ -44,14 +44,13 @@ def database_alone() -> Iterator[None]:
 
 
 def _resolved(path: str) -> Path:
-    """A path without links and ``..``; without a look at files, only without ``..``."""
     return Path(os.path.normpath(path) if _database_alone.get() else os.path.realpath(path))
 
 
 def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]]:
-    """Source and path below it to which a name leads.
+    """Return the sources and paths that a name may mean.
 
-    A name may be a path on disk, relative ones below the working directory, or what lists show: ``source: path``.
+    A name is a path on disk (relative to the working directory), or ``source: path`` as lists show it.
     """
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():
@@ -74,7 +73,7 @@ def why_absent(
     *,
     limits: FileLimits,
 ) -> Reason:
-    """Why there is no document of a name."""
+    """Return why no document of a name exists."""
     roots = {one.name: one for one in sources}
     possible = [(roots[source], uri) for source, uri in places]
     if not Path(name).is_absolute():
@@ -98,7 +97,7 @@ def why_absent(
 
 
 def _of_file(source: KnownSource, uri: str, records: Records, collection: str, limits: FileLimits) -> Reason:
-    """Why a file that is there is no document."""
+    """Return why an existing file is not a document."""
     root = Path(source.root)
     read = f"semlex index {shlex.quote(str(root / uri))} --collection {collection}"
     if not source.is_present:
@@ -127,7 +126,7 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
 
 
 def _left_out(root: Path, uri: str) -> str | None:
-    """Why a walk through the folder passes a file by; None where it takes it."""
+    """Return why a walk through the folder skips a file, or None."""
     selection = Selection(None, (), loaders().keys())
     parts = tuple(uri.split("/"))
     rules: Rules = ()
@@ -146,7 +145,7 @@ def _left_out(root: Path, uri: str) -> str | None:
 
 
 def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
-    """What keeps a file from being read here; None where its bytes can be read."""
+    """Return why a file cannot be read here, or None."""
     found: FoundFile | FileProblem = find_document(root, uri, limits)
     if isinstance(found, FileProblem):
         return found
@@ -159,7 +158,7 @@ def _problem(root: Path, uri: str, limits: FileLimits) -> FileProblem | None:
 
 
 def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_name: bool = False) -> Reason | None:
-    """The newest run that says, or may say, that a document was deleted."""
+    """Return the newest run that deleted, or may have deleted, a document."""
     named = {uri, f"{source.name}, {uri}", f"vanished, {uri}", f"vanished, {source.name}, {uri}", source.name}
     for run in runs:
         when = f"{run.started_at:%Y-%m-%d %H:%M}"
@@ -182,7 +181,6 @@ def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_na
 
 
 def _covers(where: str, path: Path) -> bool:
-    """Whether one of the paths of a run is a path, or a folder above it."""
     return any(part and path.is_relative_to(_resolved(part)) for part in where.split(", "))
 
 

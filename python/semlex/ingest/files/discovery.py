@@ -1,6 +1,6 @@
-"""Finds files, without ever leaving the folder that was named.
+"""Find files without ever leaving the named folder, and read their bytes.
 
-What cannot be a file is reported as a value, never raised: one bad file does not stop the run.
+A bad file is returned as a value, never raised: it does not stop the run.
 """
 
 from __future__ import annotations
@@ -46,19 +46,7 @@ NOT_TOLD = ("hidden", "excluded")
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file that can be loaded.
-
-    Attributes:
-        root: The folder of its source; absolute, without links.
-        uri: Name relative to the root, with ``/`` between its parts.
-        size: Bytes.
-        location: Where it really is, relative to the root: the same as ``uri`` except for a link.
-        mtime_ns: When its bytes were changed, as its writer says; nanoseconds since 1970.
-        ctime_ns: When anything about it was changed, as the file system says (on Windows: when it was made).
-        inode: What the file system calls it, whatever its name is.
-        seen_ns: When it was looked at, or before.
-        max_bytes: How large it may be when it is read.
-    """
+    """A file that can be loaded; `size` and `max_bytes` in bytes, `mtime_ns` in nanoseconds since 1970."""
 
     root: Path
     uri: str
@@ -72,12 +60,12 @@ class FoundFile:
 
     @property
     def state(self) -> str:
-        """By what a file that did not change is known without reading it."""
+        """Identifies unchanged content without reading the file."""
         return f"{self.size}:{self.mtime_ns}:{self.ctime_ns}:{self.inode}"
 
     @property
     def settled_state(self) -> str | None:
-        """The state; None where the file may change once more within one step of the file system's clock."""
+        """The state; None if the file may change again within one step of the file system's clock."""
         return self.state if self.mtime_ns < self.seen_ns - SETTLED_NS else None
 
     @property
@@ -88,14 +76,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    r"""A file that is not loaded, and why.
-
-    Attributes:
-        uri: Name relative to the root; bytes that are no UTF-8 as ``\xNN``.
-        code: A short name of what is wrong, such as ``too_large``, or that of the `LoadError` of its loader, such as
-            ``not_utf8``; ``docs/when-ingest-fails.md`` has all of semlex's own.
-        message: For people; holds no part of the text.
-    """
+    r"""A file that is not loaded, and why; in `uri`, bytes that are not UTF-8 are written as ``\xNN``."""
 
     uri: str
     code: str
@@ -108,10 +89,10 @@ _Found: TypeAlias = FoundFile | FileProblem
 def find_files(
     paths: str | Path | Place | Iterable[str | Path | Place], selection: Selection, skipped: Skipped | None = None
 ) -> Iterator[FoundFile | FileProblem]:
-    """Lists the files in folders, in an order that depends on their names alone.
+    """Yield the files in folders, in an order that depends on their names only.
 
-    No file comes twice, however many links, hard links or overlapping paths lead to it. What ``.gitignore`` and
-    ``.semlexignore`` files name is left out.
+    No file comes twice, however many links or overlapping paths lead to it. Files ignored by ``.gitignore`` or
+    ``.semlexignore`` are left out.
     """
     given = [paths] if isinstance(paths, str | Path | Place) else paths
     walk = _Walk(selection, Skipped() if skipped is None else skipped)
@@ -121,7 +102,7 @@ def find_files(
 
 
 def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[Path]:
-    """The paths of a call."""
+    """Return the paths of a call after checking them."""
     given = list(paths)
     errors = [
         FieldError(row, None, "paths", "wrong_type", "str or Path", type(path).__name__)
@@ -162,7 +143,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _is_storable(path: Path) -> bool:
-    """Whether a path that leads to nothing now may have led to a document."""
+    """Return whether a missing path may have been a document."""
     return "\0" not in str(path) and _is_utf8(str(path))
 
 
@@ -179,14 +160,14 @@ def _told(name: str) -> str:
 
 
 class _Waiting(NamedTuple):
-    """A folder that is still to be looked at, and the rules of those above it."""
+    """A folder still to be read, with the rules of the folders above."""
 
     parts: tuple[str, ...]
     rules: Rules
 
 
 class _Walk:
-    """One call of `find_files`, and what has been found so far."""
+    """One call of `find_files`."""
 
     def __init__(self, selection: Selection, skipped: Skipped) -> None:
         self._selection = selection
@@ -233,7 +214,7 @@ class _Walk:
             yield from self._link(root, uri)
 
     def _rules_above(self, root: Path, start: tuple[str, ...]) -> Rules | None:
-        """The rules of the folders between the root and what is walked; None where they leave it out."""
+        """Return the rules of the folders above the walk, or None if they exclude it."""
         rules: Rules = ()
         for depth, name in enumerate(start):
             rules = rules_below(root, start[:depth], NAMES, rules)
@@ -319,7 +300,7 @@ class _Walk:
 
 
 def _status_below(root: Path, path: Path) -> os.stat_result:
-    """What is at a path of a root, no link followed on the way."""
+    """Return the status of a path below a root, following no link."""
     if path == root:
         return path.lstat()
     *above, name = path.relative_to(root).parts
@@ -328,7 +309,7 @@ def _status_below(root: Path, path: Path) -> os.stat_result:
 
 
 def find_document(root: Path, uri: str, limits: FileLimits) -> FoundFile | FileProblem:
-    """The file of a document that was read before."""
+    """Find the file of a known document."""
     seen = time.time_ns()
     try:
         target = Path(os.path.realpath(root / uri))
@@ -346,7 +327,7 @@ def _found_file(root: Path, uri: str, location: str, found: os.stat_result, seen
 
 
 def problem(uri: str, error: OSError) -> FileProblem:
-    """The problem that an error of the operating system means."""
+    """Return the problem for an error of the operating system."""
     uri = shown(uri)
     if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
         return FileProblem(uri, "not_regular", "a folder, FIFO, socket, device or unusable link, not a file")
@@ -360,23 +341,19 @@ def problem(uri: str, error: OSError) -> FileProblem:
 
 
 def too_large(uri: str, size: int, most: int) -> FileProblem:
-    """The problem with a file above the limit."""
+    """Return the problem of a file above the limit."""
     setting = "max_document_mib" if is_document(uri) else "max_file_mib"
     message = f"{size / MIB:,.1f} MiB or more, the limit is {most / MIB:,.5g}: split it, or raise the setting {setting}"
     return FileProblem(shown(uri), "too_large", message)
 
 
 def shown(name: str) -> str:
-    r"""A file's name as storable text, bytes that are no UTF-8 as ``\xNN``."""
+    r"""Return a file's name as storable text, with bytes that are not UTF-8 as ``\xNN``."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def read_file(found: FoundFile) -> FileBytes | FileProblem:
-    """Reads a file's bytes; one that is larger by now than it may be is refused, and never more is read.
-
-    Returns:
-        The bytes, or the problem with the file.
-    """
+    """Read a file's bytes, never more than its limit, or return the problem."""
     max_bytes = found.max_bytes
     try:
         descriptor = open_file(found.root, found.location.split("/"))
@@ -409,7 +386,7 @@ def _moment(seconds: float) -> datetime:
 def list_files(
     paths: Sequence[Path | Place], selection: Selection
 ) -> tuple[list[FoundFile], list[FileProblem], Skipped]:
-    """The files to read, what cannot be one, and what was left out."""
+    """Return the files to read, the problems, and what was skipped."""
     found: list[FoundFile] = []
     problems: list[FileProblem] = []
     skipped = Skipped()

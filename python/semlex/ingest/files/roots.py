@@ -18,13 +18,7 @@ MAX_NAME_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is to be read: a file or folder in the folder of a source.
-
-    Attributes:
-        path: Absolute, without links.
-        root: The source's folder; the same as `path` or above it.
-        source: The source's name.
-    """
+    """A file or folder to read, with its source."""
 
     path: Path
     root: Path
@@ -32,7 +26,7 @@ class Place:
 
 
 def lineage(uri: str) -> Iterator[str]:
-    """A path below a root, the folders above it, and ``.``, which is the root."""
+    """Yield a path below a root, the folders above it, and ``.`` for the root."""
     yield uri
     end = uri.rfind("/")
     while end > 0:
@@ -42,17 +36,16 @@ def lineage(uri: str) -> Iterator[str]:
 
 
 def is_below(uri: str, parts: set[str] | frozenset[str]) -> bool:
-    """Whether a path is one of these parts of a root, or lies below one; ``.`` is the root."""
+    """Return whether a path is one of these parts of a root, or below one."""
     return not parts.isdisjoint(lineage(uri))
 
 
 def plan_places(
     paths: Iterable[str | Path], roots: Mapping[str, str | Path], source: str | None = None
 ) -> tuple[list[Place], list[Path]]:
-    """Finds the source of every path, or names a new one after its folder.
+    """Find the source of every path, or name a new one after its folder.
 
-    A path belongs to the deepest root that contains it. Another one becomes the root of a new source; for a file that
-    is its folder.
+    A path belongs to the deepest root that contains it. Otherwise it, or the folder of a file, becomes a new root.
     """
     if source is not None:
         check_name(source)
@@ -91,13 +84,13 @@ def _depth(path: Path) -> int:
 
 
 def _source_of(path: Path, known: Mapping[str, Path]) -> str | None:
-    """The source with the deepest root that contains the path."""
+    """Return the source with the deepest root that contains the path."""
     containing = [name for name, root in known.items() if path.is_relative_to(root)]
     return max(containing, key=lambda name: len(known[name].parts), default=None)
 
 
 def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str:
-    """The name for a new source."""
+    """Return the name for a new source."""
     check_apart(root, known)
     name = given or root.name
     if not name:
@@ -119,7 +112,7 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
 
 
 def check_apart(root: Path, known: Mapping[str, Path]) -> None:
-    """Refuses a root that contains other roots: their files would be stored a second time."""
+    """Refuse a root that contains other roots: their files would be stored twice."""
     inside = {name: folder for name, folder in known.items() if folder.is_relative_to(root)}
     if not inside:
         return
@@ -132,7 +125,7 @@ def check_apart(root: Path, known: Mapping[str, Path]) -> None:
 
 
 def existing_root(root: str | Path) -> Path:
-    """The folder of a source, absolute and without links."""
+    """Return the folder of a source, absolute and without links."""
     folder = Path(os.path.realpath(root))
     if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
         raise ConfigurationError(f"there is no folder {folder}")
@@ -140,7 +133,7 @@ def existing_root(root: str | Path) -> Path:
 
 
 def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None:
-    """Checks the folder that a source is to have."""
+    """Check the new folder of a source."""
     others = {other: Path(path) for other, path in known.items() if other != name}
     check_apart(folder, others)
     if above := _source_of(folder, others):
@@ -148,7 +141,7 @@ def check_root(folder: Path, name: str, known: Mapping[str, str | Path]) -> None
 
 
 def check_name(name: str) -> None:
-    """Checks the name of a source."""
+    """Check the name of a source."""
     if not isinstance(name, str):
         raise ConfigurationError(f"the name of a source is text; got {type(name).__name__}")
     if not (0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable() and "/" not in name and name.strip() == name):
@@ -159,7 +152,7 @@ def check_name(name: str) -> None:
 
 
 def vanished(root: Path, uris: Iterable[str]) -> list[str]:
-    """Those of the documents of a source whose file is gone; what cannot be looked at is not."""
+    """Return the documents of a source whose file is certainly gone."""
     gone = []
     for uri in uris:
         try:

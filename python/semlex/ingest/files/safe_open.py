@@ -1,10 +1,7 @@
-"""Opens folders and files below a root, and nowhere else.
+"""Open folders and files below a root, and nowhere else.
 
-Between the moment a name is seen and the moment it is opened anyone may put a link in its place. So every step is
-opened relative to the one before it, and none follows a link; a path is never handed to the system as a whole.
-
-`only_below` sets the folders that work for somebody else may read. The walk then begins at one of them, so that no link
-leads out, however late it is put there.
+Between seeing a name and opening it, anybody may put a link in its place. So every step is opened relative to the one
+before, and none follows a link. `only_below` limits work for others to some folders: the walk begins at one of them.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _allowed: ContextVar[tuple[Path, ...] | None] = ContextVar("semlex_allowed_folde
 
 @contextlib.contextmanager
 def only_below(folders: Sequence[Path]) -> Iterator[None]:
-    """Refuses to open what is in none of these folders, in the code inside and in the threads that it starts."""
+    """Refuse to open anything outside these folders, in the block and in threads it starts."""
     token = _allowed.set(tuple(folders))
     try:
         yield
@@ -41,14 +38,14 @@ def only_below(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def is_allowed(path: Path) -> bool:
-    """Whether a path without links is in a folder that may be read."""
+    """Return whether a path without links is in an allowed folder."""
     allowed = _allowed.get()
     return allowed is None or any(path.is_relative_to(folder) for folder in allowed)
 
 
 @contextlib.contextmanager
 def open_folder(root: Path, parts: Sequence[str], *, is_above: bool = False) -> Iterator[Folder]:
-    """Opens a folder below a root."""
+    """Open a folder below a root."""
     root, parts = _first_step(root, parts, is_above=is_above)
     if not BY_DESCRIPTOR:
         yield _checked_path(root, parts)
@@ -65,19 +62,19 @@ def open_folder(root: Path, parts: Sequence[str], *, is_above: bool = False) -> 
 
 
 def names(folder: Folder) -> list[str]:
-    """The names in a folder, sorted."""
+    """Return the names in a folder, sorted."""
     return sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
 
 
 def status(folder: Folder, name: str) -> os.stat_result:
-    """What stands under a name, a link not followed."""
+    """Return the status of a name, without following a link."""
     if isinstance(folder, int):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return os.lstat(os.path.join(folder, name))  # noqa: PTH118 - as the other branch
 
 
 def open_file(root: Path, parts: Sequence[str], *, is_above: bool = False) -> int:
-    """Opens a regular file below a root for reading."""
+    """Open a regular file below a root for reading."""
     with open_folder(root, parts[:-1], is_above=is_above) as folder:
         if isinstance(folder, int):
             file = os.open(parts[-1], _FILE_FLAGS, dir_fd=folder)
@@ -90,15 +87,15 @@ def open_file(root: Path, parts: Sequence[str], *, is_above: bool = False) -> in
 
 
 class NotRegularError(OSError):
-    """A folder, FIFO, socket or device stands where a file was expected."""
+    """A folder, FIFO, socket or device instead of a file."""
 
 
 class OutsideError(OSError):
-    """A path leads out of the folders that may be read."""
+    """A path outside the allowed folders."""
 
 
 def _first_step(root: Path, parts: Sequence[str], *, is_above: bool) -> tuple[Path, Sequence[str]]:
-    """The folder that a walk begins at, and the names from there."""
+    """Return the folder where a walk begins, and the names from there."""
     allowed = _allowed.get()
     if allowed is None:
         return root, parts

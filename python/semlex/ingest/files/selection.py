@@ -1,4 +1,8 @@
-"""Which of the files in a folder are read, and why the others are not."""
+"""Which files of a folder are read, and why the others are not.
+
+Ignore patterns are read as git reads them, in time proportional to the path's length times the pattern's: a star takes
+as little as it can and never gives back. That finds every match, as the text between two stars has a fixed length.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +45,14 @@ _ITEM = re.compile(r"\[:([^\]]*):\]|(\\.|[^\\])-(\\.|[^\\\]])|(\\.|[^\\])", re.D
 
 
 class IgnorePattern(NamedTuple):
-    """One line.
-
-    Attributes:
-        ignores: Whether it leaves out what it fits; else it takes back.
-        folders_only: Whether it fits folders alone.
-        parts: A pattern for each part of a path; None for any number of parts.
-    """
+    """One line of an ignore file; a part of None stands for any number of folders."""
 
     ignores: bool
     folders_only: bool
     parts: tuple[re.Pattern[str] | None, ...]
 
     def fits(self, path: Sequence[str], *, is_folder: bool) -> bool:
-        """Whether it fits a path, given by its parts."""
+        """Return whether it matches a path, given as parts."""
         if self.folders_only and not is_folder:
             return False
         reached = {0}  # how many parts of the path those of the pattern may have taken so far
@@ -69,7 +67,7 @@ class IgnorePattern(NamedTuple):
 
 
 def read_pattern(line: str) -> IgnorePattern | None:
-    """The pattern of a line; None where it has none, or none that fits anything."""
+    """Return the pattern of a line, or None if it matches nothing."""
     if line.startswith("#"):
         return None
     ignores = not line.startswith("!")
@@ -99,7 +97,7 @@ def _without_trailing_blanks(line: str) -> str:
 
 
 def _part(name: str) -> re.Pattern[str] | None:
-    """The pattern of one part of a path; None where it is broken, and fits nothing."""
+    """Return the pattern of one part of a path, or None if it is broken."""
     pieces = [""]
     at = 0
     while at < len(name):
@@ -130,7 +128,7 @@ def _part(name: str) -> re.Pattern[str] | None:
 
 
 def _brackets(name: str, at: int) -> tuple[str, int] | None:
-    """The pattern of what stands in brackets from a place on, and the place behind them; None where they are broken."""
+    """Return the pattern of a bracket expression and its end, or None if it is broken."""
     is_negated = name[at : at + 1] in ("!", "^")
     at += is_negated
     items: list[str] = []
@@ -164,14 +162,14 @@ Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 
 def rules_below(root: Path, parts: tuple[str, ...], names: Iterable[str], above: Rules) -> Rules:
-    """The rules that hold in a folder."""
+    """Return the rules for a folder."""
     present = set(names)
     own = [_read(root, (*parts, name)) for name in NAMES if name in present]
     return (*above, *((len(parts), patterns) for patterns in own if patterns))
 
 
 def is_ignored(rules: Rules, uri: str, *, is_folder: bool) -> bool:
-    """Whether the rules leave a path out: the last one that fits decides, and a folder's own come after those above."""
+    """Return whether rules exclude a path: the last match decides, and a folder's own rules follow those above."""
     path = uri.split("/") if rules else []
     for length, patterns in reversed(rules):
         for pattern in patterns:
@@ -200,21 +198,16 @@ SKIPPED_FILES = ("searchindex.js", "*.min.js", "*.min.css", "*.map", "package-lo
 
 @dataclass(slots=True)
 class Skipped:
-    """What was left out, by reason and by suffix.
-
-    Attributes:
-        files: Number of files by reason and suffix (``.pdf``, or the name of a file that has none); of a folder that
-            is not entered one, with its name and a slash.
-    """
+    """What was left out, counted by reason and suffix; a folder counts once, as its name and a slash."""
 
     files: Counter[tuple[SkipReason, str]] = field(default_factory=Counter)
 
     def note(self, reason: SkipReason, name: str, *, is_folder: bool = False) -> None:
-        """Counts one."""
+        """Count one."""
         self.files[reason, f"{name}/" if is_folder else kind_of(name)] += 1
 
     def by_reason(self) -> dict[str, dict[str, int]]:
-        """Reason -> suffix -> number of files."""
+        """Return reason -> suffix -> number of files."""
         found: dict[str, dict[str, int]] = {}
         for (reason, suffix), count in self.files.most_common():
             found.setdefault(reason, {})[suffix] = count
@@ -222,22 +215,14 @@ class Skipped:
 
 
 def kind_of(name: str) -> str:
-    """By what a file is counted: its suffix with the dot, or its name where it has none."""
+    """Return the suffix by which a file is counted, or its name."""
     stem, dot, suffix = name.rpartition(".")
     return f".{suffix.lower()}" if dot and stem else name
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which files of a folder are wanted.
-
-    Attributes:
-        include: Patterns of the files to take; None for those with a suffix that is known.
-        exclude: Patterns of files and folders to leave out.
-        suffixes: Those that are known, without the dot; for a name without a dot the name.
-        recursive: Whether folders below are entered.
-        limits: The largest files that are read.
-    """
+    """Which files of a folder are wanted; without `include`, those with a known suffix."""
 
     include: Sequence[str] | None
     exclude: Sequence[str]
@@ -246,7 +231,7 @@ class Selection:
     limits: FileLimits = DEFAULT_LIMITS
 
     def skip_folder(self, uri: str) -> SkipReason | None:
-        """Why a folder is not entered; None where it is."""
+        """Return why a folder is not entered, or None."""
         name = uri.rpartition("/")[2]
         if name.startswith("."):
             return "hidden"
@@ -255,7 +240,7 @@ class Selection:
         return "generated" if name in SKIPPED_FOLDERS else None
 
     def skip_file(self, uri: str) -> SkipReason | None:
-        """Why a file is not read; None where it is."""
+        """Return why a file is not read, or None."""
         name = uri.rpartition("/")[2].lower()
         if name.startswith("."):
             return "hidden"
@@ -269,17 +254,17 @@ class Selection:
 
 
 def max_bytes(name: str, limits: FileLimits) -> int:
-    """Bytes of the largest file of a name that is read."""
+    """Return the size limit of a file in bytes."""
     return limits.document if is_document(name) else limits.file
 
 
 def is_document(name: str) -> bool:
-    """Whether a file is of a format that the extra ``files`` reads."""
+    """Return whether the extra ``files`` reads this format."""
     return name.lower().rpartition(".")[2] in MEDIA_TYPES
 
 
 def matches(patterns: Sequence[str], uri: str) -> bool:
-    """Whether a pattern fits: one without ``/`` the name, another the path; upper and lower case are equal."""
+    """Return whether a pattern matches the name or, if it has a slash, the path; case is ignored."""
     if not patterns:
         return False
     uri = uri.lower()
@@ -290,7 +275,7 @@ def matches(patterns: Sequence[str], uri: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compiled(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What fits names, and what fits paths; what nothing fits where there are no such patterns."""
+    """Return the patterns of names and of paths."""
     lowered = [pattern.lower() for pattern in patterns]
     names = [pattern for pattern in lowered if "/" not in pattern]
     paths = [pattern for pattern in lowered if "/" in pattern]

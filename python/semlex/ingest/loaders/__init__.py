@@ -1,1 +1,1 @@
-"""A file as text, one format a file."""
+"""Files as text, one loader per format."""

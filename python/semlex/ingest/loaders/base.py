@@ -1,7 +1,7 @@
-"""What a loader is: it makes text, with its structure, of the bytes of a file.
+"""What a loader is: it turns the bytes of a file into text with structure.
 
-A loader of your own is registered with `semlex.register_loader`, or by a package's entry point in the group
-``semlex.loaders`` whose object is a loader, or makes one when it is called.
+Register your own with `semlex.register_loader`, or by a package's entry point in the group ``semlex.loaders`` that is a
+loader or makes one when called.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BAD_TEXT_CODES = frozenset({"bad_text", "binary", "not_utf8", "not_utf16"})
 
 
 class LoadError(Exception):
-    """A file of which no text can be made; it becomes one line in the report of a run.
+    """A file that cannot be turned into text; it becomes one line of the run's report.
 
     Args:
-        code: A short name of what is wrong, such as ``encrypted``.
-        message: For people: what is wrong and what helps; no part of the text.
+        code: A short name of the problem, such as ``encrypted``.
+        message: What is wrong and what helps; no part of the text.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -40,15 +40,14 @@ class LoadOptions:
     """How files are read; the same for all files of a run.
 
     Attributes:
-        text_fields: Of tables and JSON Lines: the fields that are text, joined by blank lines; empty for all texts.
-        id_field: Of tables and JSON Lines: the field that names a record, or None.
-        detect_encoding: Whether a text that is no UTF-8 is read in the encoding that it most probably has.
-        on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored (NUL,
-            half of a surrogate pair): ``error`` reports it, ``repair`` puts U+FFFD for each of them, ``skip`` leaves
-            the file out.
+        text_fields: Fields of tables and JSON Lines that are text, joined by blank lines; empty for all texts.
+        id_field: Field of tables and JSON Lines that names a record, or None.
+        detect_encoding: Whether text that is not UTF-8 is read in its most probable encoding.
+        on_bad_text: For undecodable bytes and characters that cannot be stored (NUL, lone surrogates): ``error``
+            reports the file, ``repair`` replaces each by U+FFFD, ``skip`` leaves the file out.
 
     Raises:
-        ConfigurationError: `on_bad_text` is none of these.
+        ConfigurationError: `on_bad_text` is unknown.
     """
 
     text_fields: Sequence[str] = ()
@@ -61,19 +60,18 @@ class LoadOptions:
             raise ConfigurationError(f"on_bad_text must be error, repair or skip; got {self.on_bad_text!r:.80}")
 
     def leaves_out(self, error: LoadError) -> bool:
-        """Whether a file with this error is left out, and is no failure."""
+        """Return whether a file with this error is left out instead of failing."""
         return self.on_bad_text == "skip" and error.code in BAD_TEXT_CODES
 
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        uri: Its path below the root of its source, with ``/``.
-        data: Its bytes.
-        content_hash: SHA-256 of them, 32 bytes.
-        modified_at: When the file was last changed, in UTC.
+        uri: Path below the root of its source, with ``/``.
+        content_hash: SHA-256, 32 bytes.
+        modified_at: In UTC.
     """
 
     uri: str
@@ -83,26 +81,25 @@ class FileBytes:
 
     @property
     def suffix(self) -> str:
-        """What follows the last dot of the name, in lower case; the whole name where there is none."""
+        """What follows the last dot of the name, in lower case; without a dot the whole name."""
         return suffix_of(self.uri)
 
 
 def suffix_of(uri: str) -> str:
-    """What follows the last dot of a name, in lower case; the whole name where there is none."""
+    """Return what follows the last dot of a name, in lower case; without a dot the whole name."""
     return uri.rpartition("/")[2].lower().rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A part of a text that is cut by itself: a row of a table, a cell of a notebook, a chunk that is one already.
+    """A part of a text that is cut separately: a table row, a notebook cell, a finished chunk.
 
     Attributes:
-        start: Where it begins in the text, in characters.
-        end: Where it ends (exclusive).
-        structure: How its structure is written; None for that of the whole text.
-        metadata: JSON values of its chunks, beside those of the document.
+        start: First character in the text.
+        end: Last character, exclusive.
+        structure: As of `LoadedDocument`; None for that of the whole text.
+        metadata: JSON values of its chunks, beside the document's.
         titles: Titles above it, outermost first, instead of headings.
-        summary: A short description.
         is_chunk: Whether it stays whole.
     """
 
@@ -120,17 +117,14 @@ class LoadedDocument:
     """The text of a file.
 
     Attributes:
-        text: The text.
-        structure: How its structure is written: ``plain`` (not at all), ``markdown``, ``restructuredtext``, or
-            ``code:`` with the suffix of such files (``code:py``).
-        title: Its title; None to take its first heading of level 1.
-        metadata: JSON values that every chunk of it has.
-        pages: Where each page begins in the text, in characters, ascending; empty where there are no pages.
-        records: Parts that are cut each by itself, ascending; empty to cut the text as a whole. What lies in no record
-            is left out.
-        encoding: The encoding that was guessed; None where nothing was.
-        format: Name of the format, where it is another than the loader's.
-        repaired: How many characters of it were put for what was no text.
+        structure: ``plain``, ``markdown``, ``restructuredtext``, or ``code:`` with a suffix (``code:py``).
+        title: None to use its first heading of level 1.
+        metadata: JSON values of every chunk.
+        pages: First character of each page, ascending; empty without pages.
+        records: Parts to cut separately, ascending; text outside is left out. Empty: cut the text as a whole.
+        encoding: The detected encoding, or None.
+        format: Name of the format, if it is not the loader's.
+        repaired: Number of replaced characters.
     """
 
     text: str
@@ -146,29 +140,29 @@ class LoadedDocument:
 
 @runtime_checkable
 class Loader(Protocol):
-    """Makes text of files of one format.
+    """Turns files of one format into text.
 
-    One that heeds `LoadOptions.text_fields` and `id_field` has an attribute `reads_fields` that is True: where a run
-    names others, a file that did not change is read again.
+    If it uses `LoadOptions.text_fields` and `id_field`, it has an attribute `reads_fields` that is True: files are
+    then read again when these options change.
     """
 
     @property
     def name(self) -> str:
-        """Of the format, in lower case; stored with every document."""
+        """Name of the format, in lower case; stored with every document."""
         ...
 
     @property
     def suffixes(self) -> Sequence[str]:
-        """Of such files, in lower case, without the dot; a name without a dot (``makefile``) is its own."""
+        """Suffixes in lower case, without the dot; a name without a dot (``makefile``) is its own suffix."""
         ...
 
     @property
     def version(self) -> int:
-        """Another number for another way of making text: documents of an older one can be cut anew."""
+        """Changes when the loader's output changes; documents of older versions can be cut again."""
         ...
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file; called in any thread.
+        """Turn a file into text; called in any thread.
 
         Raises:
             LoadError: It cannot be read.

@@ -1,4 +1,4 @@
-"""Bytes as text."""
+"""Bytes as text, and text as a database stores it: without NUL and lone surrogates."""
 
 from __future__ import annotations
 
@@ -30,13 +30,7 @@ MAX_REPAIRED = 1 / 3
 
 
 class Decoded(NamedTuple):
-    """A text.
-
-    Attributes:
-        text: All of it.
-        encoding: The encoding that was guessed; None where nothing was.
-        repaired: How many of its characters were put for what is none.
-    """
+    """A text."""
 
     text: str
     encoding: str | None
@@ -44,9 +38,9 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, options: LoadOptions) -> Decoded:
-    """The text that bytes are: UTF-8, with or without a mark, or UTF-16 with one.
+    """Decode UTF-8, with or without a mark, or UTF-16 with one.
 
-    Nothing else is guessed unless that is asked for, since a guess that fails is stored as nonsense that no one finds.
+    Other encodings are detected only on request: a wrong guess is stored as nonsense that nobody finds.
     """
     try:
         return _decoded(data, options)
@@ -62,7 +56,7 @@ def _is_wide(data: bytes) -> bool:
 
 
 def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
-    """The text with U+FFFD for whatever is none; None where that is too much of it."""
+    """Return the text with U+FFFD for everything undecodable, or None if that is too much."""
     guess = _guessed(data) if options.detect_encoding and not _is_wide(data) and b"\0" not in data else None
     encoding = "utf-16" if _is_wide(data) else guess or "utf-8"
     text = data.decode(encoding, "replace").removeprefix("\ufeff")
@@ -108,7 +102,7 @@ def _decoded_as(encoding: str, data: bytes) -> str:
 
 
 def _guessed(data: bytes) -> str | None:
-    """The most probable encoding, or None where none is probable."""
+    """Return the most probable encoding, or None."""
     if len(data) < MIN_GUESSED:
         return None
     if _is_western(data):
@@ -123,10 +117,9 @@ def _guessed(data: bytes) -> str | None:
 
 
 def _is_western(data: bytes) -> bool:
-    """Whether bytes are mostly ASCII, and all others letters and marks that Western Europe uses, in its encoding.
+    """Return whether bytes are mostly ASCII, and the others letters and marks of Western Europe.
 
-    The letters of the encodings of other languages with Latin letters stand at the same places; that of Western Europe
-    is by far the most frequent one.
+    Encodings of other languages with Latin letters use the same bytes; this one is by far the most frequent.
     """
     try:
         others = [character for character in data.decode("windows-1252") if not character.isascii()]
@@ -141,7 +134,7 @@ _CODES = frozenset({"nul", "lone_surrogate"})
 
 
 def storable(value: Any, where: str, options: LoadOptions) -> tuple[Any, int]:
-    """A JSON value as it can be stored."""
+    """Return a JSON value as it can be stored, and the number of replaced characters."""
     repaired, count = _replaced(value)
     if count and options.on_bad_text != "repair":
         raise _refusal(f"{where}: a text")
@@ -149,7 +142,7 @@ def storable(value: Any, where: str, options: LoadOptions) -> tuple[Any, int]:
 
 
 def repaired_document(loaded: LoadedDocument) -> LoadedDocument:
-    """A document with U+FFFD for every character that cannot be stored; all others keep their places."""
+    """Return a document with U+FFFD for every character that cannot be stored, in its place."""
     text, count = _replaced(loaded.text)
     title, more = _replaced(loaded.title)
     metadata, others = _replaced(dict(loaded.metadata))
@@ -166,7 +159,7 @@ def repaired_document(loaded: LoadedDocument) -> LoadedDocument:
 
 
 def storable_document(loaded: LoadedDocument, options: LoadOptions) -> LoadedDocument:
-    """What a loader has made, as it can be stored."""
+    """Return a loader's result as it can be stored."""
     errors = _errors(loaded)
     if not errors:
         return loaded

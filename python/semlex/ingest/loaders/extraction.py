@@ -1,4 +1,4 @@
-"""Metadata that a function of the user's reads out of texts: called, checked, merged with what was given by hand."""
+"""Metadata that a user's function extracts from texts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Extract = Callable[[Document], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class MetadataExtraction:
-    """A function that reads metadata out of texts.
+    """A function that extracts metadata from texts.
 
-    What was given by hand (front matter, a table's fields, `Document.metadata`) wins over what the function gives.
+    Given metadata (front matter, table fields, `Document.metadata`) takes precedence.
 
     Attributes:
-        extract: Gets a `Document` (text, metadata so far, and the path of its file or its id) and returns a mapping, or
-            something to await. A function without ``async`` is called in a thread other than the event loop's.
-        per: Whether it gets each ``document`` as a whole, or each ``chunk`` of it. An added document is one chunk.
+        extract: Receives a `Document` (text, metadata so far, path or id); returns a mapping or an awaitable. A
+            function without ``async`` is called in another thread than the event loop's.
+        per: Whether it gets each ``document`` or each ``chunk``. An added document is one chunk.
     """
 
     extract: Extract
@@ -45,14 +45,10 @@ class MetadataExtraction:
         )
 
     def merged(self, document: Document, loop: AbstractEventLoop | None) -> dict[str, Any]:
-        """The metadata of a document with what the function gives; blocking, and never in the loop's own thread.
-
-        Args:
-            document: Given to the function.
-            loop: Where something that is to be awaited runs; None: in a loop of its own.
+        """Return a document's metadata with the function's result; blocking, never in the loop's thread.
 
         Raises:
-            LoadError: The function fails, or gives what cannot be stored.
+            LoadError: The function fails, or returns what cannot be stored.
         """
         own = dict(document.metadata)
         try:
@@ -71,7 +67,7 @@ class MetadataExtraction:
 
 
 def checked_extraction(value: MetadataExtraction | Extract | None) -> MetadataExtraction | None:
-    """What a user gives for `extract_metadata`."""
+    """Return the option `extract_metadata` as a value."""
     return value if value is None or isinstance(value, MetadataExtraction) else MetadataExtraction(value)
 
 

@@ -1,4 +1,4 @@
-"""JSON: chunks that were cut elsewhere, and anything else as source code."""
+"""Formats of JSON: notebooks, JSON Lines, chunks that were cut elsewhere, and the rest as source code."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class NotebookLoader:
-    """Reads Jupyter notebooks: every cell is a record, with the headings of the Markdown cells above it.
+    """Reads Jupyter notebooks: every cell is a record, with the Markdown headings above it.
 
-    Of outputs the texts are read, 2,000 characters of each; images, tracebacks and widgets are left out. A character
-    that cannot be stored becomes ``\N{REPLACEMENT CHARACTER}``.
+    Text outputs are read, up to 2,000 characters each; images, tracebacks and widgets are left out. A character that
+    cannot be stored becomes ``U+FFFD``.
     """
 
     name = "notebook"
@@ -61,7 +61,7 @@ class NotebookLoader:
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file."""
+        """Return the text of a file."""
         text, encoding, repaired = decode(file.data, options)
         notebook = parse_json(text, max_depth=MAX_DEPTH)
         code = f"code:{_suffix(notebook)}"
@@ -90,7 +90,7 @@ class NotebookLoader:
 
 
 def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
-    """The cells of format 4, or of the sheets of format 3."""
+    """Yield the cells of format 4, or of the sheets of format 3."""
     cells: Any = None
     if isinstance(notebook, dict):
         cells = notebook.get("cells")
@@ -120,7 +120,7 @@ def _source(cell: Mapping[str, Any]) -> str:
 
 
 def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
-    """The texts that a cell has put out."""
+    """Yield the texts of a cell's outputs."""
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else ():
         # The errors of both formats have no text but their traceback, which is called otherwise.
@@ -131,13 +131,12 @@ def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _joined(text: object, limit: int | None = None) -> str:
-    """A text, or a list of its lines, as one."""
     lines = text if isinstance(text, list) else [text]
     return "".join(line for line in lines if isinstance(line, str))[:limit]
 
 
 def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Heading]]]:
-    """The text of a Markdown cell, cut where a heading ends what stood above the cell."""
+    """Yield the text of a Markdown cell, split where a heading closes those above."""
     start, outer = 0, list(above)
     for heading in headings(source):
         while above and above[-1].level >= heading.level:
@@ -151,7 +150,7 @@ def _parts(source: str, above: list[Heading]) -> Iterator[tuple[str, list[Headin
 
 
 def _suffix(notebook: object) -> str:
-    """The suffix of the files of the language that a notebook is written in."""
+    """Return the file suffix of a notebook's language."""
     metadata = notebook.get("metadata") if isinstance(notebook, dict) else None
     found = {name: metadata.get(name) for name in ("language_info", "kernelspec")} if isinstance(metadata, dict) else {}
     info, kernel = (
@@ -164,7 +163,7 @@ def _suffix(notebook: object) -> str:
 
 
 class JsonLinesLoader:
-    """Reads JSON Lines: each line is an object, and each object a record."""
+    """Reads JSON Lines: each object is a record."""
 
     name = "json lines"
     suffixes = ("jsonl", "ndjson")
@@ -172,10 +171,10 @@ class JsonLinesLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file.
+        """Return the text of a file.
 
-        Without `LoadOptions.text_fields` every field that is a text is part of the record's text. Blank lines, and
-        objects without text, are left out.
+        Without `LoadOptions.text_fields` all texts of an object are its record's text. Blank lines and objects without
+        text are left out.
         """
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
@@ -206,9 +205,9 @@ _BEGINNING = re.compile(r'\s*+(?:\{[^\[]*?"chunks"\s*+:\s*+)?\[\s*+')
 
 
 class PrechunkedLoader:
-    """Reads JSON that holds chunks, each of which stays whole; any other JSON is read as source code.
+    """Reads JSON that holds finished chunks; other JSON is source code.
 
-    They are a list of objects with the fields of `ChunkMetadata`, or such a list by the name ``chunks`` in an object.
+    Chunks are a list of objects with the fields of `ChunkMetadata`, or such a list named ``chunks`` in an object.
     """
 
     name = "chunks"
@@ -219,10 +218,7 @@ class PrechunkedLoader:
         self._code = CodeLoader()
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file.
-
-        What an object holds beside its list of chunks is metadata of the document.
-        """
+        """Return the text of a file; other fields of the object are metadata of the document."""
         text, encoding, repaired = decode(file.data, options)
         found = _chunks_of(text)
         if found is None:
@@ -252,8 +248,6 @@ class PrechunkedLoader:
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """Objects that should be chunks, and what stands beside them."""
-
     items: Sequence[Any]
     metadata: dict[str, Any]
 

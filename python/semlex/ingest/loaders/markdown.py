@@ -1,4 +1,4 @@
-"""Markdown, with its front matter and its headings."""
+"""Formats that are text: Markdown with its front matter, web pages, plain texts and source code."""
 
 from __future__ import annotations
 
@@ -15,22 +15,17 @@ _READER = _core.HtmlReader(html5)
 
 
 class MarkdownText(NamedTuple):
-    """What `html_to_markdown` makes.
-
-    Attributes:
-        text: Markdown, its blocks separated by blank lines.
-        title: The content of ``<title>``, else of the first ``<h1>``, else None.
-    """
+    """The result of `html_to_markdown`."""
 
     text: str
     title: str | None
 
 
 def html_to_markdown(html: str) -> MarkdownText:
-    """Turns HTML into Markdown whose headings are those of the page.
+    """Turn HTML into Markdown with the page's headings.
 
-    Scripts, styles and templates are dropped, and what surrounds the text where there is other text. Malformed HTML is
-    read as browsers read it, more or less. The time is proportional to the length.
+    Scripts, styles, templates and navigation are dropped. Malformed HTML is read roughly as browsers do, in time
+    proportional to its length.
     """
     return MarkdownText(*_READER.to_markdown(html))
 
@@ -43,7 +38,7 @@ class HtmlLoader:
     version = 2
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file."""
+        """Return the text of a file."""
         page, encoding, repaired = decode(file.data, options)
         text, title = html_to_markdown(page)
         return LoadedDocument(text, "markdown", title, encoding=encoding, repaired=repaired)
@@ -57,14 +52,14 @@ _CODE = (
 
 
 class TextLoader:
-    """Reads plain texts, whose headings and lists are often marked as those of reStructuredText."""
+    """Reads plain texts, whose headings and lists are often marked as in reStructuredText."""
 
     name = "text"
     suffixes: tuple[str, ...] = ("txt", "text", "adoc", "asciidoc", "org", "tex", "srt", "vtt", "readme", "changelog")
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file."""
+        """Return the text of a file."""
         text, encoding, repaired = decode(file.data, options)
         return LoadedDocument(text, "restructuredtext", encoding=encoding, repaired=repaired)
 
@@ -84,7 +79,7 @@ class CodeLoader:
     version = 1
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file; its path stands above every chunk of it."""
+        """Return the text of a file, with its path above every chunk."""
         text, encoding, repaired = decode(file.data, options)
         return LoadedDocument(text, f"code:{file.suffix}", file.uri, encoding=encoding, repaired=repaired)
 
@@ -101,7 +96,7 @@ class MarkdownLoader:
     version = 2
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file. Simple values of its front matter become metadata; the front matter is no chunk."""
+        """Return the text of a file; simple values of its front matter become metadata."""
         text, encoding, repaired = decode(file.data, options)
         front = read_front_matter(text[:TITLE_WITHIN])
         title = _title(text[:TITLE_WITHIN], front)
@@ -113,13 +108,7 @@ class MarkdownLoader:
 
 
 class Heading(NamedTuple):
-    """A heading of Markdown.
-
-    Attributes:
-        start: Where its line begins, in characters.
-        level: From 1 to 6.
-        title: Without its marks; its beginning, where it is long.
-    """
+    """A heading of Markdown; `start` is the first character of its line."""
 
     start: int
     level: int
@@ -133,7 +122,7 @@ _UNDERLINE = re.compile(r" {0,3}=+[ \t]*")
 
 
 def markdown_title(text: str) -> str | None:
-    """The title of a Markdown text: that of its front matter, else its first heading of level 1 outside code."""
+    """Return the title of a Markdown text: of its front matter, else its first heading of level 1 outside code."""
     head = text[:TITLE_WITHIN]
     return _title(head, read_front_matter(head))
 
@@ -143,7 +132,7 @@ def _title(head: str, front: FrontMatter) -> str | None:
 
 
 def headings(text: str) -> list[Heading]:
-    """The headings with a ``#`` and a title that stand outside code, in their order."""
+    """Return the headings marked with ``#`` outside code."""
     found = []
     fence, start = "", 0
     for line in text.splitlines(keepends=True):
@@ -209,13 +198,7 @@ _NOTHING = object()
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """What a text says of itself before it begins.
-
-    Attributes:
-        end: Where the text begins, in characters; 0 where there is no front matter.
-        title: The value of ``title``, or None.
-        metadata: The other values that are simple.
-    """
+    """Metadata before a Markdown text, which begins at character `end`."""
 
     end: int = 0
     title: str | None = None
@@ -223,12 +206,12 @@ class FrontMatter:
 
 
 def read_front_matter(text: str) -> FrontMatter:
-    """Reads the front matter of a text.
+    """Read the front matter of a text: the simple part of YAML.
 
-    Read are lines ``key: value`` that begin at the margin, with texts (quoted or not), numbers, ``true``, ``false`` and
-    ``null``, and flat lists: ``[a, b]``, or lines ``- a`` below the key. Dates stay texts. Of a key that comes
-    twice the first one counts. Left out, without failing, are keys with a nested block, a text of several lines, an
-    anchor or a tag; values above 10,000 characters, and what follows the hundredth key.
+    It reads lines ``key: value`` at the margin: texts, numbers, ``true``, ``false``, ``null``, and flat lists (``[a,
+    b]``, or lines ``- a`` below the key). Dates stay texts. The first of two equal keys counts. Other YAML is skipped
+    without an error: nested blocks, texts of several lines, anchors, tags, values above 10,000 characters, and keys
+    after the hundredth.
     """
     fenced = _FENCED.match(text)
     if fenced is None:
@@ -244,7 +227,7 @@ def read_front_matter(text: str) -> FrontMatter:
 
 
 def _entries(block: str) -> list[tuple[str, list[str]]]:
-    """The keys at the margin, each with its value and the lines below it."""
+    """Return the keys at the margin, with their value and the lines below."""
     entries: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -259,7 +242,7 @@ def _entries(block: str) -> list[tuple[str, list[str]]]:
 
 
 def _value(lines: list[str]) -> Any:
-    """The value of a key, or `_NOTHING` where it is not simple."""
+    """Return the value of a key, or `_NOTHING` if it is not simple."""
     first, below = lines[0], lines[1:]
     if sum(map(len, lines)) > MAX_VALUE_CHARACTERS:
         return _NOTHING
@@ -305,7 +288,7 @@ def _flat_list(text: str) -> Any:
 
 
 def _title_of(text: str) -> str | None:
-    """The title, whatever its kind: a year is one."""
+    """Return the title of any type, such as a year."""
     value = _scalar(text) if len(text) <= MAX_VALUE_CHARACTERS else ""
     shown = value if isinstance(value, str) else text.strip("\"'")
     return shown.strip() or None

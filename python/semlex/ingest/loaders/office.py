@@ -1,7 +1,4 @@
-"""PDF, office documents, e-books and e-mails as Markdown, read by a process of their own (`worker`).
-
-What stands there is found by kreuzberg: headings, paragraphs, lists, tables, and the pages of a PDF.
-"""
+"""PDF, office documents, e-books and e-mails as Markdown, read with kreuzberg by a separate process (`worker`)."""
 
 from __future__ import annotations
 
@@ -44,36 +41,32 @@ MAX_PART_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True)
 class OfficeLoader:
-    """Reads files of one format.
-
-    Attributes:
-        name: The format, which is its suffix.
-    """
+    """Reads files of one format."""
 
     name: str
     version = 1
 
     @cached_property
     def suffixes(self) -> Sequence[str]:
-        """Of such files."""
+        """Its suffix."""
         return (self.name,)
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
-        """Makes text of a file."""
+        """Return the text of a file."""
         return WORKER.read(self.name, file.data)
 
 
 @dataclass(frozen=True)
 class MissingOfficeLoader(OfficeLoader):
-    """Stands where the package that would read a format is not installed."""
+    """Replaces a loader whose package is not installed."""
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
-        """Says what to install."""
+        """Raise the error that names the extra."""
         raise LoadError("no_reader", f'it is {self.name}, which an extra reads: pip install "semlex[{EXTRA}]"')
 
 
 def read(name: str, data: bytes) -> LoadedDocument:
-    """The text of a file; this is what the worker does."""
+    """Return the text of a file; called in the worker."""
     import kreuzberg  # noqa: PLC0415 - of an extra, and for the worker only
 
     if name == "eml":
@@ -128,7 +121,7 @@ def _damaged(name: str) -> LoadError:
 
 
 def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, Any], last_page: int) -> LoadedDocument:
-    """The text written from what was found, so that pages begin where their first block does, and nowhere about."""
+    """Return the text of the blocks, with pages that begin at their first block."""
     nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
     pages: list[int] = []
     blocks: list[str] = []
@@ -182,7 +175,7 @@ def _block(content: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per
 
 
 def _table(grid: Mapping[str, Any]) -> str:
-    """Its rows in lines; a cell is given by its place, and places may be left out."""
+    """Return the rows as lines; cells are given by place, with gaps."""
     rows: dict[int, dict[int, str]] = {}
     for cell in grid.get("cells") or ():
         rows.setdefault(cell["row"], {})[cell["col"]] = " ".join(cell["content"].replace("|", "\\|").split())
@@ -197,20 +190,19 @@ def _table(grid: Mapping[str, Any]) -> str:
 
 
 def _as_text(text: str) -> str:
-    """A paragraph whose lines do not look like the structure of Markdown."""
+    """Return a paragraph that cannot be mistaken for Markdown structure."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return "\n".join(f"\\{line}" if line.startswith(("#", "```", "~~~", "===", "---")) else line for line in lines)
 
 
 def _clean(text: str) -> str:
-    """The text without what a database does not store."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").encode(errors="replace").decode()
 
 
 def read_mail(data: bytes) -> LoadedDocument:
-    """The text of an e-mail, its subject as the title; attachments are left out.
+    """Return the text of an e-mail with its subject as title, without attachments.
 
-    Python's parser is used: it keeps the paragraphs, and finds the plain one of two forms of a text.
+    Python's parser keeps paragraphs, and finds the plain one of two forms of a text.
     """
     from email import message_from_bytes, policy  # noqa: PLC0415 - most processes read none
 
@@ -236,5 +228,4 @@ def _body(message: EmailMessage) -> str:
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates: a mail may name an encoding that makes them."""
     return text.encode(errors="replace").decode()

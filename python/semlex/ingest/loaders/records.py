@@ -1,4 +1,4 @@
-"""Rows as records: which fields are text, which are metadata, and which one names the row."""
+"""Records: which fields of a row are text, metadata or its id; and JSON within bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _RefusedError(ValueError):
 
 
 def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METADATA_DEPTH) -> Any:
-    """The value that a JSON text is."""
+    """Parse JSON within bounds of depth and size."""
     _check_structure(text, line, max_depth)
     try:
         return _DECODER.decode(text)
@@ -47,7 +47,7 @@ def parse_json(text: str, *, line: int | None = None, max_depth: int = MAX_METAD
 
 
 def check_metadata(metadata: Mapping[str, Any], where: str) -> None:
-    """Refuses metadata that is too large."""
+    """Refuse metadata that is too large."""
     size = len(json.dumps(metadata, ensure_ascii=False, check_circular=False).encode())
     if size > MAX_METADATA_BYTES:
         message = f"the metadata has {size} bytes, the limit is {MAX_METADATA_BYTES}; name long fields as text fields"
@@ -103,7 +103,7 @@ SHOWN_CHARACTERS = 60
 
 
 class RecordText:
-    """The text of a document that grows by records, with blank lines between."""
+    """A text that grows by records, with blank lines between."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -111,7 +111,7 @@ class RecordText:
         self.records: list[Record] = []
 
     def add(self, text: str, **record: Any) -> None:
-        """Adds a record."""
+        """Add a record."""
         if len(self.records) == MAX_RECORDS:
             raise _too_many()
         start = self._end + len(BLANK_LINE) if self._texts else 0
@@ -121,7 +121,7 @@ class RecordText:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         return BLANK_LINE.join(self._texts)
 
 
@@ -138,14 +138,14 @@ class Rows:
         self._count = 0
 
     def check_fields(self, known: Collection[str]) -> None:
-        """Refuses options that name a field that no row has."""
+        """Refuse options that name an unknown field."""
         wanted = self._text_fields if self._id_field is None else [*self._text_fields, self._id_field]
         for name in wanted:
             if name not in known:
                 raise LoadError("unknown_field", _unknown(name, known))
 
     def add(self, row: Mapping[str, Any], line: int) -> bool:
-        """Adds a row; one without text is left out."""
+        """Add a row; returns False for one without text, which is left out."""
         self._count += 1
         if self._count > MAX_RECORDS:  # rows without text take time as well
             raise _too_many()
@@ -167,7 +167,7 @@ class Rows:
         return bool(texts)
 
     def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
-        """Stores fields of a record as numbers, in place of their texts; a blank one is left out."""
+        """Store fields of a record as numbers; blank ones are left out."""
         numbers = {name: float(text) if "." in text else int(text) for name, text in fields.items() if text}
         record = self._made.records[place]
         metadata = {name: value for name, value in record.metadata.items() if name not in fields} | numbers
@@ -175,7 +175,7 @@ class Rows:
         self._made.records[place] = replace(record, metadata=metadata)
 
     def document(self, encoding: str | None, repaired: int) -> LoadedDocument:
-        """All rows as a document."""
+        """Return all rows as a document."""
         records = self._made.records
         return LoadedDocument(self._made.text, "plain", records=records, encoding=encoding, repaired=repaired)
 
@@ -206,7 +206,7 @@ def _field_text(name: str, value: object, line: int) -> str:
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
-    """Says that there is no such field, and which there are."""
+    """Return the message for an unknown field, with the known ones."""
     near = difflib.get_close_matches(name, [one for one in known if len(one) <= SHOWN_CHARACTERS], n=1)
     hint = f"did you mean {_shown(near[0])}? " if near else ""
     listed = ", ".join(map(_shown, islice(known, SHOWN_FIELDS))) + (", …" if len(known) > SHOWN_FIELDS else "")
@@ -214,5 +214,4 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def _shown(name: str) -> str:
-    """The name of a field, for a message."""
     return repr(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}…")

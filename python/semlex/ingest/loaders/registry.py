@@ -1,4 +1,4 @@
-"""Which loader reads a file: by its name, and by its first bytes where those say something else."""
+"""Which loader reads a file: by its name, or by its first bytes if they show another format."""
 
 from __future__ import annotations
 
@@ -43,24 +43,21 @@ _installed: list[Loader] | None = None
 
 
 def register_loader(loader: Loader) -> None:
-    """Lets a loader read files with its suffixes, in this process, instead of what would read them otherwise.
+    """Use a loader for files with its suffixes, in this process, instead of the built-in one.
 
     Raises:
-        ConfigurationError: It is no loader.
+        ConfigurationError: It is not a loader.
     """
     _registered.append(_checked(loader, "the loader"))
 
 
 def loaders() -> Mapping[str, Loader]:
-    """The loader of every suffix; one that is registered comes before one of a package, and that before our own."""
+    """Return the loader of every suffix: registered ones first, then those of packages, then built-in ones."""
     return {suffix: loader for loader in (*_own, *_from_packages(), *_registered) for suffix in loader.suffixes}
 
 
 def loader_of(file: FileBytes, known: Mapping[str, Loader]) -> Loader:
-    """The loader for a file: by its name, or by its first bytes where those are of another format than a text.
-
-    A file of which nothing is known is read as a plain text.
-    """
+    """Return the loader of a file by its name, or by its first bytes; unknown files are plain text."""
     for mark, suffix in MARKS.items():
         if file.data.startswith(mark) and file.suffix not in WITH_EXTRA:
             return known.get(suffix) or MissingOfficeLoader(suffix)
@@ -68,7 +65,7 @@ def loader_of(file: FileBytes, known: Mapping[str, Loader]) -> Loader:
 
 
 def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
-    """The loader for a file by its name alone."""
+    """Return the loader of a file by its name."""
     suffix = suffix_of(uri)
     if suffix in WITH_EXTRA and suffix not in known:
         return MissingOfficeLoader(suffix)
@@ -76,7 +73,7 @@ def loader_named(uri: str, known: Mapping[str, Loader]) -> Loader:
 
 
 def structure_named(uri: str) -> str:
-    """How the structure of a document's text is written, by its name alone, as for `semlex._core.split_text`."""
+    """Return the structure of a document's text by its name, as for `semlex._core.split_text`."""
     suffix = suffix_of(uri)
     loader = loader_named(uri, loaders())
     if isinstance(loader, CodeLoader):
@@ -85,11 +82,7 @@ def structure_named(uri: str) -> str:
 
 
 def load(file: FileBytes, loader: Loader, options: LoadOptions) -> LoadedDocument:
-    """The text of a file, as it can be stored.
-
-    Raises:
-        LoadError: It cannot be read, whatever the loader has raised.
-    """
+    """Return the text of a file as it can be stored."""
     try:
         loaded = loader.load(file, options)
         if isinstance(loaded, LoadedDocument):

@@ -1,4 +1,4 @@
-"""Tables as text: values between commas, or other marks."""
+"""Tables with values separated by commas or other marks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _limit_lock = threading.Lock()
 
 
 class TableLoader:
-    """Reads CSV and TSV, whose first row names the columns: each further row is a record."""
+    """Reads CSV and TSV: the first row names the columns, every other row is a record."""
 
     name = "table"
     suffixes = ("csv", "tsv")
@@ -37,10 +37,10 @@ class TableLoader:
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
-        """Makes text of a file.
+        """Return the text of a file.
 
-        Without `LoadOptions.text_fields` every field that is not blank is part of the record's text. Blank lines, and
-        rows without text, are left out. A column whose values are all numbers is metadata as numbers, the id's aside.
+        Without `LoadOptions.text_fields` all fields of a row are its text. Blank lines and rows without text are left
+        out. A column of numbers, except ids, becomes numeric metadata.
         """
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
@@ -70,15 +70,13 @@ class TableLoader:
 
 
 class _Row(NamedTuple):
-    """The fields of a row, and the line on which it begins."""
-
     fields: list[str]
     line: int
 
 
 @contextmanager
 def _field_limit() -> Iterator[None]:
-    """Lets the csv module read fields as large as ours may be, for a while: its limit is that of the whole process."""
+    """Raise the field limit of the csv module, which is global, for a while."""
     with _limit_lock:
         before = csv.field_size_limit()
         csv.field_size_limit(max(before, MAX_FIELD_CHARACTERS))
@@ -89,7 +87,7 @@ def _field_limit() -> Iterator[None]:
 
 
 def _delimiter(text: str) -> str:
-    """What divides the most of the first rows into as many fields as the header, which are more than one."""
+    """Return the delimiter that splits most of the first rows into as many fields as the header."""
     found, best = DELIMITERS[0], (0, 0)
     for delimiter in DELIMITERS:
         counts: list[int] = []
@@ -102,7 +100,7 @@ def _delimiter(text: str) -> str:
 
 
 def _rows(text: str, delimiter: str) -> Iterator[_Row]:
-    """The rows that are not blank."""
+    """Yield the rows that are not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1

@@ -1,7 +1,7 @@
-"""A process that reads what hostile files may break: it can be ended, and takes nothing else with it.
+"""A separate process that reads files that may crash a parser.
 
-There is one, started for the first such file, and used for the next ones. Its standard input and output carry frames: a
-header in JSON and bytes, each after its length. It ends when its input does, so that none is left when its parent dies.
+It starts with the first such file and serves the next ones. Standard input and output carry frames: a JSON header and
+bytes, each after its length. It ends with its input, so none survives its parent.
 """
 
 from __future__ import annotations
@@ -46,12 +46,7 @@ _OUT_OF_MEMORY = (b"memory allocation of", b"bad_alloc", b"MemoryError")
 
 
 class Worker:
-    """The parent's side.
-
-    Args:
-        reader: The function ``read(name, data)`` that makes text of a file, as ``module:name``.
-        max_memory: Bytes that the process may take beside what it has at its start.
-    """
+    """The parent's side; `max_memory` is in bytes above what the process takes at its start."""
 
     def __init__(
         self,
@@ -76,11 +71,11 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None where none runs."""
+        """Process id, or None if none runs."""
         return None if self._process is None else self._process.pid
 
     def read(self, name: str, data: bytes) -> LoadedDocument:
-        """The text of a file of a format; one file at a time, whatever thread calls."""
+        """Return the text of a file; one file at a time, from any thread."""
         with self._lock:
             self._end_idling()
             try:
@@ -90,7 +85,7 @@ class Worker:
                 threading.Thread(target=self._close_unless, args=(self._idle,), daemon=True).start()
 
     def close(self) -> None:
-        """Ends the process; the next file starts another."""
+        """End the process; the next file starts another."""
         with self._lock:
             self._end_idling()
             self._end()
@@ -130,7 +125,7 @@ class Worker:
         return _Watch(process, self._clock, seconds, self._max_memory)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process, and wait until it is ready to read."""
+        """Start the process and wait until it can read."""
         process = self._process = self._launched()
         with self._watched(process, START_SECONDS) as watch:
             _pipes(process)[1].read(1)
@@ -150,7 +145,7 @@ class Worker:
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._messages, env=environment)
 
     def _end(self) -> bytes:
-        """Ends the process; the end of what it said, which may be a part of a text and is shown to nobody."""
+        """End the process and return its last output, which may quote a text and is shown to nobody."""
         process, messages = self._process, self._messages
         self._process = self._messages = None
         if process is None or messages is None:
@@ -166,7 +161,7 @@ class Worker:
             return messages.read()
 
     def _forget(self) -> None:
-        """In a forked child: the process is the parent's, and would live on while its input is open here."""
+        """Close the pipes in a forked child: the process belongs to the parent."""
         self._lock = threading.Lock()
         self._idle = None
         process, self._process, self._messages = self._process, None, None
@@ -178,7 +173,7 @@ class Worker:
 
 
 class _Watch:
-    """Ends a process that takes too long, or too much memory where the system does not see to that."""
+    """Ends a process that takes too long or, if the system sets no limit, too much memory."""
 
     def __init__(self, process: subprocess.Popen[bytes], clock: Clock, seconds: float, max_memory: int) -> None:
         self.reason = ""
@@ -213,7 +208,7 @@ WORKER = Worker()
 
 
 def _memory_of(pid: int) -> Callable[[], int] | None:
-    """Tells what a process takes; None without psutil."""
+    """Return the memory of a process in bytes; None without psutil."""
     try:
         import psutil  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - of an extra
     except ImportError:
@@ -238,7 +233,7 @@ def _write_frame(stream: IO[bytes], header: Mapping[str, Any], data: bytes) -> N
 
 
 def _read_frame(stream: IO[bytes], max_data: int = MAX_TEXT_BYTES) -> tuple[dict[str, Any], bytes]:
-    """Raises EOFError where the other side ended or wrote nonsense."""
+    """Read a frame; raises EOFError if the other side ended or wrote nonsense."""
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         raise EOFError
@@ -280,7 +275,7 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
 
 
 def _limit(max_memory: int) -> None:
-    """Limits memory, on Linux, and what fills a disk."""
+    """Limit memory on Linux, and file sizes."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - not on Windows
@@ -295,7 +290,7 @@ def _limit(max_memory: int) -> None:
 
 
 def main(reader: str, max_memory: str, folder: str) -> None:
-    """The worker's side: reads files until its input ends."""
+    """Read files until the input ends; this is the worker's side."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a parser prints is no frame

@@ -1,1 +1,1 @@
-"""A folder and a collection in step: what is different, done in the collection, again and again."""
+"""Folders and collections in step: compared, synchronised, watched."""

@@ -1,4 +1,4 @@
-"""Brings a collection in step with folders: what the plan says is written, moved and deleted."""
+"""Synchronise a collection with folders: write, move and delete what the plan lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
-    """What paths that lead to nothing have been."""
+    """Return the former places of missing paths."""
     places = []
     stored: dict[str, set[str]] = {}
     for path in missing:
@@ -49,10 +49,7 @@ def missing_places(missing: Sequence[Path], known: OpenSources) -> list[Place]:
 
 
 def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted: bool) -> None:
-    """Refuses to take a path without any file for one whose files were all deleted.
-
-    A drive that is not mounted looks like that, too.
-    """
+    """Refuse a path without any file: a drive that is not mounted looks like that."""
     parts = {place: place.path.relative_to(place.root).as_posix() for place in places}
     wanted: dict[Path, dict[str, list[str]]] = {}
     for place, part in parts.items():
@@ -93,7 +90,7 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 
 
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
-    """Those of these documents whose file is gone; looked at right before they are deleted."""
+    """Return the documents whose file is still gone, right before they are deleted."""
     gone = vanished(root, uris)
     # Looked at afterwards: the drive may have been taken away meanwhile.
     if gone and not allow_empty and not _holds_anything(root):
@@ -117,17 +114,7 @@ NOT_MOVABLE = ("23505", "0A000")
 
 @dataclass(frozen=True, slots=True)
 class SyncOptions:
-    """What is synchronised, and how.
-
-    Attributes:
-        source: Name of a new source, or None.
-        include: Patterns of the files to take, or None.
-        exclude: Patterns to leave out.
-        recursive: Whether folders below are entered.
-        keep_deleted: Whether documents without a file stay.
-        allow_empty: Whether a path that is missing or holds no file means that its documents are to be deleted.
-        loading: How files are read.
-    """
+    """What is synchronised, and how."""
 
     source: str | None = None
     include: Sequence[str] | None = None
@@ -139,12 +126,12 @@ class SyncOptions:
 
 
 class SyncRun(FileRun):
-    """One synchronisation; the arguments are those of `FileRun`."""
+    """One synchronisation; arguments as for `FileRun`."""
 
     async def sync(
         self, paths: Sequence[Path], options: SyncOptions, *, dry_run: bool = False, only_changes: bool = False
     ) -> SyncReport:
-        """Compares folders with the collection, and writes, moves and deletes what is different."""
+        """Compare folders with the collection, then write, move and delete the differences."""
         if not dry_run:
             self._indexer.refuse_write()
         self._check(self._indexer.collection)
@@ -210,7 +197,7 @@ class SyncRun(FileRun):
         return SyncReport(work.plan, done, done != work.plan.counts() or run.failed > len(work.plan.problems), run)
 
     async def _move(self, work: Work) -> tuple[int, list[FoundFile]]:
-        """Moves documents in one transaction; returns how many, and the files of those that another run changed."""
+        """Move documents in one transaction; returns how many, and the files that another run changed meanwhile."""
         moves = [move for move, _ in work.moves]
         if not moves:
             return 0, []
@@ -227,7 +214,6 @@ class SyncRun(FileRun):
         return len(moved), [file for _, file in stayed]
 
     async def _delete(self, work: Work, *, allow_empty: bool) -> None:
-        """Deletes documents whose file is still gone."""
         by_root: dict[Path, dict[str, UUID]] = {}
         for key, root, uri in work.gone:
             by_root.setdefault(root, {})[uri] = key

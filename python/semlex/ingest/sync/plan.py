@@ -1,6 +1,6 @@
-"""What is different between files and documents; nothing is written.
+"""The differences between files and documents; nothing is written.
 
-A file that has the state in which it was read before is not read again. Of the others the hash of their bytes decides.
+A file in its known state is not read again. For the others the hash of their bytes decides.
 """
 
 from __future__ import annotations
@@ -31,16 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A source as it is stored, and as its folder is now.
-
-    Attributes:
-        name: Its name.
-        root: Its folder.
-        key: What the keys of its documents are made of.
-        known: The documents below the paths that are looked at.
-        found: The files there.
-        problems: Paths of files and folders there that cannot be read.
-    """
+    """A source as it is stored, and its folder as it is now."""
 
     name: str
     root: Path
@@ -52,16 +43,7 @@ class Side:
 
 @dataclass(slots=True)
 class Work:
-    """A plan with all that is needed to carry it out.
-
-    Attributes:
-        plan: As users see it.
-        files: Those that are to be written.
-        moves: Documents that get another name, each with its file.
-        states: Of files that were read and had not changed.
-        gone: Key, root and path of documents that are to be deleted.
-        outdated: How many unchanged documents would be cut in another way today.
-    """
+    """A plan with everything needed to carry it out."""
 
     plan: SyncPlan = field(default_factory=SyncPlan)
     files: list[FoundFile] = field(default_factory=list)
@@ -76,7 +58,7 @@ class PlanEndedError(Exception):
 
 
 def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, ended: Event) -> Work:
-    """Compares folders with what was read from them."""
+    """Compare folders with the documents read from them."""
     work = Work()
     for side in sides:
         _Comparison(side, reading, work, ended).run(keep_deleted=keep_deleted)
@@ -85,15 +67,11 @@ def plan_sync(sides: Sequence[Side], reading: Reading, *, keep_deleted: bool, en
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """A document whose bytes are not under its name any more."""
-
     key: UUID
     known: KnownDocument
 
 
 class _Comparison:
-    """One source: its files against its documents."""
-
     def __init__(self, side: Side, reading: Reading, work: Work, ended: Event) -> None:
         self._side, self._reading, self._work, self._ended = side, reading, work, ended
         self._by_uri = {known.uri: (key, known) for key, known in side.known.items()}
@@ -165,7 +143,7 @@ class _Comparison:
         self._work.outdated += self._reading.is_outdated(known)
 
     def _without_file(self) -> tuple[list[tuple[UUID, str]], list[str]]:
-        """Documents whose file is gone, and those whose file is there but was not found."""
+        """Return documents without a file, and those whose file was not found but exists."""
         side = self._side
         found = {file.uri for file in side.found}
         missing = sorted(uri for uri in self._by_uri if uri not in found)
@@ -174,7 +152,7 @@ class _Comparison:
         return [(self._by_uri[uri][0], uri) for uri in sorted(gone)], left_out
 
     def _spelt_otherwise(self, missing: Sequence[str]) -> set[str]:
-        """Names that lead to a file found under another one, as where upper and lower case are equal."""
+        """Return names of files found under another spelling, on systems that ignore case."""
         found = {file.inode: file.uri for file in self._side.found if file.uri == file.location}
         spelt = set()
         for uri in missing:
@@ -188,10 +166,10 @@ class _Comparison:
         return spelt
 
     def _moves(self, gone: Sequence[tuple[UUID, str]]) -> list[tuple[DocumentMove, FoundFile]]:
-        """Documents whose bytes stand under another name.
+        """Return documents whose bytes are under another name.
 
-        Those without a file come first, then those whose name has other bytes now. Documents of equal bytes are the
-        same to everyone but their names: which of them moves makes no difference.
+        Documents without a file come first, then those whose name has other bytes now. Which of several equal ones
+        moves makes no difference.
         """
         free: dict[tuple[int, bytes], list[_Free]] = {}
         for uri in [*(uri for _, uri in gone), *sorted(self._changed)]:
@@ -219,7 +197,7 @@ class _Comparison:
         return None
 
     def _loads_alike(self, file: FileBytes, known: KnownDocument) -> bool:
-        """Whether the name makes no difference to what is read: that of code stands above each of its chunks."""
+        """Return whether a file's new name changes nothing in its text: code has its path above each chunk."""
         before = replace(file, uri=known.uri)
         loader = loader_of(file, self._reading.loaders)
         if (loader.name, loader.version) != (known.format, known.loader_version):

@@ -1,4 +1,4 @@
-"""Folders that are watched: a synchronisation whenever something in them changes."""
+"""Folders that are watched: a synchronisation whenever something changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WatchedBy = Literal["events", "polling"]
 
 
 class FolderWatch:
-    """What happens below some paths."""
+    """Changes below some paths."""
 
     def __init__(self, paths: Sequence[Path], *, poll: bool, clock: Clock = SYSTEM) -> None:
         self._given = paths
@@ -49,7 +49,7 @@ class FolderWatch:
         self._next: asyncio.Task[set[tuple[Change, str]]] | None = None
 
     async def start(self) -> None:
-        """Watches from here on; by polling where the system cannot watch so many folders."""
+        """Watch from here on, by polling if the system cannot watch so many folders."""
         self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
@@ -82,7 +82,7 @@ class FolderWatch:
         self._next = asyncio.ensure_future(anext(self._stream))
 
     async def changed(self) -> list[Path]:
-        """The paths below which something changed since; none where nothing did for a long time."""
+        """Return the paths with changes; empty after a long time without any."""
         if self._next is None:
             await self.start()
         assert self._next is not None  # noqa: S101 - it was started
@@ -95,7 +95,7 @@ class FolderWatch:
         return [path for real, path in self._paths.items() if any(one.is_relative_to(real) for one in seen)]
 
     async def close(self) -> None:
-        """Ends watching."""
+        """End watching."""
         if self._next is not None:
             self._next.cancel()
             await asyncio.gather(self._next, return_exceptions=True)
@@ -103,7 +103,7 @@ class FolderWatch:
             await self._stream.aclose()
 
     def _is_wanted(self, path: Path) -> bool:
-        """Whether a change may be one of a file that is read, or of what says which are."""
+        """Return whether a change may concern a file that is read, or an ignore file."""
         for root in self._paths:
             if path.is_relative_to(root):
                 *folders, name = path.relative_to(root).parts or ("",)
@@ -113,7 +113,7 @@ class FolderWatch:
 
 
 def _looked_up(paths: Sequence[Path]) -> tuple[dict[Path, Path], set[Path]]:
-    """The paths without links, and the folders to watch."""
+    """Return the paths without links, and the folders to watch."""
     real = {Path(os.path.realpath(path)): path for path in paths}
     # A file is watched through its folder: editors put another file in its place.
     return real, {path if path.is_dir() else path.parent for path in real}
@@ -126,11 +126,7 @@ async def watch(
     poll: bool,
     clock: Clock = SYSTEM,
 ) -> AsyncGenerator[SyncReport, None]:
-    """Synchronises at the start, then whenever something changes, and every five minutes.
-
-    Args:
-        look: Synchronises some of the paths; its second argument is whether a run without changes stays unlogged.
-    """
+    """Synchronise at the start, then after every change, and every five minutes."""
     paths = await asyncio.to_thread(checked_paths, given)
     watched = FolderWatch(paths, poll=poll, clock=clock)
     try:
@@ -166,7 +162,7 @@ async def watch(
 async def _look_again(
     look: Callable[[Sequence[Path], bool], Awaitable[SyncReport]], paths: Sequence[Path], clock: Clock
 ) -> SyncReport:
-    """Looks at some paths; while the server is lost or full, again and again, which is logged once."""
+    """Synchronise some paths; if the server is lost or full, try until it is back, and log that once."""
     pause, is_lost = FIRST_PAUSE_SECONDS, False
     while True:
         try:
