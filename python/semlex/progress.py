@@ -106,7 +106,7 @@ def terminal_bars(console: Console) -> Iterator[Callable[[Progress], None]]:
         yield step
 
 
-# More is more than anyone reads, and each update is a message to the browser.
+# Each update is a message to the browser.
 UPDATE_SECONDS = 0.25
 
 

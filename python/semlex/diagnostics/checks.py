@@ -115,14 +115,14 @@ class Check(NamedTuple):
 async def check_privileges(subject: Subject) -> None:
     """Check the privileges of this role."""
     connection, names = subject.connection, subject.collection.names
-    # Who reads a collection has no need to know what others ask, and the log says itself when it cannot be written.
+    # Readers need no access to the query log, which reports its own problems.
     tables = [name for name in tables_of(subject.collection) if name != f"{names.collection}_query_log"]
     found = await table_privileges(connection, names.schema, tables)
     for privileges, code, severity, what in (
         (READING, "privilege_read", "error", "cannot be searched by this role"),
         (WRITING, "privilege_write", "hint", "can be searched by this role, but not written"),
     ):
-        # The version of a schema's tables is changed by migrations alone.
+        # Only migrations write the version of a schema.
         asked = [one for one in found if code == "privilege_read" or one.table != "registry_version"]
         lacking = [one.table for one in asked if set(one.missing) & set(privileges)]
         missing = [name for name in privileges if any(name in one.missing for one in asked)]
@@ -206,7 +206,7 @@ async def check_model(subject: Subject) -> None:
     tried = models.tried
     if tried is not None and models.is_same(tried.name, stored.model):
         if tried.identity is None:
-            return  # it does not work, which is a finding already
+            return  # it does not work, which is reported already
         here = tried.identity
         if models.dimensions is None:
             here = replace(here, dimensions=stored.dimensions)
@@ -239,7 +239,7 @@ def _differs(subject: Subject, what: str) -> None:
 RECALL_VECTORS, RECALL_SECONDS = 30, 10.0
 # The figures of docs/figures.md are above .95 with the usual settings.
 MIN_RECALL = 0.9
-# Fewer are no burden, whatever their share.
+# Fewer do no harm, whatever their share.
 MIN_TOMBSTONES, MAX_TOMBSTONE_SHARE = 1_000, 0.3
 
 
@@ -357,15 +357,15 @@ async def _check_tombstones(subject: Subject, generation: int) -> None:
         )
 
 
-# Chunks that are compared with each other, and what is read of each.
+# Chunks compared with each other, and characters of each.
 COMPARED_TEXTS, COMPARED_CHARACTERS = 400, 4_000
-# Runs of five words of one text that stand in another.
+# Share of a text's runs of five words that another text contains, and the tolerated share of such texts.
 NEAR_SHARE, MAX_NEAR_DUPLICATES = 0.9, 0.1
-# The server cleans up by itself above a fifth; what stays far above that is not cleaned up.
+# Autovacuum starts above a fifth; a share far above that means it does not run.
 MIN_DEAD_ROWS, MAX_DEAD_SHARE = 1_000, 0.4
 
 
-# Averages of tokens, of which there may be any number; and vectors that came from elsewhere.
+# Models that average any number of tokens, and vectors made elsewhere.
 WITHOUT_LIMIT = (STATIC, WHEEL_MODEL, GIVEN)
 
 
@@ -495,7 +495,7 @@ async def check_dead_rows(subject: Subject) -> None:
 
 
 QUESTION_DAYS = 30
-# A few questions that find nothing are no sign of anything.
+# A few questions without hits mean nothing.
 MIN_QUESTIONS, MAX_SHARE_WITHOUT_HITS = 10, 0.2
 
 

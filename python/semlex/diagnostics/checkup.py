@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 TOP = 3
 DEPTHS = (1, 3, 5, 10)
-# Below, a weight that looks better by a few points is as likely luck.
+# With fewer headings a better weight is probably luck.
 MIN_HEADINGS = 30
 FOLDS = 5
 Z95 = 1.959964
-# A document outranks the rest where it has so many hits more than its size lets expect, and so many at least.
+# A document dominates with this many times the hits its size explains, and at least this many.
 DOMINATING_TIMES, DOMINATING_HITS = 3.0, 5
 _SEED = 1
 
@@ -197,11 +197,11 @@ def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
     return notes
 
 
-# Headings of a checkup, by how fast their chunks are embedded anew.
+# Headings of a checkup with a fast and with a slow embedder.
 FAST_SAMPLE, SLOW_SAMPLE = 2_000, 200
-# Headings that are read and embedded together. The first batch is small: it tells how long the rest takes.
+# Headings read and embedded together. The first batch is small, to estimate the rest.
 BATCH, FIRST_BATCH = 32, 8
-# The text of a chunk stands in another one where so much of it does.
+# Share of a chunk's text that makes it a duplicate.
 SAME_TEXT = 0.8
 
 
@@ -246,7 +246,7 @@ class CheckupRun:
         choice = choose(rows, seed)
         self._refuse(choice, state)
         if "vector" in state.legs:
-            await embed_queries([state], opened)  # a model that has to be loaded first is not part of the estimate
+            await embed_queries([state], opened)  # loading the model is not part of the estimate
         wanted = sample or (SLOW_SAMPLE if self._is_slow(state) else FAST_SAMPLE)
         outcomes: list[Outcome] = []
         taken = 0

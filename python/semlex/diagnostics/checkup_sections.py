@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from semlex.store.query.surroundings import SectionChunk, SectionRow
 
 
-# A heading that more sections have is no fair question: each of them would be right.
+# A heading of more sections is ambiguous.
 MAX_REPEATS = 2
-# A section of more chunks is about many things, and one of its chunks is found too easily.
+# A larger section is about many things, and one of its chunks is found too easily.
 MAX_SECTION_CHUNKS = 12
 # Files of source code whose definitions say in a docstring what they do.
 DOCSTRINGS = (".py", ".pyi")
 _DOCSTRING = re.compile(r"""^\s*[rRuU]?(\"{3}|'{3})\s*(?:\\\n\s*)?([^\n]*?)\s*(?:\1.*)?$""", re.MULTILINE)
-# What stands on the line of a heading beside its words, in Markdown and reStructuredText.
+# Markup on the line of a heading, in Markdown and reStructuredText.
 _BESIDE = re.compile(r"\]\([^)]*\)|\{:?\s*[#.][^}]*\}\s*$|^\s*\.\.\s+(?:_|[\w:-]+::)|:[\w:+-]+:(?=`)")
 _RULE = re.compile(r"\s*([!-/:-@\[-`{-~])\1+\s*")
-# What the keyword leg reads as a phrase, or as an exclusion.
+# Read by keyword search as a phrase or an exclusion.
 _QUOTES = frozenset('"\u00ab\u00bb\u201c\u201d\u201e')
 _DASHES = re.compile(r"(?<!\S)-+")
-# Longer headings are asked by their beginning; a search takes 4 KiB.
+# Of longer headings only the beginning is searched; a search takes 4 KiB.
 MAX_QUESTION_CHARACTERS = 1_000
-# Titles are cut at so many characters when a document is read.
+# Titles are cut to this length when a document is read.
 TITLE_CHARACTERS = 256
 
 Words = tuple[str, ...]
@@ -125,7 +125,7 @@ def _files(rows: Sequence[SectionRow]) -> Iterable[list[SectionRow]]:
     files: dict[tuple[str, str, tuple[UUID, ...]], list[SectionRow]] = defaultdict(list)
     for row in rows:
         if row.path:
-            # Files of one name may stand in two sources; added chunks without a name are documents by themselves.
+            # Two sources may have files of one name; added chunks without a name are separate documents.
             own = row.documents if row.source or not row.document else ()
             files[row.source, row.document, own].append(row)
     return files.values()
@@ -187,7 +187,7 @@ def _text_without(words: Words, text: str, *, is_cut: bool) -> str:
     for number, line in enumerate(lines):
         own = words_of(_BESIDE.sub(" ", line))
         if own == words or (is_cut and words and _begins(own, words)):
-            # With the lines above and below it, of which a heading may be made.
+            # With the underline or overline of a heading.
             for near in (number - 1, number, number + 1):
                 if near == number or (0 <= near < len(lines) and _RULE.fullmatch(lines[near])):
                     stays[near] = False
@@ -202,10 +202,10 @@ def _begins(own: Words, words: Words) -> bool:
 
 # Candidates of each leg, as a search for ten hits has them.
 DEPTH = MIN_CANDIDATES
-# Looked at, times that: the order of the words' leg moves a little when a word stands in fewer chunks.
+# Factor of extra candidates: keyword scores change slightly when a word is in fewer chunks.
 DEEPER = 3
 GRID = np.round(np.arange(21) * 0.05, 2)
-# Scores that differ by less are equal: the server's cosines are made in float32.
+# Scores that differ by less are equal: the server computes cosines in float32.
 RESOLUTION = 1e-6
 
 

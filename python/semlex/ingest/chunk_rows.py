@@ -156,7 +156,7 @@ def _named_in_metadata(metadata: Sequence[Mapping[str, Any]], *, with_context: b
     """Return the columns whose values are in the metadata."""
     count = len(metadata)
     columns: dict[str, list[Any]] = {name: [""] * count for name in (*TEXTS_IN_METADATA, "context")}
-    # A text that was not cut here is not counted here either.
+    # Tokens are counted only of texts that were cut here.
     columns["token_count"] = [None] * count
     columns["subsection_title"] = [[]] * count
     if all(map(IN_METADATA.isdisjoint, metadata)):
@@ -231,7 +231,7 @@ def prepare_file(
         reading = reading.as_read(before)
     fields = reading.fields_for(file.uri)
     if before is not None and before.fields != fields:
-        before = None  # its rows are to be read by other fields
+        before = None  # its rows must be read by other fields
     if before is not None and before.file_state == file.state and not again:
         return UnchangedFile(reading.is_outdated(before))
     read = read_file(file)
@@ -289,7 +289,7 @@ def _chunk_rows(document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk]
     for chunk, chunk_id in zip(chunks, chunk_ids, strict=True):
         if chunk.parent is not None:
             children.setdefault(chunk.parent, []).append(chunk_id)
-    none: list[str] = []  # one for all: a load makes so many rows that each object more is felt
+    none: list[str] = []  # shared: a load makes so many rows that every object counts
     count, now = len(chunks), utc_now()
     return ChunkBatch(
         document_id=[document_id.bytes] * count,

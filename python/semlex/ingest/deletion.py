@@ -64,7 +64,7 @@ class Deletion:
             start = 0
             while start < len(wanted):
                 end = min(start + BATCH_DOCUMENTS, len(wanted))
-                # All that is named of a document in one part, so that it is seen when nothing of it is left.
+                # All ids of a document in one part, to see whether anything of it is left.
                 while end < len(wanted) and wanted[end][0] == wanted[end - 1][0]:
                     end += 1
                 part, start = wanted[start:end], end
@@ -128,7 +128,7 @@ def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
             "removes it with all its documents"
         )
     gone = set(vanished_files(root, uris))
-    # Looked at afterwards: the drive may have been taken away meanwhile.
+    # Checked afterwards: the drive may have been removed meanwhile.
     if gone and _is_empty(root):
         raise ConfigurationError(
             f"the folder of the source {source.name!r} is empty or cannot be read ({root}), as where a drive is not "

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from semlex.store.write.sources import KnownDocument
 
 
-# Another rule of cutting needs another number: documents of an older one can be cut anew.
+# Increase it with every change of the rules: documents of older ones can be cut again.
 RULES_VERSION = 2
 UNKNOWN = -1  # tokens of a chunk that is not counted yet
 DEFAULT_SETTINGS = ChunkSettings()
 
 
-_NO_METADATA: Mapping[str, Any] = {}  # one for all: every object more is one that the garbage collector visits
+_NO_METADATA: Mapping[str, Any] = {}  # shared: every further object is one that the garbage collector visits
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Chunker:
 
     def _cut(self, chunk: Chunk) -> list[Chunk]:
         offsets = self._offsets(chunk.text)
-        # Two thirds leave room for overlap and give two pieces of like size, where a full one would leave a crumb.
+        # Two thirds leave room for overlap and give two similar pieces; the full bound would leave a crumb.
         bound = self.settings.chunk_tokens * 2 // 3
         smaller = self._split(chunk.text, offsets, bound, "plain")[1]
         # A counter may find fewer tokens in its offsets than it counts.
@@ -155,7 +155,7 @@ class Chunker:
 
     @cached_property
     def _counts_words(self) -> bool:
-        # Not asked before a text is cut: a model's name for its tokens may have to be read from a file.
+        # Late, because the name of a model's tokens may have to be read from a file.
         return counter_of_words(self._counter.counter_name) is not None
 
     def _offsets(self, text: str) -> NDArray[np.int64] | None:
@@ -169,14 +169,14 @@ class Chunker:
             text,
             offsets,
             max_tokens=max_tokens,
-            # A smaller bound takes its share of the others, which so keep their proportion.
+            # The other numbers shrink in proportion.
             overlap_tokens=self.settings.overlap_tokens * max_tokens // self.settings.chunk_tokens,
             min_tokens=self.settings.min_tokens * max_tokens // self.settings.chunk_tokens,
             structure=structure,
             max_bytes=MAX_CHUNK_BYTES,
         )
         starts, ends = found.starts.tolist(), found.ends.tolist()
-        # A model may make other tokens of a text by itself than inside another; of words that is known.
+        # A model may tokenise a text differently alone than inside another; words are known to be the same.
         counts = found.token_counts.tolist() if self._counts_words else None
         rows = zip(
             starts, ends, found.lines.tolist(), found.code.tolist(), found.headings, found.introductions, strict=True
@@ -218,7 +218,7 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
 
 
 MAX_TITLE_CHARACTERS = 500
-# Every chunk has all metadata of its text and its record: a small file of many chunks could fill a disk with copies.
+# Every chunk has all metadata of its file and record: a small file with many chunks could fill a disk.
 MAX_COPIED_BYTES = 64 * 1024**2
 
 

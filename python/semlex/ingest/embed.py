@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from semlex.store.write.chunk_batch import ChunkBatch
     from semlex.types.vectors import Vectors
 
-# What a collection remembers as the model of vectors that somebody else made.
+# Model name of vectors made elsewhere.
 GIVEN = "given"
-# Texts that the model gets at a time: many on a fast one, so that its batches are full; few on a slow one, so that
-# there is progress to be seen. A slice shall take about this many seconds.
+# Texts per call of the model: many for a fast model, to fill its batches; few for a slow one, to show progress. A
+# slice should take about this many seconds.
 FIRST_SLICE_TEXTS = 32
 SLICE_TEXTS = (8, 2_048)
 SLICE_SECONDS = (2.0, 8.0)
@@ -84,7 +84,7 @@ async def rows_to_embed(
 
     try:
         known = await database.read("look for embeddings", look)
-    except CollectionNotFoundError:  # a table is not there
+    except CollectionNotFoundError:  # a table is missing
         await database.read("look at the embedding versions", lambda c: check_stands(c, collection))
         raise
     brought = rows.embeddings

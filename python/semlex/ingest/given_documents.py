@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 # What is done with documents that break a rule.
 OnError = Literal["raise", "skip"]
 SHOWN_ID_CHARACTERS = 80
-# If so many items at its beginning are of other classes, an iterable is not read on: it may be of any length.
+# After this many wrong items at its beginning, an iterable is not read further: it may be endless.
 MAX_WRONG_ITEMS = 1_000
-# One for all documents that have none: an object each is an object that the search for garbage visits again and again.
+# Shared: every further object is one that the garbage collector visits.
 NO_METADATA: dict[str, Any] = {}
 NO_CHILDREN: list[str] = []
 # Keys of metadata that a message may name.
@@ -152,7 +152,7 @@ class GivenDocuments:
             for row, document in enumerate(rows)
             if not isinstance(document, Document)
         ]
-        # JSON may be a list, too, but metadata has names.
+        # JSON may be a list, but metadata is an object.
         for name, kinds, expected in (("metadata", (dict,), "dict"), ("child_ids", (list, tuple), "list of str")):
             errors += [
                 FieldError(row, None, name, "wrong_type", expected, type(getattr(document, name)).__name__)
@@ -218,7 +218,7 @@ class GivenDocuments:
         given: GivenDocuments = self
         errors = self.row_errors(embeddings, storage)
         foreign = {error.row for error in errors if error.code == "unsupported_type"}
-        if foreign:  # values that JSON does not know: most documents have none, so they are looked for here
+        if foreign:  # values that JSON does not have; rare, so converted only now
             metadata = [json_tree(one) if row in foreign else one for row, one in enumerate(self.metadata)]
             given = replace(self, metadata=metadata)
             errors = given.row_errors(embeddings, storage)
@@ -253,9 +253,9 @@ class GivenDocuments:
             ("timestamp_end", "text", self.timestamps[1], {"max_bytes": MAX_ID_BYTES, "nullable": True}),
         ]
         if embeddings is not None:
-            # None in a list: the row brings none.
+            # None in a list: the row has no vector.
             fields.append(("embedding", storage, embeddings, {"nullable": isinstance(embeddings, list)}))
-        # An empty id is one to be made below, once content and metadata are known to be good.
+        # An empty id is made later, from checked content and metadata.
         fields.append(("id", "text", self.ids, {"max_bytes": MAX_ID_BYTES}))
         errors = [
             replace(error, key=_refused_key(self.metadata[error.row], error)) if error.field == "metadata" else error
@@ -312,7 +312,7 @@ def without_refused(
         given = np.asarray(given)
     count = given.shape[:1] if isinstance(given, np.ndarray) else (len(items if given is None else given),)
     if count != (len(items),):
-        return items, given, []  # which is refused as ever
+        return items, given, []  # refused as usual
     while True:
         kept = [items[number] for number in numbers]
         beside = given

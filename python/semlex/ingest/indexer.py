@@ -114,12 +114,12 @@ class Indexer:
         mode: WriteMode = "direct" if not few and on_duplicate == "update" and await self.is_empty() else "merge"
         size, count = self.bulk.batch_size, len(numbers)
         tell = None if progress is None else lambda done: progress(Progress("write", done, count, "rows"))
-        # A model is asked by one batch at a time; after a row that is refused because it is stored, none is stored.
+        # The model serves one batch at a time; after a row that is refused because it exists, nothing is stored.
         asks = embeddings is None or isinstance(embeddings, list)
         alone = asks or on_duplicate == "fail" or not self.database.has_several_connections
         async with BatchWrites(1 if alone else WRITES_AT_ONCE, tell) as writes:
             for start in range(0, count, size):
-                part = numbers[start : start + size]  # no id is in two of them
+                part = numbers[start : start + size]  # no id occurs twice
                 await writes.begin(len(part), set(), self._add(documents, part, embeddings, mode, on_duplicate))
         await self.end_load(count, progress)
         return documents.ids
@@ -345,7 +345,7 @@ class Indexer:
         try:
             return await self.write_and_merge(doing, lambda connection: work(connection, mode))
         except StoreError as error:
-            # Somebody else wrote the same id into the empty collection first: merge with it.
+            # Another writer was first with the same id: merge.
             if mode != "direct" or error.sqlstate != UNIQUE_VIOLATION:
                 raise
             return await self.write_and_merge(doing, lambda connection: work(connection, "merge"))
@@ -373,7 +373,7 @@ class Indexer:
         return [*self.opened.note("write"), *await self._build_indexes(progress, written)]
 
     async def _build_indexes(self, progress: Callable[[Progress], None] | None, written: int) -> list[str]:
-        # Inside a caller's transaction the rows are not committed yet, and an index build would hold its locks on.
+        # In a caller's transaction the rows are not committed yet, and an index build would keep its locks.
         if self.database.joins_transaction or not self.bulk.build_indexes or not self._looks.is_due(written):
             return []
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# One connection leaves the server idle while rows are made and a transaction ends. More would wait for this process.
+# With one, the server idles while rows are made and a transaction ends. More than two would wait for this process.
 WRITES_AT_ONCE = 2
 
 
@@ -42,7 +42,7 @@ class BatchWrites:
             write.close()
             raise
         task = asyncio.ensure_future(self._count(rows, write))
-        task.add_done_callback(lambda _: write.close())  # of one that was cancelled before it began
+        task.add_done_callback(lambda _: write.close())  # if the task was cancelled before it began
         self._under_way[task] = ids
 
     async def __aenter__(self) -> Self:

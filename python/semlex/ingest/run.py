@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 BATCH_CHUNKS = 1_000
 BATCH_CHUNKS_WITHOUT_MODEL = 4_000
 BATCH_BYTES = 8 * 1024 * 1024
-# Of files that are read and not written yet; a batch more may be on its way. Rows take about five times as much.
+# Limit for files that are read but not written; one more batch may come. Rows take about five times as much.
 MAX_BYTES_AHEAD = 24 * 1024 * 1024
-# As many bytes of a file are a row's share at least: small rows take memory, too.
+# Minimum bytes per row: small rows take memory, too.
 ROW_BYTES = 2_048
 LOGGED_PROBLEMS = 1_000
 STATES_AT_ONCE = 10_000
@@ -88,7 +88,7 @@ class FileBatch:
     wanted: Sequence[int] = ()
 
 
-# Root of a source -> the source, and the documents that were read from it before.
+# Root of a source -> the source and its known documents.
 OpenSources: TypeAlias = dict[str, tuple[Source, dict[UUID, KnownDocument]]]
 
 
@@ -99,7 +99,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
     async def work(connection: Connection) -> OpenSources:
         known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
         if not roots.items() <= known_roots.items():
-            # Another run may make a source above or below since it was planned.
+            # Another run may have created a source above or below meanwhile.
             await hold_collection(connection, collection, alone=True)
             known_roots = {one.name: one.root for one in await read_sources(connection, collection)}
             for name in roots.keys() - known_roots.keys():
@@ -180,9 +180,9 @@ class FileRun:
         self._deleted = 0
         self._states: list[FileState] = []
         self._new_roots: set[Path] = set()
-        # Keys of the documents of all files that were found.
+        # Keys of the documents of all found files.
         self.documents: list[UUID] = []
-        # Settings by which the files are cut, until they are stored.
+        # This run's chunk settings, until they are stored.
         self._unstored: ChunkSettings | None = None
         self._has_model = indexer.embedder is not None
         self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
@@ -267,7 +267,7 @@ class FileRun:
         known = await self._database.read("read the sources", lambda c: read_sources(c, self._indexer.collection))
         roots = {one.name: one.root for one in known}
         places, missing = await asyncio.to_thread(plan_places, paths, roots, source)
-        if source is None:  # a name that is given means another source
+        if source is None:  # a given name means another source
             self._new_roots = {place.root for place in places if place.source not in roots}
         return places, missing
 

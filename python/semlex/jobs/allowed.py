@@ -42,7 +42,7 @@ class AllowedFolders:
 
     def _check(self, path: str) -> None:
         real: Path | None = None
-        # ValueError: a NUL, or half of a pair: no file has such a name. OSError: a link that was exchanged meanwhile.
+        # ValueError: a NUL or a lone surrogate. OSError: a link that was replaced meanwhile.
         with suppress(OSError, ValueError):
             real = Path(os.path.realpath(path))
         if real is None or not any(real.is_relative_to(root) for root in self.roots):

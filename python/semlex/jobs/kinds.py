@@ -114,7 +114,7 @@ def arguments_to_store(kind: str, given: Mapping[str, Any] | None) -> dict[str, 
         documents = arguments["documents"]
         is_json = isinstance(documents, list) and any(isinstance(row, Mapping) for row in documents)
         arguments["documents"] = documents_to_json(documents_from_json(documents) if is_json else documents)
-    # Sets and tuples are sequences to whoever gives them.
+    # Users give sets and tuples as sequences, too.
     lists = {name: list(value) for name, value in arguments.items() if isinstance(value, (set, frozenset, tuple))}
     arguments = check_arguments(kind, arguments | lists)
     size = len(json.dumps(arguments, ensure_ascii=False).encode())
@@ -248,7 +248,7 @@ async def _reembed(work: Work) -> dict[str, Any]:
     model = work.allowed.model(options.pop("model"))
     try:
         report = await work.collection.reembed(model, **options, progress=work.progress)
-    except ModelServesError:  # an attempt before was ended when all was done
+    except ModelServesError:  # an earlier attempt ended after the last step
         return {"embedded": 0}
     return {"embedded": report.embedded}
 
@@ -276,7 +276,7 @@ _FILES: dict[str, Check] = {
 KINDS: dict[str, JobKind] = {
     "index": JobKind(_index, _FILES, "paths"),
     "sync": JobKind(_sync, {**_FILES, "keep_deleted": _flag, "allow_empty": _flag}, "paths"),
-    # Not "fail": an attempt that is made once more would fail by its own rows.
+    # Not "fail": a repeated attempt would fail on its own rows.
     "add": JobKind(_add, {"documents": _documents, "on_duplicate": _one_of("update", "skip")}, "documents"),
     "optimize": JobKind(_optimize, {}),
     "rechunk": JobKind(_rechunk, {**_CHUNKS, "source": _text}),

@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex")
 
 Outcome = Literal["done", "failed", "again", "cancelled", "given back", "lost"]
-# Progress is stored no more often than that.
+# Minimum time between two writes of the progress.
 PROGRESS_SECONDS = 2.0
-# The lease is renewed when this share of it is over.
+# Share of the lease after which it is renewed.
 RENEWED_AFTER = 1 / 3
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 5.0, 600.0
-# What another attempt would end with as well.
+# Errors that another attempt would repeat.
 LASTING = (
     AnalyzerVersionError,
     CollectionNotFoundError,
@@ -106,7 +106,7 @@ class Attempt:
             if outcome == "lost":
                 await self._leases.forgive(self.claim)
         except SemlexError as error:
-            # Nothing is lost: when the lease is over, somebody does the rest.
+            # Nothing is lost: after the lease another worker continues.
             logger.warning("job %s: its outcome could not be stored: %s", self.claim.job_id, error)
             return "lost"
         else:
@@ -210,9 +210,9 @@ def _told(error: BaseException, claim: Claim) -> JobError:
 
 
 MAX_CONCURRENCY = 256
-# Between two looks at an empty queue, and between two attempts to reach a server.
+# Between two reads of an empty queue, and between two attempts to reach a server.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 2.0
-# A worker that is stopped waits so long for batches to end; service managers often kill after 30 s.
+# How long a stopped worker waits for its batches; service managers often kill after 30 s.
 STOP_SECONDS = 20.0
 REMOVING_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
@@ -317,7 +317,7 @@ class Worker:
             elif self._options.drain and not self._running:
                 break
             else:
-                # Workers that were started together must not come together.
+                # Jitter, so that workers started together do not poll together.
                 seconds = random.uniform(pause / 2, pause)  # noqa: S311 - not a secret
                 waited = {stopped, *self._running}
                 await self._clock.wait_for_tasks(waited, seconds, asyncio.FIRST_COMPLETED)

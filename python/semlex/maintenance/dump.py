@@ -92,10 +92,10 @@ class TableWriter:
         self._schema = arrow_schema(table, embedding)
         self._hashed = HashedFile(file)
         self._rows = self.vectors = 0
-        # Vectors do not get smaller, and of long texts a dictionary is no gain.
+        # Vectors cannot be compressed, and a dictionary does not help long texts.
         plain = f"{VECTOR}.list.element"
         names = [name for name in self._schema.names if name != VECTOR]
-        # Whoever writes into a Python object waits for the interpreter each time, which the one who reads rows holds.
+        # Writing to a Python object waits for the interpreter each time, which the reader of rows holds.
         self._buffered = pyarrow.BufferedOutputStream(pyarrow.PythonFile(self._hashed, "w"), BUFFER_BYTES)
         self._writer = pq.ParquetWriter(
             self._buffered,
@@ -124,7 +124,7 @@ class TableWriter:
 
     def abandon(self) -> None:
         """Close a file that is not wanted any more."""
-        with suppress(Exception):  # whatever came before is what is told
+        with suppress(Exception):  # the first error is reported
             self._writer.close()
 
 
@@ -156,7 +156,7 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
     valid = None if nulls is None else buffer(np.packbits(~nulls, bitorder="little"))
     if pyarrow.types.is_fixed_size_list(kind):
         numbers = values.astype(kind.value_type.to_pandas_dtype(), copy=False)
-        if nulls is not None:  # there is a place for a vector that is missing
+        if nulls is not None:  # a missing vector has a place
             numbers, given = np.zeros((len(nulls), kind.list_size), numbers.dtype), numbers
             numbers[~nulls] = given.reshape(-1, kind.list_size)
         flat = pyarrow.array(numbers.reshape(-1))
@@ -221,7 +221,7 @@ class Manifest:
         cut = self.settings.chunk_settings
         values = asdict(self) | {"format": FORMAT, "version": VERSION}
         values["settings"]["chunk_settings"] = None if cut is None else cut._asdict()
-        # Beside the vectors' own values, where older versions of semlex do not look.
+        # Beside the vectors' own values, which older versions of semlex ignore.
         values["calibration"] = None if self.embedding is None else values["embedding"].pop("calibration")
         (folder / MANIFEST).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -302,7 +302,7 @@ def claimed_folder(folder: Path) -> Iterator[Path]:
             raise _exists(folder)
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)
-    except (OSError, ValueError) as error:  # a name with a NUL character is no OSError
+    except (OSError, ValueError) as error:  # ValueError: a name with NUL
         if isinstance(error, ConfigurationError):
             raise
         reason = error.strerror if isinstance(error, OSError) else "its name cannot be that of a folder"

@@ -141,7 +141,7 @@ TOLERATED_DIFFERENCE = 0.1
 NEIGHBORS = 10
 MIN_RECALL = 0.8
 QUERY_WORDS = 8
-# Similarities that differ by less are equal: which of them an index finds says nothing.
+# Similarities that differ by less count as equal.
 EQUAL = 1e-6
 
 
@@ -455,7 +455,7 @@ async def build_indexes(
         if progress is not None:
             progress(Progress(f"build the index {name}", done, total, unit))
 
-    # Whoever deletes or changes a text removes its vector here, too, and must not wait for the build.
+    # Writers remove vectors here, too, and must not wait for the build.
     concurrently = opened.database.url is not None
     try:
         built = await IndexBuilder(opened.database, info, tell).run(chosen, concurrently=concurrently)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import Names
 
-# Rows of a part: of vectors so many bytes, and of chunks not more than that.
+# Bytes of vectors in a part, and its maximum number of chunks.
 PART_BYTES = 32 * 1024 * 1024
 PART_ROWS = 16_384
 

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex")
 
 PAGE_ROWS = 1_000
-# Writers wait while the last texts are embedded: so many at least, and as many as take this long.
+# Writers wait while the last texts are embedded: at least this many, or as many as take this long.
 LAST_ROWS = 64
 LAST_SECONDS = 3.0
-BEATS = 3  # within the time for which a run says that it goes on
+BEATS = 3  # renewals within the time of a run's right
 
 
 class VersionFill:
@@ -75,7 +75,7 @@ class VersionFill:
             yield
         finally:
             beating.cancel()
-            with suppress(asyncio.CancelledError, SemlexError):  # every page tells the same
+            with suppress(asyncio.CancelledError, SemlexError):  # every page reports the same
                 await beating
             try:
                 await self._database.write("end a run", partial(self._keep, seconds=0.0))
@@ -166,7 +166,7 @@ class VersionFill:
             await self._keep(connection)
             found = await read_versions(connection, self.collection)
             if found is not None and found.serving == version:
-                return 0, 0  # an earlier attempt was committed and the answer to it was lost
+                return 0, 0  # an earlier attempt was committed, but its answer was lost
             lacking, written = await count_unembedded(connection, self.collection), 0
             if lacking > most and not force:
                 return None, 0

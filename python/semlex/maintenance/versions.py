@@ -71,7 +71,7 @@ def _figures(row: VersionRow, versions: Versions, vectors: int, lacking: int, si
 async def drop_embeddings(opened: OpenCollection, version: int, *, force: bool) -> None:
     """Drop a set of vectors; see `semlex.store.embedding_versions.drop_version`."""
     refuse_work(opened)
-    # Committed by itself: what is refused below leaves nothing.
+    # Committed separately: a refusal below leaves nothing.
     await opened.database.write("look at the embedding versions", lambda c: bound_times(c, opened.info))
     await without_writers(
         opened.database,

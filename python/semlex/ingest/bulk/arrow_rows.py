@@ -58,7 +58,7 @@ class ParquetRows:
     def __init__(self, path: Path, fields: RowFields) -> None:
         arrow()
         self._path, self._fields = path, fields
-        # It is closed again: a folder may hold more files than a process may have open.
+        # Closed again: a folder may hold more files than a process can have open.
         with self._opened() as file:
             self.count: int = file.metadata.num_rows
 
@@ -205,7 +205,7 @@ def _vectors(column: pa.Array, field: str, first: int) -> NDArray[np.float32]:
         rows = np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False)) // max(length, 1)
         raise _refused(np.unique(rows), first, field, "not_finite")
     numbers: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+    with np.errstate(over="ignore"):  # an infinite number is refused with its row
         return np.ascontiguousarray(numbers, dtype=np.float32).reshape(len(column), length)
 
 

@@ -95,7 +95,7 @@ class VectorLoad:
         indexer.refuse_write()
         is_empty = await indexer.is_empty() and self._on_duplicate == "update"
         mode: WriteMode = "direct" if is_empty else "merge"
-        # A row that is refused because it is stored has none after it stored.
+        # After a row that is refused because it exists, nothing is stored.
         alone = self._on_duplicate == "fail" or not indexer.database.has_several_connections
         writes = BatchWrites(1 if alone else WRITES_AT_ONCE, self._tell(total))
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Every field beside text, vector and id is a key of the metadata of every row.
+# Every other field is a key of every row's metadata.
 MAX_FIELDS = 1_000
 SHOWN_FIELDS = 12
 
@@ -179,7 +179,7 @@ class _Found:
         length: int | None = None
         for number, value in enumerate(self.given(values, field)):
             try:
-                with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+                with np.errstate(over="ignore"):  # an infinite number is refused with its row
                     row = np.asarray(value, dtype=np.float32)
             except (TypeError, ValueError, OverflowError):
                 row = np.empty((0, 0), np.float32)

@@ -90,7 +90,7 @@ class JsonRows:
         return ConfigurationError(f"{self._path.name}: line {line} {what}")
 
 
-# A batch of vectors in memory; one more is read while it is written.
+# Maximum size of a batch's vectors in memory; the next one is read while it is written.
 MAX_VECTOR_BYTES = 32 * 1024 * 1024
 READ_ROWS = 1_024
 MATRIX = 2  # dimensions
@@ -147,7 +147,7 @@ class GivenRows:
             raise ValidationError([FieldError(-1, None, wrong, "unequal_lengths", text, str(lengths[wrong]))])
         for start in range(0, count, most_rows):
             cut = {name: values[start : start + most_rows] for name, values in columns.items()}
-            # Numbers of NumPy are no JSON.
+            # NumPy's numbers are not JSON.
             lists = {name: _listed(values, name == self._fields.vector) for name, values in cut.items()}
             rows = min(most_rows, count - start)
             yield batch_of(lists, rows, self._fields, first=first + start)
@@ -231,7 +231,7 @@ def _listed(values: Any, is_vector: bool) -> Any:
         return values
     if not is_vector or values.ndim != MATRIX or values.dtype.kind not in "fiu":
         return values.tolist()
-    with np.errstate(over="ignore"):  # what becomes infinite is refused with its row
+    with np.errstate(over="ignore"):  # an infinite number is refused with its row
         return np.ascontiguousarray(values, dtype=np.float32)
 
 

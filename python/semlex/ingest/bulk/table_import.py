@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from semlex.store.tables import RowPart
 
 
-# What LlamaIndex writes where a node is of no document.
+# LlamaIndex's document of a node without one.
 NO_DOCUMENT = "None"
-# How errors name fields -> which column of a layout it is.
+# Field in errors -> column of a layout.
 SHOWN_FIELDS = {"content": "text", "embedding": "vector", "id": "id", "metadata": "metadata"}
 
 
-# Number of a row in its part -> what is wrong with it.
+# Number of a row in its part -> its errors.
 _Errors = dict[int, list[FieldError]]
 
 
@@ -62,7 +62,7 @@ class ForeignRows:
         self._columns = columns | {"parent_id": "ref_doc_id"}
         self._reasons: Counter[str] = Counter()
         self._keys: set[str] = set()
-        self._waiting = 0  # rows that were read, and of which none could be taken
+        self._waiting = 0  # rows read since the last ones that could be stored
 
     def taken(self, part: RowPart) -> CheckedRows | None:
         """Return the rows of a part that can be stored, or None. Callable from any thread, one part at a time."""
@@ -126,7 +126,7 @@ class ForeignRows:
             found, parent = NO_METADATA, None
             try:
                 found, parent = self._metadata(text, own)
-            except (TypeError, ValueError, RecursionError):  # of another kind, or too deep to be read
+            except (TypeError, ValueError, RecursionError):  # not an object, or nested too deep
                 field = self._table.layout.metadata
                 error = _error(first + number, ids[number], field, "wrong_type", "a JSON object")
                 wrong.setdefault(number, []).append(error)
@@ -183,7 +183,7 @@ def _of_node(stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     parent = document if isinstance(document, str) and document != NO_DOCUMENT else None
     try:
         metadata = json.loads(stored["_node_content"])["metadata"]
-    except (KeyError, TypeError, ValueError):  # of an old version: what is stored is the metadata
+    except (KeyError, TypeError, ValueError):  # old versions store the metadata directly
         return stored, parent
     return (metadata if isinstance(metadata, dict) else stored), parent
 
@@ -233,7 +233,7 @@ class OpenTable:
     async def taken(self, storage: str, report: TableImport) -> AsyncGenerator[CheckedRows, None]:
         """Yield the rows that can be stored, part by part."""
         rows = ForeignRows(self.table, storage, report)
-        # A part is read while the one before it is looked at.
+        # The next part is read while this one is checked.
         async with aclosing(ahead(read_rows(self.connection, self.table, self.counts))) as parts:
             async for part in parts:
                 made = await asyncio.to_thread(rows.taken, part)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Call = Callable[..., Awaitable[tuple[str, Completion]]]
 
 
-# Another prompt needs another number: its lines are others.
+# Increase it with every change of the prompt: the lines change, too.
 PROMPT_VERSION = 1
 MARK_BYTES = 8
 INSTRUCTIONS = """\
@@ -74,19 +74,19 @@ SCHEMA: dict[str, Any] = {
     "required": ["line"],
     "additionalProperties": False,
 }
-# Of a chunk that was added as it is and is longer, the beginning is sent.
+# Of a longer chunk, which was added as it is, only the beginning is sent.
 MAX_TEXT_CHARACTERS = 16_000
-# A line is no longer than that.
+# Maximum length of a line.
 MAX_LINE_CHARACTERS = 400
 MAX_LINE_TOKENS = 100
-# An answer that is longer, thoughts included, is given up.
+# A longer answer, thoughts included, is an error.
 MAX_ANSWER_CHARACTERS = 64_000
 EXAMPLE = ("Handbook > Keys", "Rotate a key every ninety days.")
 
 _FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# What a model puts around a sentence although nobody asked for it.
+# Marks that models put around a sentence.
 _AROUND = " \"'`*_#>-"
 
 
@@ -166,7 +166,7 @@ def bounded_line(line: str, counter: TokenCounter) -> str:
         offsets = counter.token_offsets(line)
         end = int(offsets[min(most, len(offsets)) - 1][1])
         line = _cut(line, min(end, len(line) - 1))
-        most -= 1  # a part may have more tokens by itself than inside the whole
+        most -= 1  # a part may have more tokens alone than inside the whole
     return line
 
 
@@ -175,12 +175,12 @@ def _cut(line: str, end: int) -> str:
     return (kept if blank and len(kept) > end // 2 else line[:end]).strip()
 
 
-# Chunks that are asked about together, and written in one transaction: as many rounds of requests, and at most so many.
-# A run that is ended loses what is on its way.
+# Chunks described together and written in one transaction: this many rounds of requests, up to this many chunks.
+# An interrupted run loses one batch.
 ROUNDS_A_BATCH = 4
 MAX_BATCH_CHUNKS = 64
 PAGE_CHUNKS = 1_000
-# A model that fails for so many chunks one after the other is not asked any more.
+# After this many failures in a row the run stops.
 MAX_FAILURES_IN_A_ROW = 16
 
 
@@ -275,7 +275,7 @@ class EnrichmentRun:
         selection = LineSelection(self._mark, documents, source)
         chunks = tokens = 0
         after: Key | None = None
-        mark = "0" * len(drawn_mark())  # any would do; with this one two estimates are the same
+        mark = "0" * len(drawn_mark())  # a fixed mark makes estimates reproducible
         while page := await self._page(selection, after, PAGE_CHUNKS):
             texts = [prompt_text(chunk.plain_context, chunk.text, mark) for chunk in page]
             tokens += int((await asyncio.to_thread(self._counter.count_tokens, texts)).sum())

@@ -54,7 +54,7 @@ def places_of(name: str, sources: Sequence[KnownSource]) -> list[tuple[str, str]
     """
     places = [(one.name, name.removeprefix(f"{one.name}: ")) for one in sources if name.startswith(f"{one.name}: ")]
     if _database_alone.get() and not Path(name).is_absolute():
-        return places  # the working directory is not the asker's
+        return places  # the working directory is not the caller's
     try:
         real = _resolved(name)
     except (OSError, ValueError):

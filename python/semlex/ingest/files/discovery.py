@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 SETTLED_NS = 2_000_000_000  # file systems count time in steps of up to two seconds
-MAX_DEPTH = 256  # folders below the one that is named; far beyond what people make, and a bound for the work per file
+MAX_DEPTH = 256  # levels below the named folder; limits the work per file
 
-# Nobody expects them to be read, or they were left out by name.
+# Reasons that are not reported: nobody expects these files, or the user excluded them.
 NOT_TOLD = ("hidden", "excluded")
 
 
@@ -109,7 +109,7 @@ def checked_paths(paths: Iterable[object], *, must_exist: bool = True) -> list[P
         for row, path in enumerate(given)
         if not isinstance(path, str | Path)
     ]
-    # `Path` takes an empty one for the working directory.
+    # `Path` reads an empty path as the working directory.
     errors += [
         FieldError(row, None, "paths", "blank", "1 character")
         for row, path in enumerate(given)
@@ -138,7 +138,7 @@ def _is_missing(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return True
     except OSError:
-        return False  # it is there; reading it raises the error
+        return False  # it exists; reading it raises the error
     return False
 
 
@@ -177,7 +177,7 @@ class _Walk:
 
     def path(self, path: Path, root: Path | None) -> Iterator[_Found]:
         try:
-            # Of a place the links were followed when it was made; whatever has become one since is refused.
+            # The links of a place were resolved when it was made; newer ones are refused.
             real = Path(os.path.realpath(path)) if root is None else path
             found = real.stat() if root is None else _status_below(root, real)
         except OSError as error:
@@ -209,7 +209,7 @@ class _Walk:
                 continue
             message = f"more than {MAX_DEPTH} folders below the one that was named: name it on its own"
             yield from (FileProblem(shown("/".join(deep.parts)), "too_deep", message) for deep in below)
-        # Last, so that a file comes under its own name where that is found too.
+        # Last, so that a file found twice keeps its own name.
         for uri in links:
             yield from self._link(root, uri)
 
@@ -292,7 +292,7 @@ class _Walk:
             yield _found_file(root, uri, location, found, self._begun, most=most)
 
     def _is_new(self, found: os.stat_result) -> bool:
-        # Not only links make a second way to the same thing: bind mounts, hard links and overlapping paths do too.
+        # Links, bind mounts, hard links and overlapping paths lead to the same file.
         key = (found.st_dev, found.st_ino)
         new = key not in self._seen
         self._seen.add(key)

@@ -40,7 +40,7 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f",
 }
 _ANY = re.compile(r".+", re.DOTALL)
-# What stands in brackets: a class, a range, or a character.
+# An item in brackets: a class, a range, or a character.
 _ITEM = re.compile(r"\[:([^\]]*):\]|(\\.|[^\\])-(\\.|[^\\\]])|(\\.|[^\\])", re.DOTALL)
 
 
@@ -55,7 +55,7 @@ class IgnorePattern(NamedTuple):
         """Return whether it matches a path, given as parts."""
         if self.folders_only and not is_folder:
             return False
-        reached = {0}  # how many parts of the path those of the pattern may have taken so far
+        reached = {0}  # numbers of parts of the path that the pattern may have matched so far
         for part in self.parts:
             if not reached:
                 return False
@@ -79,7 +79,7 @@ def read_pattern(line: str) -> IgnorePattern | None:
         return None
     if "/" not in line:
         names.insert(0, "**")
-    if names[-1] == "**":  # what lies in a folder, not the folder
+    if names[-1] == "**":  # what is in a folder, not the folder itself
         names.append("*")
     parts: list[re.Pattern[str] | None] = []
     for name in names:
@@ -146,7 +146,7 @@ def _brackets(name: str, at: int) -> tuple[str, int] | None:
             items.append(re.escape(one[-1]))
         else:
             is_range = low[-1] <= high[-1]
-            # One that ends before it begins holds nothing.
+            # A range that ends before it begins is empty.
             items.append(f"{re.escape(low[-1])}-{re.escape(high[-1])}" if is_range else "")
     inner = "".join(items)
     if not inner:
@@ -154,10 +154,10 @@ def _brackets(name: str, at: int) -> tuple[str, int] | None:
     return f"[{'^' if is_negated else ''}{inner}]", at + 1
 
 
-NAMES = (".gitignore", ".semlexignore")  # the later one decides
+NAMES = (".gitignore", ".semlexignore")  # the last one takes precedence
 MAX_BYTES = 1024 * 1024
-# The rules that hold in a folder: those of a folder above first, each with the number of parts of that folder's path,
-# and the last line of a file first.
+# Rules for a folder: those of folders above first, each with the number of parts of that folder's path; the last line
+# of a file first.
 Rules: TypeAlias = tuple[tuple[int, tuple[IgnorePattern, ...]], ...]
 
 

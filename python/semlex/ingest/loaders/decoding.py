@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from semlex.ingest.loaders.base import LoadedDocument, LoadOptions
 
 
-# A guess is made from so many bytes, and taken when at most this share of the characters looks out of place in it.
+# Bytes used for detection, and the maximum share of characters that look out of place.
 GUESSED_FROM = 256 * 1024
 MAX_CHAOS = 0.1
 WESTERN = frozenset(
     "àâäáãåæçéèêëíìîïñóòôöõøœúùûüýÿßÀÂÄÁÃÅÆÇÉÈÊËÍÎÏÑÓÔÖØŒÚÛÜ«»…·°€£§©®ªº¿¡\xa0\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e"
 )
-MIN_GUESSED = 32  # bytes; less than that fits many encodings equally well
-# Where more of the characters would have to be repaired it is no text with faults: of a program it is about a half, of
-# an alphabet in an encoding of its own four fifths.
+MIN_GUESSED = 32  # bytes; shorter texts fit many encodings equally well
+# Above this share of repaired characters a file is not text: programs have about a half, other alphabets four fifths.
 MAX_REPAIRED = 1 / 3
 
 
@@ -60,7 +59,7 @@ def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
     guess = _guessed(data) if options.detect_encoding and not _is_wide(data) and b"\0" not in data else None
     encoding = "utf-16" if _is_wide(data) else guess or "utf-8"
     text = data.decode(encoding, "replace").removeprefix("\ufeff")
-    # The character may stand in the file as well: it is what stays where all that is no text is left out.
+    # The file may contain U+FFFD itself: those remain when undecodable bytes are ignored.
     undecodable = text.count("\ufffd") - data.decode(encoding, "ignore").count("\ufffd")
     count = undecodable + text.count("\0")
     return Decoded(text.replace("\0", "\ufffd"), guess, count) if count <= len(text) * MAX_REPAIRED else None
@@ -96,7 +95,7 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
 def _decoded_as(encoding: str, data: bytes) -> str:
     try:
         return data.decode(encoding)
-    except UnicodeDecodeError as error:  # the guess was made from the beginning
+    except UnicodeDecodeError as error:  # only the beginning was used for detection
         message = f"byte {error.start} is not {encoding}, which the text is most like: convert the file with iconv"
         raise LoadError("not_utf8", message) from None
 

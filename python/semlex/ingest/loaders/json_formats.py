@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 MAX_OUTPUT_CHARACTERS = 2_000
-# Outputs, which are left out for the most part, may be deeper than what is stored.
+# Outputs, which are mostly left out, may be nested deeper than metadata.
 MAX_DEPTH = 200
 PYTHON = "py"
-# Suffixes of languages, for notebooks that name no suffix.
+# Suffixes of languages, for notebooks that do not name theirs.
 SUFFIXES = {
     "bash": "sh",
     "c++": "cpp",
@@ -123,7 +123,7 @@ def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
     """Yield the texts of a cell's outputs."""
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else ():
-        # The errors of both formats have no text but their traceback, which is called otherwise.
+        # Errors of both formats have only a traceback.
         if isinstance(output, dict) and output.get("output_type") not in ("error", "pyerr"):
             data = output.get("data")
             text = data.get("text/plain") if isinstance(data, dict) else output.get("text")
@@ -179,14 +179,14 @@ class JsonLinesLoader:
         text, encoding, repaired = decode(file.data, options)
         rows = Rows(options)
         known: dict[str, None] = {}
-        # Lines end with \n alone: other marks of an end may stand in a JSON text as they are.
+        # Only \n ends a line: JSON texts may contain the other line breaks.
         for number, line in enumerate(io.StringIO(text), 1):
             if not line.strip():
                 continue
             value = parse_json(line, line=number)
             if not isinstance(value, dict):
                 raise LoadError("bad_row", f"line {number} is no JSON object: write one a line")
-            if "\\u" in line:  # only escapes make what the file's own encoding cannot
+            if "\\u" in line:  # only escapes can make unstorable characters
                 value, count = storable(value, f"line {number}", options)
                 repaired += count
             known.update(dict.fromkeys(value))
@@ -198,7 +198,7 @@ class JsonLinesLoader:
 
 LIST_NAME = "chunks"
 SIGNS = ("chunk_text", "chunk_id")
-# Of a file that cannot be read as JSON, so much is looked at to see whether chunks were meant.
+# Characters searched for chunks in a file that is not valid JSON.
 LOOKED_AT = 256 * 1024
 
 _BEGINNING = re.compile(r'\s*+(?:\{[^\[]*?"chunks"\s*+:\s*+)?\[\s*+')

@@ -84,8 +84,8 @@ class CodeLoader:
         return LoadedDocument(text, f"code:{file.suffix}", file.uri, encoding=encoding, repaired=repaired)
 
 
-TITLE_WITHIN = 64 * 1024  # characters; a title further down is none
-MAX_TITLE_CHARACTERS = 256  # as of the headings that are found in Rust: they are stored with each chunk below
+TITLE_WITHIN = 64 * 1024  # characters; titles further down are ignored
+MAX_TITLE_CHARACTERS = 256  # as for headings in Rust: they are stored with each chunk below
 
 
 class MarkdownLoader:
@@ -178,20 +178,20 @@ def _without_closing_marks(heading: str) -> str:
 MAX_KEYS = 100
 MAX_VALUE_CHARACTERS = 10_000
 
-# A blank second line makes the first one a rule.
+# With a blank second line the first one is a rule.
 _FENCED = re.compile(r"\A---[ \t]*\r?\n(?![ \t]*\r?\n)(.*?\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _KEY = re.compile(r"(?P<key>[^\W\d][\w.-]{0,99})[ \t]*:(?:[ \t]+(?P<value>.*))?")
 _ITEM = re.compile(r"[ \t]*-[ \t]+(.*)")
 # Up to 15 digits are the same number everywhere; a number that begins with 0 is a code, and stays a text.
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d{0,14})", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,14})\.\d{1,15}", re.ASCII)
-# Quoted texts, each with a comment behind it.
+# Quoted texts, with an optional comment.
 _QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\["\\/])*+)"|'((?:[^']|'')*+)')(?:[ \t]+\#.*)?""")
 _ESCAPE = re.compile(r'\\(["\\/])')
 _COMMENT = re.compile(r"(?:\A|[ \t])#.*")
 _PART = re.compile(r"""[ \t]*("(?:[^"\\]|\\.)*+"|'(?:[^']|'')*+'|[^,"'\[\]{}][^,\[\]{}]*+)[ \t]*(?:,|\Z)""")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# What begins with these is YAML that is not simple: blocks, references, tags.
+# YAML that is not simple begins with these: blocks, references, tags.
 _NOT_SIMPLE = tuple("|>&*!{}[]%@`\"'")
 _NOTHING = object()
 

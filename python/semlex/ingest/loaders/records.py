@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A value takes up to 150 bytes in memory, whatever it takes in the file.
 MAX_VALUES = 2_000_000
-# A text, up to its end or that of the file. What was taken is never given back, so the time is that of the length.
+# A text up to its end or the file's, in linear time: possessive repeats never backtrack.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 
@@ -90,13 +90,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-# Made once: to make one takes longer than to read a line.
+# Made once: it takes longer than to parse a line.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
 
 
 # Between records, and between the fields of one.
 BLANK_LINE = "\n\n"
-# Every record becomes a chunk, and those of a file are in memory together.
+# Every record becomes a chunk, and all chunks of a file are in memory.
 MAX_RECORDS = 250_000
 SHOWN_FIELDS = 20
 SHOWN_CHARACTERS = 60
@@ -131,7 +131,7 @@ class Rows:
     def __init__(self, options: LoadOptions) -> None:
         self._text_fields = list(dict.fromkeys(options.text_fields))
         self._id_field = options.id_field
-        # Fields that are texts, whatever they hold.
+        # Fields that are text whatever they hold.
         self.texts = frozenset((*self._text_fields, self._id_field))
         self._lines: dict[tuple[type, object], int] = {}
         self._made = RecordText()
@@ -147,7 +147,7 @@ class Rows:
     def add(self, row: Mapping[str, Any], line: int) -> bool:
         """Add a row; returns False for one without text, which is left out."""
         self._count += 1
-        if self._count > MAX_RECORDS:  # rows without text take time as well
+        if self._count > MAX_RECORDS:  # rows without text take time, too
             raise _too_many()
         if self._id_field is not None:
             if self._id_field not in row:

@@ -21,11 +21,11 @@ GROUP = "semlex.loaders"
 # Formats that an extra reads, by suffix.
 WITH_EXTRA: dict[str, str] = dict.fromkeys(MEDIA_TYPES, EXTRA)
 
-# First bytes of formats that are no text, whatever the file is called.
+# First bytes of binary formats.
 MARKS = {b"%PDF-": "pdf"}
 PLAIN = TextLoader()
 
-# Of two with the same suffix the later one reads such files.
+# The last loader of a suffix is used.
 _own: tuple[Loader, ...] = (
     PLAIN,
     RestructuredTextLoader(),

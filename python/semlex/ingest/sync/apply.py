@@ -92,7 +92,7 @@ def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *
 def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[str]:
     """Return the documents whose file is still gone, right before they are deleted."""
     gone = vanished(root, uris)
-    # Looked at afterwards: the drive may have been taken away meanwhile.
+    # Checked afterwards: the drive may have been removed meanwhile.
     if gone and not allow_empty and not _holds_anything(root):
         raise ConfigurationError(
             f"{root} was taken away meanwhile, so nothing was deleted. When it is back, try again; if its documents "
@@ -108,7 +108,7 @@ def _holds_anything(folder: Path) -> bool:
         return False
 
 
-# Another run has made a document of the new name meanwhile; the server lets no row change its key (distributed tables).
+# Another run has created a document of the new name; the server cannot change keys (distributed tables).
 NOT_MOVABLE = ("23505", "0A000")
 
 
@@ -209,7 +209,7 @@ class SyncRun(FileRun):
                 raise
             moved = set()
         stayed = [(move, file) for move, file in work.moves if move.old not in moved]
-        # Read as any other file, and what stands under the old name goes, unless there is a file.
+        # Read like any other file; the old document is deleted unless it has a file.
         work.gone += [(move.old, file.root, move.old_uri) for move, file in stayed]
         return len(moved), [file for _, file in stayed]
 

@@ -93,7 +93,7 @@ class _Comparison:
         changed = list(self._other_fields)
         for uri, (file, _) in self._changed.items():
             if uri not in arrived:
-                # A document that has taken its chunks along leaves a name behind: what stands there now is new.
+                # A moved document leaves its name behind: a file with that name is new.
                 (added if self._by_uri[uri][0] in taken else changed).append(file)
         rest = [(key, uri) for key, uri in gone if key not in taken]
         if not keep_deleted:
@@ -186,7 +186,7 @@ class _Comparison:
 
     def _move(self, file: FoundFile, free: Mapping[tuple[int, bytes], list[_Free]]) -> DocumentMove | None:
         read = read_file(file)
-        if isinstance(read, FileProblem):  # told when it is to be written
+        if isinstance(read, FileProblem):  # reported when it is written
             return None
         waiting = free.get((len(read.data), read.content_hash), [])
         for one in waiting:

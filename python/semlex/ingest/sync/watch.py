@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("semlex")
 
-GATHER_MS = 1_000  # changes that come close together are one synchronisation, at most so long after the first
+GATHER_MS = 1_000  # changes this close together are one synchronisation
 STEP_MS = 50
 FULL_LOOK_SECONDS = 300.0  # the system may have lost an event
 POLL_MS = 300
-# Between two tries to reach a server that is lost.
+# Between two attempts to reach a lost server.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.5, 30.0
 
 WatchedBy = Literal["events", "polling"]
@@ -53,7 +53,7 @@ class FolderWatch:
         self._paths, self._folders = await asyncio.to_thread(_looked_up, self._given)
         self._listen()
         await asyncio.sleep(0)
-        # What is wrong shows at once: the folders are named to the system before anything is waited for.
+        # Errors appear at once: the folders are registered before anything waits.
         if self._next is None or not self._next.done() or self.watched_by == "polling":
             return
         error = self._next.exception()
@@ -115,7 +115,7 @@ class FolderWatch:
 def _looked_up(paths: Sequence[Path]) -> tuple[dict[Path, Path], set[Path]]:
     """Return the paths without links, and the folders to watch."""
     real = {Path(os.path.realpath(path)): path for path in paths}
-    # A file is watched through its folder: editors put another file in its place.
+    # A file is watched through its folder: editors replace files.
     return real, {path if path.is_dir() else path.parent for path in real}
 
 
@@ -134,7 +134,7 @@ async def watch(
         report = await look(paths, False)
         yield replace(report, watched_by=watched.watched_by)
         looked = clock.monotonic()
-        # A look at some of the paths is compared with the last look at the same ones, or else at all.
+        # Problems of some paths are compared with the last ones of the same paths, or of all.
         of_all = report.plan.problems
         before: dict[tuple[Path, ...], Sequence[FileProblem]] = {}
         while True:
