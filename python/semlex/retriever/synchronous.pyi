@@ -165,25 +165,25 @@ class SyncJob(Synchronous):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will be done, unless somebody wants it to be tried again."""
+        """Return whether it is done, failed or cancelled."""
 
     def values(self) -> dict[str, Any]:
-        """Every attribute of a `JobInfo` by its name."""
+        """Return every attribute of a `JobInfo` by its name."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same in JSON's types: times are ISO 8601 texts."""
+        """Return the same as JSON values: times are ISO 8601 texts."""
 
     def status(self) -> SyncJob:
-        """The job as it is now."""
+        """Return the job as it is now."""
 
     def wait(self, timeout: float | None = None) -> SyncJob:
-        """The job when it has ended: done, failed or cancelled."""
+        """Return the job when it has ended: done, failed or cancelled."""
 
     def cancel(self) -> SyncJob:
-        """Ends it, if it is queued; if it is running, its worker ends it soon, with whole batches only."""
+        """End it if it is queued; if it is running, its worker ends it soon, after a whole batch."""
 
     def retry(self) -> SyncJob:
-        """Puts it back into the queue after it has failed, or was cancelled; what it had done is not done again."""
+        """Queue it again after it failed or was cancelled; finished parts are not repeated."""
 
 class SyncCollection(Synchronous):
     """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
