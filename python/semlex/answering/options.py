@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from semlex.options.answers import (
-    DEFAULT_NEAR_DUPLICATES,
-    DEFAULT_NEIGHBOURS,
-    DEFAULT_SECTIONS,
-)
+from semlex.options.answers import DEFAULT_NEAR_DUPLICATES, DEFAULT_NEIGHBOURS, DEFAULT_SECTIONS
 from semlex.search.postprocess.surroundings import Around
 from semlex.validation import callable_errors, check_parameters
 

@@ -245,14 +245,7 @@ class OpenAIChatModel(RemoteModel):
             number_errors("pause", pause, 0.001, MAX_SECONDS), number_errors("seconds", seconds, 0.001, MAX_SECONDS)
         )
         super().__init__(
-            model,
-            base_url,
-            api_key=api_key,
-            name=name,
-            batch_size=1,
-            timeout=timeout,
-            attempts=attempts,
-            concurrency=1,
+            model, base_url, api_key=api_key, name=name, batch_size=1, timeout=timeout, attempts=attempts, concurrency=1
         )
         self._endpoint = ChatEndpoint(self._server, model)
         self._limits = Limits(pause=pause, seconds=seconds)

@@ -94,13 +94,7 @@ def choose_embedder(
 
 
 def _on_this_machine(
-    configured: str,
-    device: str | None,
-    dimensions: int | None,
-    revision: str | None,
-    *,
-    allow_download: bool,
-    why: str,
+    configured: str, device: str | None, dimensions: int | None, revision: str | None, *, allow_download: bool, why: str
 ) -> ModelChoice[Embedder]:
     if configured == KEYWORDS_ONLY:
         return ModelChoice(None, f"keyword search only, {why}")

@@ -16,13 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from semlex import _core
-from semlex.embedding.base import (
-    STATIC_FUSION_WEIGHT,
-    CheckedEmbedder,
-    EmbedderIdentity,
-    check_vectors,
-    normalise,
-)
+from semlex.embedding.base import STATIC_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model, import_bars

@@ -223,10 +223,7 @@ class JudgementFolder:
 
     def _read(self) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
         queries, qrels = self.path / QUERIES_FILE, self.path / QRELS_FILE
-        return (
-            read_queries(queries) if queries.is_file() else {},
-            read_judgements(qrels) if qrels.is_file() else {},
-        )
+        return (read_queries(queries) if queries.is_file() else {}, read_judgements(qrels) if qrels.is_file() else {})
 
     def _write(self, queries: Mapping[str, str], judgements: Mapping[str, Mapping[str, int]]) -> None:
         rows = [f"{query}\t{one}\t{value}" for query, own in judgements.items() for one, value in own.items()]

@@ -324,13 +324,7 @@ def _fetch(name: str, revision: str | None, timeout: float, **options: Any) -> A
 
     options.setdefault("tqdm_class", _counting_bar(None))
     try:
-        return snapshot_download(
-            name,
-            revision=revision,
-            allow_patterns=MODEL_FILES,
-            etag_timeout=timeout,
-            **options,
-        )
+        return snapshot_download(name, revision=revision, allow_patterns=MODEL_FILES, etag_timeout=timeout, **options)
     except Exception as error:  # the hub's client raises many unrelated types
         why = type(error).__name__
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -143,10 +143,7 @@ class Qwen3Reranker(CheckedReranker):
                 f"tokens and the frame {prompt.prefix.size + prompt.suffix.size}; raise max_length or shorten the query"
             )
         rows = prompt.tokenizer.encode(
-            [f"{opening} {text}" for text in texts],
-            head=prompt.prefix.tolist(),
-            tail=prompt.suffix.tolist(),
-            most=room,
+            [f"{opening} {text}" for text in texts], head=prompt.prefix.tolist(), tail=prompt.suffix.tolist(), most=room
         )
         self._cut.add(len(rows), rows.cut.size, f"max_length={self._max_length} tokens")
         return rows

@@ -150,11 +150,7 @@ class TEIReranker(RemoteReranker):
             `batch_size`, 1 to 1000, is by default that of ``--max-client-batch-size``; a refused batch is halved.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        **requests: Unpack[RequestOptions],
-    ) -> None:
+    def __init__(self, base_url: str, **requests: Unpack[RequestOptions]) -> None:
         # A server serves one model, and its answers do not name it.
         super().__init__("tei", base_url, **requests)
 
@@ -249,10 +245,7 @@ class LLMReranker(RemoteReranker):
 
     def _opinions(self, question: str, count: int) -> NDArray[np.float32]:
         source = f"{self._model} at {self.host}"
-        messages: list[Message] = [
-            {"role": "system", "content": INSTRUCTIONS},
-            {"role": "user", "content": question},
-        ]
+        messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
         try:
             content = self._chat.complete(messages, _SCHEMA).text
             fenced = _FENCED.fullmatch(content)

@@ -245,9 +245,7 @@ class SearchExplanation:
 
     def __str__(self) -> str:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
-        lines = [
-            f"plan: {plan}; {_counted(self.depth, 'candidate')} of each leg, {self.candidates:,} together",
-        ]
+        lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each leg, {self.candidates:,} together"]
         if self.filter_share is not None:
             lines.append(f"filter: about {self.filter_share:.2%} of the chunks pass")
         if self.fusion is not None:

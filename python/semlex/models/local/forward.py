@@ -264,12 +264,7 @@ class Forward(Protocol):
     def __init__(self, model: Any) -> None: ...
 
     def batches(
-        self,
-        rows: TokenRows,
-        *,
-        token_budget: int,
-        max_rows: int,
-        kept_prefix: NDArray[np.int64] | None = None,
+        self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
         """Plan batches of at most `token_budget` tokens; a longer row is a batch of its own.
 
@@ -312,12 +307,7 @@ class PackedForward:
         register()
 
     def batches(
-        self,
-        rows: TokenRows,
-        *,
-        token_budget: int,
-        max_rows: int,
-        kept_prefix: NDArray[np.int64] | None = None,
+        self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
         """Plan packed batches."""
         prefix = self._known(rows, kept_prefix) or self._common(rows)
@@ -518,12 +508,7 @@ class ReferenceForward:
         self._model = model
 
     def batches(
-        self,
-        rows: TokenRows,
-        *,
-        token_budget: int,
-        max_rows: int,
-        kept_prefix: NDArray[np.int64] | None = None,
+        self, rows: TokenRows, *, token_budget: int, max_rows: int, kept_prefix: NDArray[np.int64] | None = None
     ) -> Iterator[Batch]:
         """Plan padded batches: rows of like length together; nothing is kept."""
         del kept_prefix
@@ -550,8 +535,4 @@ class ReferenceForward:
         return states
 
 
-FORWARDS: dict[str, type[Forward]] = {
-    "trimmed": TrimmedForward,
-    "packed": PackedForward,
-    "reference": ReferenceForward,
-}
+FORWARDS: dict[str, type[Forward]] = {"trimmed": TrimmedForward, "packed": PackedForward, "reference": ReferenceForward}

@@ -127,11 +127,7 @@ def _rounds_float32(model: Any) -> bool:
 
 
 # Of transformers, by what stands on the model's body.
-CLASSES = {
-    "none": "AutoModel",
-    "lm": "AutoModelForCausalLM",
-    "classifier": "AutoModelForSequenceClassification",
-}
+CLASSES = {"none": "AutoModel", "lm": "AutoModelForCausalLM", "classifier": "AutoModelForSequenceClassification"}
 
 
 def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
