@@ -26,7 +26,7 @@ from benches.structure import MANUALS, unpacked
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
 from semlex.ingest.document_chunks import Chunker
-from semlex.models.tokenizer import TextTokenizer, TokenEstimate, WordCounter
+from semlex.models.tokenizer import TextTokenizer, TokenEstimate, WordCounter, text_tokenizer
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def compare(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from tokenizers import Tokenizer
 
-    tokenizer = TextTokenizer(_core.BpeTokenizer(file.read_bytes()), "rust")
-    library = TextTokenizer(Tokenizer.from_file(str(file)), "library")
+    tokenizer = text_tokenizer(_core.BpeTokenizer(file.read_bytes()), "rust")
+    library = text_tokenizer(Tokenizer.from_file(str(file)), "library")
     ours = {structure: cutter(pages, structure, tokenizer) for structure in STRUCTURES[kind]}
     theirs = {name: partial(cut_by, name, kind) for name in BARS}
     last = STRUCTURES[kind][-1]

@@ -15,7 +15,7 @@ from benches.measuring import Bench, paired
 from benches.training import django_source, texts, tokenizer_file
 from semlex import _core
 from semlex.ingest.document_chunks import Chunker
-from semlex.models.tokenizer import TextTokenizer
+from semlex.models.tokenizer import TextTokenizer, text_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    ours = TextTokenizer(_core.BpeTokenizer(file.read_bytes()), "rust")
+    ours = text_tokenizer(_core.BpeTokenizer(file.read_bytes()), "rust")
     library, auto = Tokenizer.from_file(str(file)), AutoTokenizer.from_pretrained(file.parent)
     chunks = manual_chunks(state, ours, 500 if quick else 2_000)
     rows = ours.encode(chunks)

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from semlex import _core
 from semlex.embedding.static import WHEEL, WHEEL_TOKENIZER
 from semlex.models.files import ModelFolder
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer, text_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
 
 SPACES = ["▁", " ", "  ", "\n", "\t", "▁▁", " ▁", "\u00a0", "\u3000"]
@@ -76,9 +76,9 @@ def merges() -> list[object]:
 
 def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
     """Ours, and the twin that is the specification."""
-    ours = TextTokenizer(_core.BpeTokenizer(content), "ours")
+    ours = text_tokenizer(_core.BpeTokenizer(content), "ours")
     assert ours.engine == "rust"
-    return ours, TextTokenizer(Tokenizer.from_buffer(content), "theirs")
+    return ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
 
 
 @pytest.fixture(scope="module", params=FILES)

@@ -20,7 +20,7 @@ from semlex.models.tokenizer import TokenEstimate, WordCounter
 from semlex.search.postprocess.surroundings import Around, PlacedHit, placed
 from semlex.store.query.surroundings import PlacedChunk
 from semlex.types.answers import ContextSource
-from semlex.types.results import SearchResult
+from semlex.types.results import SearchResult, SearchResults
 from tests.support.placed_documents import AROUND, hit_of, near, searches, stored
 from tests.unit.test_postprocess import SETTINGS, is_same_but_blanks
 
@@ -75,7 +75,7 @@ def test_no_character_twice_none_of_a_hit_missing_no_token_too_many(found, optio
     stored_documents, hits = found
     placed_hits = placed(hits, near(stored_documents, hits, options.around), options.around)
     assembly = Assembly(options, counting, {})
-    made = assembly.assembled(placed_hits)
+    made = assembly.assembled(placed_hits, SearchResults())
     shown = check(made, counting, options, found, assembly.mark)
     firsts = [source.hits[0].rank for source in made.sources if source.hits]
     if options.order == "document":
@@ -101,13 +101,13 @@ def test_what_was_made_without_a_bound_fits_into_its_own_count(texts):
         PlacedHit(SearchResult(text, id=f"d{n}", rank=n + 1), PlacedChunk((uuid.UUID(int=n), f"d{n}"), 0, text))
         for n, text in enumerate(texts)
     ]
-    whole = Assembly(ContextPlan(10_000_000, NONE_AROUND), counting, {}).assembled(hits)
+    whole = Assembly(ContextPlan(10_000_000, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
     assert [source.text for source in whole.sources] == texts
     if texts:
-        again = Assembly(ContextPlan(whole.tokens, NONE_AROUND), counting, {}).assembled(hits)
+        again = Assembly(ContextPlan(whole.tokens, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
         assert again.sources == whole.sources
         assert again.tokens == whole.tokens
-        less = Assembly(ContextPlan(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits)
+        less = Assembly(ContextPlan(whole.tokens - 1, NONE_AROUND), counting, {}).assembled(hits, SearchResults())
         assert less.left_out or less.warnings
 
 
@@ -118,7 +118,9 @@ LENGTH = Counting(given=len)
 
 def assembled(hits, tokens, around=NONE_AROUND, counting=LENGTH, same=None, **options):
     placed_hits = placed(hits, DOCUMENT.chunks, around)
-    return Assembly(ContextPlan(tokens, around, **options), counting, same or {}).assembled(placed_hits)
+    return Assembly(ContextPlan(tokens, around, **options), counting, same or {}).assembled(
+        placed_hits, SearchResults()
+    )
 
 
 def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_behind_it_may_fit():
@@ -131,7 +133,9 @@ def test_a_hit_comes_alone_where_its_neighbours_do_not_fit_and_a_shorter_one_beh
     chunk = PlacedChunk((uuid.UUID(int=9), "short"), 0, "Short.")
     one, two = placed(HITS[:2], DOCUMENT.chunks, NONE_AROUND)
     third = PlacedHit(replace(short, rank=3), chunk)
-    made = Assembly(ContextPlan(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled([one, two, third])
+    made = Assembly(ContextPlan(alone.tokens + 100, NONE_AROUND), LENGTH, {}).assembled(
+        [one, two, third], SearchResults()
+    )
     assert [hit.rank for source in made.sources for hit in source.hits] == [1, 3]
     assert [hit.rank for hit in made.left_out] == [2]
 
@@ -148,7 +152,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     hit = SearchResult(text, id="long", rank=1)
     other = PlacedHit(SearchResult("Short.", id="s", rank=2), PlacedChunk((uuid.UUID(int=9), "s"), 0, "Short."))
     one = PlacedHit(hit, PlacedChunk((uuid.UUID(int=8), "long"), 0, text, char_start=10, char_end=10 + len(text)))
-    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([one, other])
+    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([one, other], SearchResults())
     [source] = made.sources
     assert text.startswith(source.text)
     assert source.text.endswith(("!", ".)"))
@@ -157,7 +161,7 @@ def test_the_best_hit_alone_is_cut_behind_a_sentence():
     assert (made.left_out, source.hits) == ((other.hit,), (hit,))
     assert made.warnings == ("the best hit alone is longer than the budget: it was cut behind a sentence",)
     # A second one is never cut.
-    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one])
+    made = Assembly(ContextPlan(700, NONE_AROUND), LENGTH, {}).assembled([other, one], SearchResults())
     assert [source.text for source in made.sources] == ["Short."]
     assert made.left_out == (hit,)
 

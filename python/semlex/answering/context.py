@@ -158,19 +158,10 @@ async def make_context(
             )
         order = {hit.id: place for place, hit in enumerate(diversified(reduced, vectors, options.diversity))}
         hits.sort(key=lambda one: order[one.hit.id])
-    assembly = Assembly(options, counting, same)
-    made = await asyncio.to_thread(assembly.assembled, hits)
+    made = await asyncio.to_thread(Assembly(options, counting, same).assembled, hits, results)
     out = {id(hit) for hit in (*made.left_out, *gone)}
-    return Context(
-        text=made.text,
-        sources=made.sources,
-        tokens=made.tokens,
-        left_out=tuple(hit for hit in results if id(hit) in out),
-        results=results,
-        warnings=tuple(dict.fromkeys([*warnings, *made.warnings])),
-        mark=assembly.mark,
-        counter=counting.name,
-    )
+    left_out = tuple(hit for hit in results if id(hit) in out)
+    return replace(made, left_out=left_out, warnings=tuple(dict.fromkeys([*warnings, *made.warnings])))
 
 
 def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchResult], dict[str, list[SearchResult]]]:
@@ -185,17 +176,6 @@ def _reduced(results: SearchResults, options: ContextPlan) -> tuple[list[SearchR
     return hits, same
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """The parts of a context that follow from its hits; as the attributes of `Context`."""
-
-    text: str
-    sources: tuple[ContextSource, ...]
-    tokens: int
-    left_out: tuple[SearchResult, ...]
-    warnings: tuple[str, ...]
-
-
 class Assembly:
     """Makes one context of hits with their surroundings."""
 
@@ -205,7 +185,7 @@ class Assembly:
         self._counting = counting
         self._same = same
 
-    def assembled(self, hits: Sequence[PlacedHit]) -> Assembled:
+    def assembled(self, hits: Sequence[PlacedHit], results: SearchResults) -> Context:
         """Return the context of hits, best first.
 
         Blocks are counted one by one. If the count of the whole text is above the budget, the hits packed last are
@@ -232,7 +212,7 @@ class Assembly:
             warnings.append(f"no hit fits into {self._options.tokens:,} tokens with its place: raise tokens")
         there = {id(hit) for source in sources for hit in source.hits}
         left_out = tuple(one.hit for one in hits if id(one.hit) not in there)
-        return Assembled(text, sources, tokens, left_out, tuple(warnings))
+        return Context(text, sources, tokens, left_out, results, tuple(warnings), self.mark, self._counting.name)
 
     def _sources(self, kept: Sequence[tuple[PlacedChunk, ...]], hits: Sequence[PlacedHit]) -> tuple[ContextSource, ...]:
         """Return the passages of what was packed, in the wanted order."""

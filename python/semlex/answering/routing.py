@@ -8,6 +8,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from semlex.chat.base import answer_object
 from semlex.errors import ConfigurationError, SemlexError, WorkAbandonedError
 from semlex.options.search import MAX_CANDIDATES, SearchOptions, Tuning
 from semlex.search.planner import RERANK_OVERSAMPLING
@@ -107,7 +108,6 @@ SCHEMA: dict[str, Any] = {
 MAX_REASON = 200
 # Share of what a deadline leaves that the model's choice may take.
 CHAT_SHARE = 0.5
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 
 
 class _UnusableRouteError(ValueError):
@@ -164,12 +164,8 @@ async def route_by_chat(
 
 
 def _read(text: str) -> Route:
-    fenced = _FENCED.fullmatch(text)
-    try:
-        said = json.loads(fenced[1] if fenced else text)
-    except (ValueError, RecursionError):
-        said = None
-    kind, reason = (said.get("kind"), said.get("reason")) if isinstance(said, dict) else (None, None)
+    said = answer_object(text)
+    kind, reason = said.get("kind"), said.get("reason")
     if not (isinstance(kind, str) and kind in get_args(RouteKind) and isinstance(reason, str)):
         raise _UnusableRouteError("its answer was none of the three kinds")
     told = " ".join(reason.split())[:MAX_REASON]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
 
 # The name that stands for no language model.
 NO_CHAT_MODEL = "none"
+# What models put around a JSON answer unasked: their thoughts before it, and a fence.
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
 
 
 class Message(TypedDict):
@@ -51,3 +56,14 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Release what it holds; a second call does nothing."""
+
+
+def answer_object(answer: str) -> dict[str, Any]:
+    """Return the JSON object of an answer; empty if the answer is anything else."""
+    answer = _THOUGHT.sub("", answer, count=1).strip()
+    fenced = _FENCED.fullmatch(answer)
+    try:
+        found = json.loads(fenced[1] if fenced else answer)
+    except (ValueError, RecursionError):
+        return {}  # the error would hold the answer
+    return found if isinstance(found, dict) else {}

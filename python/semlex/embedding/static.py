@@ -21,7 +21,7 @@ from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model, import_bars
 from semlex.models.local.fair_lock import FairLock
-from semlex.models.tokenizer import FILE_COUNTER, TextTokenizer, open_tokenizer
+from semlex.models.tokenizer import FILE_COUNTER, TextTokenizer, open_tokenizer, text_tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,7 +127,7 @@ class _Wheel:
     def __init__(self, folder: ModelFolder) -> None:
         self._rows = _matrix(_pinned(folder, *WHEEL_WEIGHTS))
         content = _pinned(folder, *WHEEL_TOKENIZER)
-        self.tokenizer = TextTokenizer(_core.BpeTokenizer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
+        self.tokenizer = text_tokenizer(_core.BpeTokenizer(content), f"{FILE_COUNTER}{WHEEL_TOKENIZER[1][:16]}")
         self._unknown = self.tokenizer.token_id(WHEEL_UNKNOWN)
         self.dimensions: int = self._rows.shape[1]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,134 +76,132 @@ class TokenRows:
         return TokenRows.of([self[int(row)] for row in rows])
 
 
-class TextTokenizer:
+class TextTokenizer(ABC):
     """Token ids, counts and offsets of texts. Safe for several threads. `engine` says what encodes, and why."""
 
-    def __init__(self, tokenizer: Any, name: str, *, reason: str = "as given") -> None:
-        self.counter_name = name
-        self._engine: _Engine
-        if isinstance(tokenizer, _core.BpeTokenizer):
-            self.engine = "rust"
-            self._engine = _CoreEngine(tokenizer)
-        else:
-            self.engine = f"tokenizers: {reason}"
-            self._engine = _LibraryEngine(tokenizer)
+    engine = "rust"
 
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.counter_name = name
+        self._tokenizer = tokenizer
+
+    @abstractmethod
     def token_id(self, token: str) -> int | None:
         """Look up one token."""
-        return self._engine.token_id(token)
 
     def end_ids(self) -> list[int]:
         """Return the ids that the file's post-processor puts behind a text; a whole row if some come in front."""
-        bare, closed = self._engine.bare_and_closed("a")
+        bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
 
+    @abstractmethod
     def read_special_tokens_as_text(self) -> None:
         """Read special tokens in texts as ordinary text from now on, so that no text can forge a prompt."""
-        self._engine.read_special_tokens_as_text()
 
     def ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         """Encode texts."""
-        rows = self._engine.encode(list(texts), [], [], None)
+        rows = self.encode(texts)
         return [rows[row] for row in range(len(rows))]
 
+    @abstractmethod
     def encode(
         self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
     ) -> TokenRows:
         """Encode texts between fixed ids; a text of more than `most` tokens loses its end."""
-        return self._engine.encode(list(texts), [int(token) for token in head], [int(token) for token in tail], most)
 
+    @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Count tokens."""
-        return self._engine.counts(list(texts))
 
+    @abstractmethod
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """Return (t, 2) start and end of tokens, in characters of the text as given, both columns ascending."""
-        return self._engine.offsets(text)
+
+    @abstractmethod
+    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the ids of a text, and those with what the file's post-processor adds."""
 
 
-class _Engine(Protocol):
-    """Encodes; the methods are those of `TextTokenizer`."""
-
-    def token_id(self, token: str) -> int | None: ...
-    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]: ...
-    def read_special_tokens_as_text(self) -> None: ...
-    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows: ...
-    def counts(self, texts: list[str]) -> NDArray[np.int64]: ...
-    def offsets(self, text: str) -> NDArray[np.int64]: ...
-
-
-class _CoreEngine:
+class _CoreTokenizer(TextTokenizer):
     """The Rust core."""
 
-    def __init__(self, tokenizer: _core.BpeTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._special_as_text = False
+    _special_as_text = False
 
     def token_id(self, token: str) -> int | None:
-        return self._tokenizer.token_id(token)
-
-    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        bare: list[int] = self.encode([text], [], [], None).ids.tolist()
-        prefix, suffix = self._tokenizer.special_prefix_suffix
-        return bare, [*prefix, *bare, *suffix]
+        found: int | None = self._tokenizer.token_id(token)
+        return found
 
     def read_special_tokens_as_text(self) -> None:
         self._special_as_text = True
 
-    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows:
+    def encode(
+        self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
+    ) -> TokenRows:
         special = self._special_as_text
-        return TokenRows(
-            *self._tokenizer.encode(texts, head=head, tail=tail, most=most, special_tokens_as_text=special)
-        )
+        ends = {"head": list(head), "tail": list(tail)}
+        return TokenRows(*self._tokenizer.encode(list(texts), **ends, most=most, special_tokens_as_text=special))
 
-    def counts(self, texts: list[str]) -> NDArray[np.int64]:
-        return self._tokenizer.count(texts, special_tokens_as_text=self._special_as_text)
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self._tokenizer.count(list(texts), special_tokens_as_text=self._special_as_text)
+        return counts
 
-    def offsets(self, text: str) -> NDArray[np.int64]:
-        return self._tokenizer.offsets(text, special_tokens_as_text=self._special_as_text)
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        offsets: NDArray[np.int64] = self._tokenizer.offsets(text, special_tokens_as_text=self._special_as_text)
+        return offsets
+
+    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
+        bare: list[int] = self.encode([text]).ids.tolist()
+        prefix, suffix = self._tokenizer.special_prefix_suffix
+        return bare, [*prefix, *bare, *suffix]
 
 
-class _LibraryEngine:
+class _LibraryTokenizer(TextTokenizer):
     """The tokenizers library, which reads files of every kind."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, name: str, reason: str) -> None:
+        super().__init__(tokenizer, name)
+        self.engine = f"tokenizers: {reason}"
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._tokenizer = tokenizer
 
     def token_id(self, token: str) -> int | None:
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
-    def bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
-        bare, closed = (self._tokenizer.encode(text, add_special_tokens=special).ids for special in (False, True))
-        return list(bare), list(closed)
-
     def read_special_tokens_as_text(self) -> None:
         self._tokenizer.encode_special_tokens = True
 
-    def encode(self, texts: list[str], head: list[int], tail: list[int], most: int | None) -> TokenRows:
+    def encode(
+        self, texts: Sequence[str], *, head: Sequence[int] = (), tail: Sequence[int] = (), most: int | None = None
+    ) -> TokenRows:
         front, back = np.array(head, dtype=np.int64), np.array(tail, dtype=np.int64)
         bodies = list(self._bodies(texts))
         cut = [] if most is None else [row for row, body in enumerate(bodies) if body.size > most]
         return TokenRows.of([np.concatenate([front, body[:most], back]) for body in bodies], cut)
 
-    def counts(self, texts: list[str]) -> NDArray[np.int64]:
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         return np.array([body.size for body in self._bodies(texts)], dtype=np.int64)
 
-    def offsets(self, text: str) -> NDArray[np.int64]:
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
         pairs = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        offsets = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         # A normaliser that reorders combining marks can step back by a character; callers search the columns.
-        return np.maximum.accumulate(offsets, axis=0)
+        return np.maximum.accumulate(np.array(pairs, dtype=np.int64).reshape(-1, 2), axis=0)
 
-    def _bodies(self, texts: list[str]) -> Iterator[NDArray[np.int64]]:
+    def _bare_and_closed(self, text: str) -> tuple[list[int], list[int]]:
+        bare, closed = (self._tokenizer.encode(text, add_special_tokens=special).ids for special in (False, True))
+        return list(bare), list(closed)
+
+    def _bodies(self, texts: Sequence[str]) -> Iterator[NDArray[np.int64]]:
         for start in range(0, len(texts), TEXTS_PER_CALL):
-            encodings = self._tokenizer.encode_batch_fast(
-                texts[start : start + TEXTS_PER_CALL], add_special_tokens=False
-            )
-            yield from (np.array(encoding.ids, dtype=np.int64) for encoding in encodings)
+            part = list(texts[start : start + TEXTS_PER_CALL])
+            for encoding in self._tokenizer.encode_batch_fast(part, add_special_tokens=False):
+                yield np.array(encoding.ids, dtype=np.int64)
+
+
+def text_tokenizer(tokenizer: Any, name: str, reason: str = "as given") -> TextTokenizer:
+    """Return a tokenizer of the Rust core, or of the tokenizers library with the reason why."""
+    is_core = isinstance(tokenizer, _core.BpeTokenizer)
+    return _CoreTokenizer(tokenizer, name) if is_core else _LibraryTokenizer(tokenizer, name, reason)
 
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
@@ -237,7 +236,7 @@ def _read(content: bytes, what: str) -> TextTokenizer:
     """Return the tokenizer of a file's content."""
     name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
-        return TextTokenizer(_core.BpeTokenizer(content), name)
+        return text_tokenizer(_core.BpeTokenizer(content), name)
     except NotImplementedError as error:
         reason = str(error)
     try:
@@ -249,7 +248,7 @@ def _read(content: bytes, what: str) -> TextTokenizer:
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(str(error)) from error
-    return TextTokenizer(tokenizer, name, reason=reason)
+    return text_tokenizer(tokenizer, name, reason)
 
 
 class TokenCounter(Protocol):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeGuard, Unpack
 
 import numpy as np
 
+from semlex.chat.base import answer_object
 from semlex.chat.openai import ChatEndpoint, NoTextError
 from semlex.errors import ModelServerError
 from semlex.models.model_names import ACCOUNTS
@@ -192,7 +192,6 @@ _SCHEMA = {
     "required": ["scores"],
     "additionalProperties": False,
 }
-_FENCED = re.compile(r"\s*```\w*\s(.*)```\s*", re.DOTALL)
 
 
 class LLMReranker(RemoteReranker):
@@ -248,13 +247,11 @@ class LLMReranker(RemoteReranker):
         messages: list[Message] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": question}]
         try:
             content = self._chat.complete(messages, _SCHEMA).text
-            fenced = _FENCED.fullmatch(content)
-            scores = json.loads(fenced[1] if fenced else content)["scores"]
-        except (NoTextError, LookupError, TypeError, ValueError, RecursionError):
-            scores = None  # the error would hold the answer
+        except NoTextError:
+            content = ""
         try:
             opinions = read_scores(
-                scores,
+                answer_object(content).get("scores"),
                 count=count,
                 position="passage",
                 score="score",

@@ -3,7 +3,7 @@
 Names and variables, the sections of files, and the template of a file are derived from these fields.
 """
 
-# ruff: noqa: RUF009 - `setting` makes a field
+# ruff: noqa: RUF009 - `setting` and `search_setting` make fields
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from semlex.errors import ConfigurationError
 from semlex.models.model_names import leads_to
 from semlex.options.declare import declared
-from semlex.options.search import SearchDefaults
+from semlex.options.search import RRF_K, SearchDefaults
 from semlex.parameters import MIB, FileLimits
-from semlex.types.queries import MAX_OVERSAMPLING, MAX_TOP_K
+from semlex.types.queries import DEFAULT_TOP_K
 from semlex.types.query_log import QueryLogMode, keeps_questions, query_log_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from semlex.options.search import FusionMethod
+    from semlex.types.queries import RouteBy
     from semlex.types.results import SearchMode
 
 PREFIX, FOREIGN_PREFIX = "SEMLEX_", "RAG_"
@@ -193,6 +195,19 @@ def setting(default: Any, read: Callable[[Any], Any], what: str, section: str, *
     return field(default=default, repr=is_shown, metadata={"read": read, "what": what, "section": section, **more})
 
 
+def search_setting(name: str, default: Any, *, what: str = "", **more: Any) -> Any:
+    """Declare the default of an option of searches, whose range and text are those of the option."""
+    one = declared(SearchDefaults)[name]
+    least, most = one.option.minimum or 0, math.inf if one.option.maximum is None else one.option.maximum
+    if one.choices:
+        read: Callable[[Any], Any] = one_of(*one.choices)
+    else:
+        read = whole_between(int(least), int(most)) if one.form == "integer" else number_between(least, most)
+    sentence = one.option.text.partition(". ")[0].rstrip(".")
+    choices = f": {', '.join(one.choices)}" if one.choices else ""
+    return setting(default, read, what or f"{sentence[0].lower()}{sentence[1:]}{choices}", "search", **more)
+
+
 def _elsewhere(name: str) -> bool:
     return leads_to(name) is not None
 
@@ -274,25 +289,18 @@ class Settings:
     keyword: str = setting("bm25", text, "keyword engine of new collections", "search", of_collection=True)
     stop_words: bool = setting(
         True, switch, "whether new collections leave out stop words", "search", of_collection=True)
-    top_k: int = setting(5, whole_between(1, MAX_TOP_K), "number of hits", "search", others=("RAG_TOP_K",))
-    mode: SearchMode | None = setting(
-        None, one_of("vector", "keyword", "hybrid"), "what answers: vector, keyword or hybrid", "search",
-        keys=("search_type",), example="hybrid")
-    fusion: Literal["completed", "rrf", "linear"] = setting(
-        "completed", one_of("completed", "rrf", "linear"),
-        "how vector and keyword search are combined: completed, rrf or linear", "search")
-    hybrid_weight: float | None = setting(
-        None, number_between(0, 1), "share of the vectors, 0 (words) to 1 (vectors)", "search",
-        json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5)
-    rrf_k: float = setting(60.0, number_between(0, 1e308), "constant of fusion rrf", "search")
-    oversampling: float | None = setting(
-        None, number_between(1, MAX_OVERSAMPLING), "candidates of each search, as a multiple of top_k", "search",
-        keys=("hybrid_oversampling",), example=3.0)
-    min_similarity: float | None = setting(
-        None, number_between(-1, 1), "minimum cosine similarity of a hit", "search", keys=("similarity_threshold",),
-        json_keys=("similarityThreshold",), others=("RAG_SIMILARITY_THRESHOLD",), example=0.3)
-    route: Literal["rules", "chat"] | None = setting(
-        None, one_of("rules", "chat"), "what decides the kind of a question: rules or chat", "search", example="rules",
+    top_k: int = search_setting("top_k", DEFAULT_TOP_K, others=("RAG_TOP_K",))
+    mode: SearchMode | None = search_setting("mode", None, keys=("search_type",), example="hybrid")
+    fusion: FusionMethod = search_setting("fusion", "completed")
+    hybrid_weight: float | None = search_setting(
+        "hybrid_weight", None, json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5)
+    rrf_k: float = search_setting("rrf_k", RRF_K)
+    oversampling: float | None = search_setting("oversampling", None, keys=("hybrid_oversampling",), example=3.0)
+    min_similarity: float | None = search_setting(
+        "min_similarity", None, keys=("similarity_threshold",), json_keys=("similarityThreshold",),
+        others=("RAG_SIMILARITY_THRESHOLD",), example=0.3)
+    route: RouteBy | None = search_setting(
+        "route", None, what="what decides the kind of a question: rules or chat", example="rules",
         leads_away=lambda by: by == "chat")  # it gets every question
     calibration: Path | None = setting(
         None, folder, "file of a calibration, instead of the stored one", "search", leads_away=_always,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 import time
 from contextlib import aclosing
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from semlex.chat.base import Completion
+from semlex.chat.base import Completion, answer_object
 from semlex.chat.untrusted import drawn_mark, visible
 from semlex.errors import EmbeddingsMissingError, ModelError, SemlexError, WorkAbandonedError
 from semlex.ingest.chunk_rows import embedded_text, text_hashes
@@ -83,8 +82,6 @@ MAX_LINE_TOKENS = 100
 MAX_ANSWER_CHARACTERS = 64_000
 EXAMPLE = ("Handbook > Keys", "Rotate a key every ninety days.")
 
-_FENCED = re.compile(r"```\w*\s(.*)```", re.DOTALL)
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Marks that models put around a sentence.
 _AROUND = " \"'`*_#>-"
@@ -141,12 +138,7 @@ def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[st
 
 def _written(answer: str) -> str:
     """Return the line in an answer."""
-    answer = _THOUGHT.sub("", answer, count=1).strip()
-    fenced = _FENCED.fullmatch(answer)
-    try:
-        line = json.loads(fenced[1] if fenced else answer)["line"]
-    except (LookupError, TypeError, ValueError, RecursionError):
-        line = None  # the error would hold the answer
+    line = answer_object(answer).get("line")
     if not isinstance(line, str):
         raise NoLineError("the model's answer has not the form that was asked for; choose another model")
     return line
