@@ -107,9 +107,7 @@ async def create_version(
     if row is None:
         raise gone(collection)
     version = replace(wanted, version=row[0])
-    vector_type = sql.SQL("{}.{}({})").format(
-        collection.server.extension, sql.Identifier(version.storage), sql.Literal(version.dimensions)
-    )
+    vector_type = vector_type_of(replace(collection, embedding=version))
     # Vectors live in a table per version: their type and their index demand one dimension, and two versions stand side
     # by side while a collection moves to another model. No row = not embedded yet.
     await connection.execute(
@@ -480,9 +478,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
 
 def vector_type_of(collection: CollectionInfo) -> sql.Composed:
     """The type of the column of vectors."""
-    embedding = collection.embedding
-    if embedding is None:
-        raise ConfigurationError("the collection has no vectors")
+    embedding = collection.vectors
     return sql.SQL("{}.{}({})").format(
         collection.server.extension, sql.Identifier(embedding.storage), sql.Literal(embedding.dimensions)
     )
@@ -505,8 +501,7 @@ async def write_embeddings(
     if collection.embedding is None or not keys:
         return 0
     await hold_collection(connection, collection)
-    if collection.embedding.version not in await stored_versions(connection, collection):
-        raise dropped(collection)
+    await check_stands(connection, collection)
     name = f"semlex_{secrets.token_hex(8)}"
     await connection.execute(
         sql.SQL(

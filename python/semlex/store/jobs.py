@@ -56,6 +56,13 @@ COLUMNS = sql.SQL(
 )
 
 
+# Ends a queued job, and requests the end of a running one.
+CANCELLING = sql.SQL(
+    "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END, cancel_wanted = (state = 'running'), "
+    "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END"
+)
+
+
 def job_table(schema: str) -> sql.Identifier:
     """The table of a schema's jobs."""
     return sql.Identifier(schema, "job")
@@ -210,11 +217,7 @@ class JobQueue:
 
     async def cancel(self, job_id: UUID) -> JobInfo:
         """End a queued job; request the end of a running one."""
-        changes = sql.SQL(
-            "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END, cancel_wanted = (state = 'running'), "
-            "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END"
-        )
-        return await self._change("cancelled", job_id, changes, ("queued", "running", "cancelled"))
+        return await self._change("cancelled", job_id, CANCELLING, ("queued", "running", "cancelled"))
 
     async def retry(self, job_id: UUID) -> JobInfo:
         """Put a failed or cancelled job back into the queue."""

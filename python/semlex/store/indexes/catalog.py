@@ -82,9 +82,7 @@ class IndexedValue:
 
 def indexed_value(collection: CollectionInfo, element: Element) -> IndexedValue:
     """What an index of that type holds of a collection's vectors."""
-    embedding = collection.embedding
-    if embedding is None:
-        raise ConfigurationError("the collection has no vectors")
+    embedding = collection.vectors
     extension = collection.server.extension
     return IndexedValue(element, embedding.storage, embedding.dimensions, collection.distance, extension)
 
@@ -311,8 +309,7 @@ class WantedVectorIndex:
 
     def definition(self, rows: int) -> TableIndex:
         """The index for a number of rows."""
-        assert self.collection.embedding is not None  # noqa: S101 - it is wanted for vectors
-        index, version = self.index, self.collection.embedding.version
+        index, version = self.index, self.collection.vectors.version
         assert not isinstance(index, NoIndex)  # noqa: S101 - it is missing
         value, kind = value_for(self.collection, index), kind_of(index)
         if isinstance(index, HnswIndex):

@@ -120,7 +120,7 @@ async def estimate_build(
 
 
 async def _read_server(connection: Connection, collection: CollectionInfo) -> _Server:
-    assert collection.embedding is not None  # noqa: S101 - a value of it was made
+    table = collection.names.embedding(collection.vectors.version)
     cursor = await connection.execute(
         sql.SQL(
             "SELECT (SELECT count(*) FROM {table}), pg_catalog.pg_relation_size({name}) / 8192, "
@@ -128,10 +128,7 @@ async def _read_server(connection: Connection, collection: CollectionInfo) -> _S
             "pg_catalog.pg_size_bytes(pg_catalog.current_setting('shared_buffers')), "
             "least(pg_catalog.current_setting('max_parallel_maintenance_workers')::int, "
             "pg_catalog.current_setting('max_parallel_workers')::int)"
-        ).format(
-            table=collection.names.embedding(collection.embedding.version),
-            name=sql.Literal(collection.names.embedding(collection.embedding.version).as_string(connection)),
-        )
+        ).format(table=table, name=sql.Literal(table.as_string(connection)))
     )
     row = await cursor.fetchone()
     return _Server(*(row or (0, 0, 0, 0, 0)))

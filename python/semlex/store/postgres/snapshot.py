@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, LiteralString
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -86,20 +87,9 @@ async def open_snapshot(
             await set_local(connection, **settings)
             yield Snapshot(connection)
         return
-    try:
-        async with ended_pipeline(connection) as pipeline:
-            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await set_local(connection, **settings)
-            if not knows_settings(connection):
-                # The driver encodes parameters by what the server reports, which comes with its next answer.
-                await pipeline.sync()
-            yield Snapshot(connection, pipeline)
-            await connection.execute("COMMIT")
-    except BaseException:
-        if not connection.closed:
-            with suppress(psycopg.Error):  # the first error is the one to report
-                await connection.rollback()
-        raise
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+    async with _pipelined(connection, begin, partial(set_local, connection, **settings)) as pipeline:
+        yield Snapshot(connection, pipeline)
 
 
 async def send_transaction(
@@ -115,13 +105,23 @@ async def send_transaction(
             await begin_writing(connection, role)
             await send(connection)
         return
+    async with _pipelined(connection, "BEGIN", partial(begin_writing, connection, role)):
+        await send(connection)
+
+
+@asynccontextmanager
+async def _pipelined(
+    connection: Connection, begin: LiteralString, fix_settings: Callable[[], Awaitable[None]]
+) -> AsyncIterator[psycopg.AsyncPipeline]:
+    """A transaction in a pipeline, whose beginning travels with its first statements."""
     try:
         async with ended_pipeline(connection) as pipeline:
-            await connection.execute("BEGIN")
-            await begin_writing(connection, role)
+            await connection.execute(begin)
+            await fix_settings()
             if not knows_settings(connection):
-                await pipeline.sync()  # as in `open_snapshot`
-            await send(connection)
+                # The driver encodes parameters by what the server reports, which comes with its next answer.
+                await pipeline.sync()
+            yield pipeline
             await connection.execute("COMMIT")
     except BaseException:
         if not connection.closed:

@@ -15,7 +15,6 @@ import numpy as np
 from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
-from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,9 +88,7 @@ class VectorSample:
         found = self.spread_in_memory(collection, query)
         if found is not None:
             return found
-        embedding = collection.embedding
-        if embedding is None:
-            raise ConfigurationError("the collection has no vectors")
+        embedding = collection.vectors
         written = self._written
         vectors, rows = await _draw(connection, collection, embedding)
         if collection.distance.name == "cosine":
@@ -174,9 +171,7 @@ async def sample_chunks(
     Args:
         connection: In a transaction.
     """
-    embedding = collection.embedding
-    if embedding is None:
-        raise ConfigurationError("the collection has no vectors")
+    embedding = collection.vectors
     join = sql.SQL("JOIN {} AS c USING (document_id, chunk_id)").format(collection.names.chunk)
     found, _ = await _drawn(connection, collection, embedding, sql.SQL(", c.context, c.chunk_text"), join)
     kept = found[:: max(1, -(-len(found) // rows))]
@@ -189,10 +184,7 @@ async def sample_vectors(connection: Connection, collection: CollectionInfo, row
     Args:
         connection: In a transaction.
     """
-    embedding = collection.embedding
-    if embedding is None:
-        raise ConfigurationError("the collection has no vectors")
-    vectors, _ = await _draw(connection, collection, embedding)
+    vectors, _ = await _draw(connection, collection, collection.vectors)
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
 

@@ -11,7 +11,6 @@ from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from semlex.errors import ConfigurationError
 from semlex.store.indexes.catalog import indexed_value
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 
@@ -150,9 +149,7 @@ def vector_leg(
     Args:
         query: float32, shape (d,).
     """
-    embedding = collection.embedding
-    if embedding is None:
-        raise ConfigurationError("the collection has no vectors")
+    embedding = collection.vectors
     extension = collection.server.extension
     value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
     parts: dict[str, sql.Composable] = {

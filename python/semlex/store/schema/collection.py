@@ -143,6 +143,13 @@ class CollectionInfo:
     versions: Versions = Versions()  # all of its sets of vectors
 
     @property
+    def vectors(self) -> EmbeddingVersion:
+        """The vectors in use here; an error if there are none."""
+        if self.embedding is None:
+            raise ConfigurationError("the collection has no vectors")
+        return self.embedding
+
+    @property
     def distance(self) -> Distance:
         """The distance of its vectors."""
         return distance_named(self.settings.distance)

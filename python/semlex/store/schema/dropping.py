@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.store.jobs import CANCELLING, job_table
 from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
@@ -70,12 +71,9 @@ async def drop_collection(database: Database, names: Names) -> bool:
 async def _end_jobs(connection: Connection, names: Names) -> None:
     """End the jobs of a collection, which would fail, or fill another of the same name."""
     await connection.execute(
-        sql.SQL(
-            "UPDATE {} SET cancel_wanted = (state = 'running'), "
-            "finished_at = CASE state WHEN 'queued' THEN %(now)s ELSE finished_at END, "
-            "state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END "
-            "WHERE collection = %(collection)s AND state IN ('queued', 'running')"
-        ).format(sql.Identifier(names.schema, JOB_TABLE)),
+        sql.SQL("UPDATE {} SET {} WHERE collection = %(collection)s AND state IN ('queued', 'running')").format(
+            job_table(names.schema), CANCELLING
+        ),
         {"collection": names.collection, "now": await server_time(connection)},
     )
 
