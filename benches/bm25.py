@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benches.measuring import Bench
-    from semlex.store.keyword.base import KeywordIndex
+    from semlex.store.keyword.bm25.index import Bm25Index
 
 CHUNKS, QUICK_CHUNKS, MILLION = 100_000, 10_000, 1_000_000
 ENGINE, BASELINE, EXTENSION = "bm25", "tsvector_cd", "pg_textsearch"
@@ -272,7 +272,7 @@ class Measurement:
         self.bench.at_most(f"{self.prefix}disk {when}", total / number, unit="bytes/posting", bar=bar)
 
 
-def index_of(leg: KeywordLeg) -> KeywordIndex:
+def index_of(leg: KeywordLeg) -> Bm25Index:
     """The keyword index of an open collection."""
     index = leg.collection.keyword.index
     assert index is not None

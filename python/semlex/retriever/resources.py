@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
     from semlex.parameters import Bm25Options, ServerOptions
-    from semlex.store.keyword.base import KeywordIndex
+    from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.types.query_log import QueryLogMode
 
@@ -92,7 +92,7 @@ class Resources:
         self.query_cache = QueryEmbeddingCache(cached_queries)
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
-        self._keyword_indexes: weakref.WeakSet[KeywordIndex] = weakref.WeakSet()
+        self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
         # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
         self.generation = 0
         self._executor: ModelExecutor | None = None
@@ -263,7 +263,7 @@ class Resources:
                 return replace(other, embedding_choice=opened.embedding_choice, owned=())
         return opened
 
-    def configure_keyword_index(self, index: KeywordIndex, options: Bm25Options) -> None:
+    def configure_keyword_index(self, index: Bm25Index, options: Bm25Options) -> None:
         """Gives an index its constants and its share of the memory; the shares of the others become smaller."""
         index.configure(options)
         if self._keyword_cache_bytes is None:

@@ -16,8 +16,7 @@ from psycopg import sql
 
 from semlex.store.embedding_versions import note_lacking, stored_versions, write_embeddings
 from semlex.store.query.leg import key_arrays
-from semlex.store.schema.locks import begin_write
-from semlex.store.write.documents import share_documents
+from semlex.store.write.documents import begin_write, share_documents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

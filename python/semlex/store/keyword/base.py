@@ -1,11 +1,11 @@
-"""The interface of keyword engines and of the index that semlex maintains; analyzers and exclusions of a query."""
+"""What keyword engines share: analyzers, exclusions of a query, scores of words, and limits."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from psycopg import sql
@@ -16,19 +16,12 @@ from semlex.store.query.leg import Statement, key_arrays
 from semlex.types.queries import MAX_QUERY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-    from psycopg import AsyncCursor
 
-    from semlex.parameters import Bm25Options
-    from semlex.store.postgres.connection import Connection
-    from semlex.store.postgres.database import Database
-    from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
-    from semlex.store.query.leg import Key, LegPlan
-    from semlex.store.schema.names import CollectionIdentity, Names, TableIndex
+    from semlex.store.query.leg import Key
+    from semlex.store.schema.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,181 +111,12 @@ class Rebuilt:
     segments: int  # written
 
 
-class IndexShare(Protocol):
-    """A keyword index's share of one write, in its transaction."""
-
-    def assign_ids(
-        self, languages: Sequence[str | None], contexts: Sequence[str], texts: Sequence[str]
-    ) -> NDArray[np.int64]:
-        """Assign ids to the next rows, int64, shape (n,), and begin to analyse them, each in its language."""
-        ...
-
-    async def write(
-        self, connection: Connection, stored: NDArray[np.int64] | None, gone: NDArray[np.int64] = ...
-    ) -> None:
-        """Write what was analysed.
-
-        Args:
-            connection: In the transaction that has written the rows.
-            stored: Ids that chunks of this transaction have now; None when every row was stored with its own id.
-        """
-        ...
-
-    async def write_few(self, keyword_id: int) -> Statement | None:
-        """The statement that writes all that was analysed if a chunk has that id; None if it takes more than one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Reserved:
     """What a write relies on; valid while the collection's row in the registry stays unchanged."""
 
     generations: tuple[int, ...]  # those to be fed
     blocks: tuple[int, ...]  # first ids of the reserved blocks
-
-
-class ReservedAnswers(Protocol):
-    """Answers of the server that are on their way."""
-
-    async def told(self) -> Reserved:
-        """Read the answers."""
-        ...
-
-
-class KeywordIndex(Protocol):
-    """An index in tables of a collection that semlex itself writes, merges and rebuilds."""
-
-    analyzer_version: int
-
-    @property
-    def options(self) -> Bm25Options:
-        """The constants in use."""
-        ...
-
-    def configure(self, options: Bm25Options) -> None:
-        """Take other constants and another size of the cache."""
-        ...
-
-    def cache_figures(self) -> dict[str, int]:
-        """Hits, misses and bytes of the cache."""
-        ...
-
-    def begin_write(
-        self, connection: Connection, collection: CollectionIdentity, rows: int
-    ) -> AbstractAsyncContextManager[IndexShare]:
-        """The index's share of a write of this many rows; takes a writer's first lock."""
-        ...
-
-    async def reserve(self, connection: Connection, collection: CollectionIdentity, rows: int) -> ReservedAnswers:
-        """Request what a write of this many rows relies on; after a writer's first lock."""
-        ...
-
-    def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
-        """The index's share of a write for which ids are reserved."""
-        ...
-
-    async def ask_sizes(self, connection: Connection, collection: CollectionIdentity) -> AsyncCursor[Any]:
-        """Ask whether there is something to merge, in the view of a transaction that has just written."""
-        ...
-
-    async def wants_merge(self, answer: AsyncCursor[Any]) -> bool:
-        """Whether there is something to merge, by the answer to `ask_sizes`."""
-        ...
-
-    async def merge(self, database: Database, collection: CollectionIdentity) -> None:
-        """Merge what there is to merge; nothing of it fails."""
-        ...
-
-    async def end_load(self, database: Database, collection: CollectionIdentity, written: int) -> None:
-        """Tidy up after a call that wrote this many chunks; never fail."""
-        ...
-
-    async def optimize(
-        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
-    ) -> int:
-        """Merge to the fewest segments; return how many were merged."""
-        ...
-
-    async def rebuild(
-        self, database: Database, collection: CollectionIdentity, progress: Callable[[int, int], None] | None = None
-    ) -> Rebuilt:
-        """Rebuild the index from the texts."""
-        ...
-
-    async def statistics(
-        self, connection: Connection, collection: CollectionIdentity, *, counted: bool
-    ) -> dict[str, Any]:
-        """Size and state of the index."""
-        ...
-
-
-class KeywordEngine:
-    """Finds chunks by their words. This one finds nothing; engines override what they support."""
-
-    name: str = "none"
-    score_name: str = "none"
-    index: KeywordIndex | None = None
-    _analyzers: Analyzers | None = None
-
-    def __init__(self, analyzers: Analyzers | None = None) -> None:
-        self._analyzers = analyzers
-
-    def create(self, names: Names) -> Sequence[sql.Composed]:
-        """Statements that add the engine to a new, empty collection."""
-        del names
-        return ()
-
-    def indexes(self, names: Names) -> Sequence[TableIndex]:
-        """The indexes that are worth making once a collection is large."""
-        del names
-        return ()
-
-    def leg(
-        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
-    ) -> LegPlan | None:
-        """The leg of a query; None when this engine answers none."""
-        del names, query, limit, condition, with_phrases
-        return None
-
-    def excerpt(self, query: str | None) -> sql.Composed:
-        """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
-        del query
-        return plain_excerpt()
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
-        """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
-        del query, texts, languages
-        return None
-
-    async def term_scores(
-        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
-    ) -> list[TermScores] | None:
-        """The words of a query with what each adds to the scores of chunks; None where the engine does not tell."""
-        del snapshot, names, query, keys
-        return None
-
-    async def changed_scores(
-        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """The scores of chunks, and of some with other texts; None where the engine does not tell."""
-        del snapshot, names, query, keys, changed
-        return None
-
-    def exclusions(self, query: str) -> Exclusions | None:
-        """What a query excludes, to be searched in texts; None if nothing, or for an engine without exclusions."""
-        return None if self._analyzers is None else Exclusions.of(self._analyzers, query)
-
-    async def broken_conditions(
-        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
-    ) -> list[list[str]]:
-        """Which quotes and exclusions of the query each of some chunks violates, in words."""
-        del snapshot, names, query, with_phrases
-        return [[] for _ in keys]
-
-    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each loaded text, from 0, with the first word of the query, or None."""
-        del query, languages
-        return [None] * len(texts)
 
 
 # Finds exclusions in any language, because it has no stop words.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.base import KeywordEngine
+from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked

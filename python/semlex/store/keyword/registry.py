@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import Analyzers, KeywordEngine
+from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.bm25.engine import Bm25Engine
+from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.pg_search import PgSearchEngine
 from semlex.store.keyword.pg_textsearch import PgTextsearchEngine
 from semlex.store.keyword.tsvector import RANK_FUNCTIONS, TsvectorEngine

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import MAX_TERMS, KeywordEngine, match_lines, plain_excerpt, terms_cut
+from semlex.store.keyword.base import MAX_TERMS, match_lines, plain_excerpt, terms_cut
+from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 from semlex.store.schema.names import TableIndex
 

@@ -27,7 +27,7 @@ async def collection_figures(connection: Connection, collection: CollectionInfo,
 
     Returns:
         ``sources``, ``documents``, ``chunks``, ``tokens``, ``embedded`` (chunks), ``orphaned_vectors`` (their chunk is
-        gone), and those of `KeywordIndex.statistics`. ``estimated`` is True if a large table was not counted: its
+        gone), and those of `Bm25Index.statistics`. ``estimated`` is True if a large table was not counted: its
         number is an estimate then, and figures that need a count are None.
     """
     estimates = {} if exact else await _estimates(connection, collection.names, _tables(collection))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from semlex.parameters import CollectionSettings, DistanceName, StorageName
-    from semlex.store.keyword.base import KeywordEngine
+    from semlex.store.keyword.engine import KeywordEngine
     from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.schema.names import Names
 

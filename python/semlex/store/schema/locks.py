@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import random
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -19,14 +18,12 @@ from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
 from semlex.store.postgres.settings import set_local
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from psycopg import AsyncCursor
 
-    from semlex.store.keyword.base import IndexShare
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
-    from semlex.store.schema.collection import CollectionInfo
     from semlex.store.schema.names import CollectionIdentity, Names
 
 
@@ -228,22 +225,3 @@ async def _holders(database: Database, names: Names) -> str:
 
     found = await database.read("list holders of locks", work)
     return ", ".join(f"process {pid}, {state or 'state unknown'}, began {age} s ago" for pid, state, age in found)
-
-
-@asynccontextmanager
-async def begin_write(
-    connection: Connection, collection: CollectionInfo, rows: int = 0
-) -> AsyncIterator[IndexShare | None]:
-    """Take the first lock of everyone who writes or deletes chunks.
-
-    Args:
-        connection: In a transaction.
-    """
-    index = collection.keyword.index
-    if index is None:
-        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
-        await hold_collection(connection, collection)
-        yield None
-        return
-    async with index.begin_write(connection, collection, rows) as share:
-        yield share

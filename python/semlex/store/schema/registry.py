@@ -38,7 +38,7 @@ from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
-    from semlex.store.keyword.base import KeywordEngine
+    from semlex.store.keyword.engine import KeywordEngine
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
 

@@ -37,10 +37,10 @@ from semlex.store.embedding_versions import (
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import UNIQUE_VIOLATION
 from semlex.store.query.leg import Statement
-from semlex.store.schema.locks import begin_write, gone, writing_lock
+from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
-from semlex.store.write.documents import share_documents, write_documents
+from semlex.store.write.documents import begin_write, share_documents, write_documents
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
 
-    from semlex.store.keyword.base import IndexShare, Reserved, ReservedAnswers
+    from semlex.store.keyword.base import Reserved
+    from semlex.store.keyword.bm25.write import BatchIndex, ReservedAnswers
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
@@ -255,7 +256,7 @@ class _Write:
 
     connection: Connection
     collection: CollectionInfo
-    index: IndexShare | None  # the keyword index's share
+    index: BatchIndex | None  # the keyword index's share
     target: Target  # the tables that are written
     # Vectors of other models: they hold none of a text that changed or was deleted.
     others: tuple[sql.Identifier, ...] = ()

@@ -10,13 +10,13 @@ from psycopg import sql
 
 from semlex.store.embedding_versions import stored_versions
 from semlex.store.query.leg import key_arrays
-from semlex.store.schema.locks import begin_write
 from semlex.store.write.copy import ids_of
+from semlex.store.write.documents import begin_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex.store.keyword.base import IndexShare
+    from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
@@ -64,7 +64,7 @@ async def delete_selection(connection: Connection, collection: CollectionInfo, s
 
 
 async def delete_within(
-    connection: Connection, collection: CollectionInfo, selection: Selection, index: IndexShare | None
+    connection: Connection, collection: CollectionInfo, selection: Selection, index: BatchIndex | None
 ) -> tuple[int, int]:
     """`delete_selection` inside a write that has begun."""
     names = collection.names

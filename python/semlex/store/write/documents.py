@@ -1,9 +1,10 @@
-"""Rows of documents, settings of their chunks, which chunks exist or lack vectors, and the log of runs."""
+"""The begin of a write; rows of documents, settings of their chunks, which chunks exist or lack vectors, the run log."""
 
 from __future__ import annotations
 
 import getpass
 import socket
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,15 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.schema.locks import gone, hold_collection
+from semlex.store.schema.locks import gone, hold_collection, writing_lock
 from semlex.store.schema.names import insertion
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
     from datetime import datetime
 
+    from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.leg import Key
     from semlex.store.schema.collection import CollectionInfo
@@ -297,3 +299,22 @@ async def last_run(connection: Connection, collection: CollectionInfo) -> dict[s
     if row is None:
         return None
     return {column.name: value for column, value in zip(cursor.description or (), row, strict=True)}
+
+
+@asynccontextmanager
+async def begin_write(
+    connection: Connection, collection: CollectionInfo, rows: int = 0
+) -> AsyncIterator[BatchIndex | None]:
+    """Take a writer's first lock; yield the keyword index's share of the write, if there is an index.
+
+    Args:
+        connection: In a transaction.
+    """
+    index = collection.keyword.index
+    if index is None:
+        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
+        await hold_collection(connection, collection)
+        yield None
+        return
+    async with index.begin_write(connection, collection, rows) as share:
+        yield share

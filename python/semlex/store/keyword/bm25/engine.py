@@ -19,19 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.base import (
-    MAX_TERMS,
-    Analyzers,
-    Exclusions,
-    KeywordEngine,
-    TermScores,
-    analyzer_of,
-    match_lines,
-    texts_of,
-)
+from semlex.store.keyword.base import MAX_TERMS, Analyzers, Exclusions, TermScores, analyzer_of, match_lines, texts_of
 from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
 from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg
+from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 

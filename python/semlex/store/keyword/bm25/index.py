@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from semlex.parameters import Bm25Options
-    from semlex.store.keyword.base import Analyzers, IndexShare, Rebuilt, Reserved
+    from semlex.store.keyword.base import Analyzers, Rebuilt, Reserved
     from semlex.store.keyword.bm25.read import IndexState
+    from semlex.store.keyword.bm25.write import BatchIndex
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import CollectionIdentity, Names
@@ -105,7 +106,7 @@ class IndexCache:
 
 
 class Bm25Index:
-    """Implements `KeywordIndex`."""
+    """The index of a collection, which semlex itself writes, merges and rebuilds."""
 
     analyzer_version = _core.ANALYZER_VERSION
     reserve = staticmethod(write.reserve)
@@ -133,11 +134,11 @@ class Bm25Index:
 
     def begin_write(
         self, connection: Connection, collection: CollectionIdentity, rows: int
-    ) -> AbstractAsyncContextManager[IndexShare]:
+    ) -> AbstractAsyncContextManager[BatchIndex]:
         """See `bm25.write.begin_write`."""
         return write.begin_write(connection, collection, self.cache.analyzers, rows)
 
-    def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[IndexShare]:
+    def share(self, names: Names, reserved: Reserved) -> AbstractContextManager[BatchIndex]:
         """See `bm25.write.index_share`."""
         return write.index_share(names, self.cache.analyzers, reserved)
 

@@ -207,7 +207,7 @@ async def reserve(
 
 @dataclass(frozen=True, slots=True)
 class ReservedAnswers:
-    """As `semlex.store.keyword.base.ReservedAnswers`."""
+    """Outstanding answers of the server to `reserve`."""
 
     collection: CollectionIdentity
     state: Cursor  # to `ask_state`

@@ -1,0 +1,89 @@
+"""The interface of keyword engines, whose base answers no query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, plain_excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from psycopg import sql
+
+    from semlex.store.keyword.bm25.index import Bm25Index
+    from semlex.store.postgres.snapshot import Snapshot
+    from semlex.store.query.filters import Filter
+    from semlex.store.query.leg import Key, LegPlan
+    from semlex.store.schema.names import Names, TableIndex
+
+
+class KeywordEngine:
+    """Finds chunks by their words. This one finds nothing; engines override what they support."""
+
+    name: str = "none"
+    score_name: str = "none"
+    index: Bm25Index | None = None
+    _analyzers: Analyzers | None = None
+
+    def __init__(self, analyzers: Analyzers | None = None) -> None:
+        self._analyzers = analyzers
+
+    def create(self, names: Names) -> Sequence[sql.Composed]:
+        """Statements that add the engine to a new, empty collection."""
+        del names
+        return ()
+
+    def indexes(self, names: Names) -> Sequence[TableIndex]:
+        """The indexes that are worth making once a collection is large."""
+        del names
+        return ()
+
+    def leg(
+        self, names: Names, query: str, limit: int, condition: Filter, *, with_phrases: bool = True
+    ) -> LegPlan | None:
+        """The leg of a query; None when this engine answers none."""
+        del names, query, limit, condition, with_phrases
+        return None
+
+    def excerpt(self, query: str | None) -> sql.Composed:
+        """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
+        del query
+        return plain_excerpt()
+
+    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
+        """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
+        del query, texts, languages
+        return None
+
+    async def term_scores(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]
+    ) -> list[TermScores] | None:
+        """The words of a query with what each adds to the scores of chunks; None where the engine does not tell."""
+        del snapshot, names, query, keys
+        return None
+
+    async def changed_scores(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], changed: Sequence[ChangedText]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The scores of chunks, and of some with other texts; None where the engine does not tell."""
+        del snapshot, names, query, keys, changed
+        return None
+
+    def exclusions(self, query: str) -> Exclusions | None:
+        """What a query excludes, to be searched in texts; None if nothing, or for an engine without exclusions."""
+        return None if self._analyzers is None else Exclusions.of(self._analyzers, query)
+
+    async def broken_conditions(
+        self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True
+    ) -> list[list[str]]:
+        """Which quotes and exclusions of the query each of some chunks violates, in words."""
+        del snapshot, names, query, with_phrases
+        return [[] for _ in keys]
+
+    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
+        """The line of each loaded text, from 0, with the first word of the query, or None."""
+        del query, languages
+        return [None] * len(texts)
