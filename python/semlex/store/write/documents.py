@@ -1,4 +1,4 @@
-"""The begin of a write; rows of documents, settings of their chunks, which chunks exist or lack vectors, the run log."""
+"""The begin of a write; rows of documents, settings of their chunks, which chunks exist or lack vectors; the log."""
 
 from __future__ import annotations
 
