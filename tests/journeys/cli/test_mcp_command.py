@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import sys
@@ -14,8 +15,12 @@ from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from semlex.cli.commands.assistants import mcp
+from semlex.errors import ConnectionFailedError
+from semlex.server.mcp import stdio
+from semlex.server.mcp.access import Access
 from semlex.server.mcp.client_settings import CLIENTS
 from tests.support.assistants import STATELESS
+from tests.support.http_server import settings_for
 
 if TYPE_CHECKING:
     from semlex import Client
@@ -102,3 +107,23 @@ def test_a_model_in_a_folder_is_named_by_its_whole_path(shell: Shell) -> None:
     assert dict(zip(options[::2], options[1::2], strict=True)) == expected
     _, arguments = parsed("cursor", shell("mcp", "--model", "Qwen/m", "--print-config", "cursor").stdout)
     assert arguments[-1] == "Qwen/m"
+
+
+async def test_opening_that_is_cancelled_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver turns a cancellation into an error of its own now and then."""
+    ended: list[str] = []
+
+    class Opening:
+        async def initialize(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionFailedError("cancelled on the way") from None
+
+        async def close(self) -> None:
+            ended.append("closed")
+
+    monkeypatch.setattr(mcp, "_client", lambda *_: Opening())
+    monkeypatch.setattr(stdio, "serve_standard_streams", lambda _: asyncio.sleep(0))
+    await mcp._over_pipes(settings_for(), None, Access(), [])
+    assert ended == ["closed"]

@@ -167,7 +167,12 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
         await _look(client, access, settings)
 
     opening = asyncio.create_task(open_and_look())
-    opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else task.cancel())
+
+    def end_with(done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            task.cancel()
+
+    opening.add_done_callback(end_with)
     try:
         await serve_standard_streams(mcp_server(OpenClient(client, settings), access))
     except (Exception, asyncio.CancelledError):
@@ -176,6 +181,7 @@ async def _over_pipes(settings: Settings, role: str | None, access: Access, rece
             await opening  # its error is what has ended this
         raise
     finally:
+        opening.remove_done_callback(end_with)  # what is cancelled may end in an error of the driver
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await client.close()
