@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from semlex.errors import ConfigurationError, WorkAbandonedError
-from semlex.retriever.synchronous import LoopRunner
+from semlex.retriever.synchronous import LoopRunner, LoopThread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 
 class Opened:
@@ -79,3 +79,25 @@ async def test_a_call_ends_when_another_thread_closes(runner: LoopRunner, opened
         await waiting
     with pytest.raises(ConfigurationError, match="was closed"):
         await runner.awaited(opened.double, 1)
+
+
+def test_ctrl_c_while_a_call_is_handed_over_ends_an_iteration(
+    runner: LoopRunner, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = LoopThread._submit
+
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        await opened.hang()
+
+    def interrupted(self: LoopThread, method: Any) -> None:
+        submit(self, method)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    items = runner.iterate(numbers())
+    assert next(items) == 1
+    monkeypatch.setattr(LoopThread, "_submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    assert opened.ended.is_set() or not opened.began.is_set()

@@ -215,12 +215,17 @@ class LoopRunner:
         """Give the items of an asynchronous iteration without ``await``; ending this one ends that one."""
         ended = object()
         turn = asyncio.Lock()  # a call that is interrupted may take a moment to end
+        last: asyncio.Task[Any] | None = None
 
         async def following() -> object:
+            nonlocal last
+            last = asyncio.current_task()
             async with turn:
                 return await anext(stream, ended)
 
         async def end() -> None:
+            if last is not None and not last.cancelling():
+                last.cancel()  # nobody waits for it if Ctrl-C came while it was handed over
             async with turn:
                 if isinstance(stream, AsyncGenerator):
                     await stream.aclose()
