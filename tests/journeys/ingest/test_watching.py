@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import watchfiles
@@ -110,9 +110,10 @@ async def test_without_the_extra_nothing_is_watched(
 async def test_all_is_looked_at_from_time_to_time(
     database_url: str, docs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(*_: Any, **__: Any) -> AsyncIterator[Any]:
-        await asyncio.Event().wait()
-        yield set()
+    async def silent(*_: Any, stop_event: asyncio.Event, **__: Any) -> AsyncIterator[Any]:
+        await stop_event.wait()
+        for nothing in ():
+            yield nothing
 
     clock = ManualClock()
     monkeypatch.setattr(watchfiles, "awatch", silent)
@@ -178,6 +179,36 @@ async def test_paths(tmp_path: Path) -> None:
     wanted |= {"node_modules/a.md": False, "sub/a.md": True, "../a.md": False}
     assert {name: watched._is_wanted((tmp_path / name).resolve()) for name in wanted} == wanted
     await watched.close()
+
+
+async def test_no_thread_watches_any_more_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watching: list[bool] = []
+    original = watchfiles.main.RustNotify
+
+    class Noted:
+        def __init__(self, *arguments: Any) -> None:
+            self._inner = original(*arguments)
+
+        def __enter__(self) -> Self:
+            self._inner.__enter__()
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self._inner.__exit__(*error)
+
+        def watch(self, *arguments: Any) -> Any:
+            watching.append(True)
+            try:
+                return self._inner.watch(*arguments)
+            finally:
+                watching.append(False)
+
+    monkeypatch.setattr(watchfiles.main, "RustNotify", Noted)
+    watched = watch.FolderWatch([tmp_path], poll=False)
+    await watched.start()
+    await eventually(lambda: watching)
+    await watched.close()
+    assert watching[-1] is False
 
 
 def test_without_an_event_loop(database_url: str, docs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +106,8 @@ def sync(
         existing_paths(found)  # refused before a collection is made for it
     with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
         if watch:
-            _watch(context, retriever.watch(*found, **given, poll=poll))
+            with closing(retriever.watch(*found, **given, poll=poll)) as reports:
+                _watch(context, reports)
             return
 
         def fill(enrichment: Enrichment | None) -> SyncReport:

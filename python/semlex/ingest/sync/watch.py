@@ -47,6 +47,7 @@ class FolderWatch:
         self.watched_by: WatchedBy = "polling" if poll else "events"
         self._stream: AsyncGenerator[set[tuple[Change, str]], None] | None = None
         self._next: asyncio.Task[set[tuple[Change, str]]] | None = None
+        self._stop = asyncio.Event()
 
     async def start(self) -> None:
         """Watch from here on, by polling if the system cannot watch so many folders."""
@@ -78,6 +79,7 @@ class FolderWatch:
                 force_polling=self.watched_by == "polling",
                 poll_delay_ms=POLL_MS,
                 ignore_permission_denied=True,
+                stop_event=self._stop,
             )
         self._next = asyncio.ensure_future(anext(self._stream))
 
@@ -96,8 +98,9 @@ class FolderWatch:
 
     async def close(self) -> None:
         """End watching."""
+        self._stop.set()
         if self._next is not None:
-            self._next.cancel()
+            # Not cancelled: the package's thread would go on, and may abort the process when the interpreter ends.
             await asyncio.gather(self._next, return_exceptions=True)
         if self._stream is not None:
             await self._stream.aclose()
