@@ -155,7 +155,8 @@ def _array(kind: pa.DataType, column: ColumnBuffers) -> pa.Array:
     buffer = pyarrow.py_buffer
     valid = None if nulls is None else buffer(np.packbits(~nulls, bitorder="little"))
     if pyarrow.types.is_fixed_size_list(kind):
-        numbers = values.astype(kind.value_type.to_pandas_dtype(), copy=False)
+        number = np.float16 if pyarrow.types.is_float16(kind.value_type) else np.float32
+        numbers = values.astype(number, copy=False)
         if nulls is not None:  # a missing vector has a place
             numbers, given = np.zeros((len(nulls), kind.list_size), numbers.dtype), numbers
             numbers[~nulls] = given.reshape(-1, kind.list_size)
