@@ -170,7 +170,7 @@ class Traces:
 
 
 def _parent(scope: Scope) -> Any:
-    from opentelemetry import propagate  # noqa: PLC0415 - FastAPI brings it, and here somebody wants spans
+    from opentelemetry import propagate  # noqa: PLC0415 - a program that wants spans has it
 
     given = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in PROPAGATED}
     return propagate.extract(given)
