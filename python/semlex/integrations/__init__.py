@@ -1,1 +1,1 @@
-"""semlex in other frameworks: thin classes of theirs, each in a module that is imported only when it is asked for."""
+"""semlex in other frameworks: thin classes of theirs, each in a module that is imported when it is used."""

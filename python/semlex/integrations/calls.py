@@ -30,11 +30,7 @@ logger = logging.getLogger("semlex")
 
 
 def checked_collection(collection: object) -> AnyCollection:
-    """A collection, with or without ``await``; a retriever is one.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """Check that something is a collection, with or without ``await``; a retriever is one."""
     check_parameters(kind_errors("collection", collection, Collection, SyncCollection))
     assert isinstance(collection, (Collection, SyncCollection))  # noqa: S101 - checked
     return collection
@@ -62,29 +58,14 @@ def both_ways(
 
 
 class CollectionRunner:
-    """Runs coroutines where a collection lives.
-
-    Args:
-        collection: With or without ``await``.
-
-    Attributes:
-        given: That collection.
-        collection: The asynchronous one behind it.
-
-    Raises:
-        ConfigurationError: It is not a collection.
-    """
+    """Runs coroutines where a collection lives; `collection` is the asynchronous one behind the given one."""
 
     def __init__(self, collection: object) -> None:
         self.given = checked_collection(collection)
         self.collection = self.given if isinstance(self.given, Collection) else self.given.asynchronous
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
-        """Run a coroutine, and wait for it.
-
-        Raises:
-            ConfigurationError: The collection belongs to an event loop.
-        """
+        """Run a coroutine, and wait for it."""
         if isinstance(self.given, Collection):
             raise ConfigurationError(
                 f"{function.__name__.strip('_')}: this collection belongs to an event loop, where a call without "
@@ -103,10 +84,7 @@ class CollectionRunner:
 
 
 async def searched(collection: Collection, *arguments: Any, **options: Any) -> SearchResults:
-    """Search; an empty collection has no hits, whatever the mode.
-
-    Warnings of the search are logged: frameworks have no place for them.
-    """
+    """Search; an empty collection has no hits, whatever the mode. Warnings are logged."""
     try:
         results = await collection.search(*arguments, **options)
     except EmbeddingsMissingError:
@@ -129,29 +107,25 @@ def key_field(*parts: str) -> F:
 
 
 def all_of(parts: Iterable[FilterTree]) -> FilterTree:
-    """What holds where all of these do; of none, always."""
+    """A filter that holds if all of these do; always without any."""
     trees = list(parts)
     return joined("and", trees) if trees else EVERYTHING
 
 
 def any_of(parts: Iterable[FilterTree]) -> FilterTree:
-    """What holds where one of these does; of none, never."""
+    """A filter that holds if one of these does; never without any."""
     trees = list(parts)
     return joined("or", trees) if trees else NOTHING
 
 
 def check_depth(place: str, depth: int) -> None:
-    """Refuses a group of a filter that stands too deep, before Python's own bound of nested calls is reached.
-
-    Raises:
-        ValidationError: It does.
-    """
+    """Refuse a filter that is nested too deep, before Python's own bound of nested calls is reached."""
     if depth > MAX_DEPTH:
         raise refusal(place, "too_deep", str(MAX_DEPTH))
 
 
 def has_id(ids: Sequence[str]) -> FilterTree:
-    """What holds for chunks with these ids; of none, never."""
+    """A filter on ids; without any it never holds."""
     named = [one for one in ids if one]
     return F("@id").in_(named) if named else NOTHING
 
@@ -165,7 +139,7 @@ async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIter
 
 
 def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
-    """The metadata of a chunk; of one that was read from a file also where it stands, unless such a key is there."""
+    """The metadata of a chunk; if it was read from a file, also its place, unless it has such keys."""
     if not chunk.source:
         return dict(chunk.metadata)
     place = {
@@ -179,9 +153,6 @@ def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
 
 
 def score_of(hit: SearchResult) -> float | None:
-    """The score that has put a hit in its place: the reranker's, else of the fusion, else of the leg that answered.
-
-    None of a hit of a fallback that gives no scores.
-    """
+    """The score that ranks a hit: the reranker's, else the fused one, else that of the search; or None (fallbacks)."""
     scores = (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score)
     return next((score for score in scores if score is not None), None)

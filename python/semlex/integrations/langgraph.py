@@ -42,15 +42,14 @@ def retrieval_node(
 ) -> Runnable[Any, dict[str, list[Document]]]:
     """A node that puts the documents for the question of a state into it, for ``invoke`` and ``ainvoke``.
 
-    They are LangChain's, with places and scores in the metadata (`SearchResults.to_documents`), so that every
-    checkpointer can store them.
+    Places and scores are in the metadata (`SearchResults.to_documents`), so that every checkpointer can store them.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
         question: Name of the question in the state, a mapping or an object.
         documents: Name of the documents in it.
         filters: A filter for every search; or a function of the state and the config that returns one for this search,
-            such as that of the user who asks. If it returns None, every document is searched.
+            such as that of the current user. If it returns None, every document is searched.
         options: Other fields of `SemlexRetriever`: ``k``, ``mode``, ``search_kwargs``.
     """
     has_filter_of_state = callable(filters)
@@ -82,14 +81,13 @@ def retrieval_tool(
 ) -> BaseTool:
     """A tool that searches: the model reads the texts, and the documents are the message's artifact.
 
-    If the model asks for what cannot be searched, such as a blank or too long query, it reads why, and the graph goes
-    on. If nothing was found, it reads that.
+    If the model's query is refused (blank, too long) or finds nothing, the model reads that, and the graph goes on.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
-        name: What the model calls it.
-        description: What the model is told of it.
-        document_prompt: How a document becomes text; None: its text alone.
+        name: Name of the tool for the model.
+        description: Its description for the model.
+        document_prompt: How a document becomes text. Default: its text alone.
         options: Fields of `SemlexRetriever`: ``k``, ``filters``, ``mode``, ``search_kwargs``.
     """
     retriever = SemlexRetriever(collection=collection, **({"details": True} | options))

@@ -58,7 +58,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one
         raise ConfigurationError(
-            f"host {host[:80]!a} is no address of this machine; give --host 127.0.0.1, or another of its own"
+            f"host {host[:80]!a} is not an address of this machine; give --host 127.0.0.1, or another of its own"
         ) from None
     made = socket.socket(family, kind, protocol)
     try:
@@ -90,7 +90,7 @@ def origin_of(text: str) -> str | None:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path of a request is the page's own: its files say nothing of what is stored."""
+    """Whether a path is of the page, whose files hold nothing that is stored."""
     return path == "/" or path.startswith(PLACE)
 
 
@@ -114,7 +114,7 @@ class Addresses:
         self._remedy = remedy
 
     def check(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> None:
-        """Refuses what asks under an unknown name, or for a page of a stranger."""
+        """Refuse what asks under an unknown name, or for a page of a stranger."""
         hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
         if scope["path"] not in PROBE_PATHS and not self.knows_host(hosts):
             raise Problem(
@@ -133,10 +133,7 @@ class Addresses:
         return _host(values[0]) in self._names
 
     def knows_origin(self, values: list[bytes], hosts: list[bytes]) -> bool:
-        """Whether a page may ask: one of this server, or of a known origin; what is no page says no origin.
-
-        A page is of this server where its origin has the host and the port that the request names. TLS is a proxy's.
-        """
+        """Whether the origin is this server's own or a known one; requests that are not from a page have no origin."""
         if not values or self.named_origin(values) is not None:
             return True
         if len(values) != 1 or len(hosts) != 1:
@@ -151,10 +148,7 @@ class Addresses:
 
 
 def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
-    """Whether a browser asks for a page of another site; for an image or a frame it says no origin.
-
-    A link to the page of this server is none of that: a person follows it, and sees where it leads.
-    """
+    """Whether a browser asks for a page of another site, by fetch metadata; images and frames have no origin."""
     if not {b"cross-site", b"same-site"}.intersection(headers.get(b"sec-fetch-site", [])):
         return False
     doing = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest"))
@@ -162,7 +156,6 @@ def is_foreign(scope: Scope, headers: dict[bytes, list[bytes]]) -> bool:
 
 
 def _host(value: bytes) -> str | None:
-    """The host of ``host:port``; None where there is none."""
     try:
         text = value.decode("ascii").strip().lower()
     except UnicodeDecodeError:

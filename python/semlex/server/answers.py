@@ -68,11 +68,7 @@ ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): ((?:.+\n?)(?: {8}.*\n?)*)", re.MU
 
 
 class Schemas:
-    """Schemas of shapes, and the definitions that they refer to.
-
-    Args:
-        place: Where definitions are, as references name it.
-    """
+    """Schemas of shapes, and the definitions that they refer to."""
 
     def __init__(self, place: str = "#/$defs/") -> None:
         self.definitions: dict[str, Schema] = {}
@@ -116,7 +112,7 @@ class Schemas:
 
 @cache
 def attributes(kind: type) -> dict[str, Shape]:
-    """What `to_dict` of a class gives: the types of all keys, with their descriptions."""
+    """The keys of a class's `to_dict`, with types and descriptions."""
     holder: Any = kind if is_dataclass(kind) or hasattr(kind, "_fields") else kind.__init__  # type: ignore[misc]
     hints = get_type_hints(holder, _names(kind), include_extras=True)
     if holder is kind:
@@ -135,7 +131,7 @@ def chosen(kind: type, *names: str) -> dict[str, Shape]:
 
 
 def _names(kind: type) -> dict[str, Any]:
-    """What annotations of a class may name, also what its modules import for type checkers alone."""
+    """The names in annotations of a class, also those that its modules import for type checkers alone."""
     found: dict[str, Any] = {}
     for one in kind.__mro__:
         if not one.__module__.startswith("semlex."):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ASSISTANTS_HEADERS = ("Last-Event-ID", "Mcp-Method", "Mcp-Name", "MCP-Protocol-Version", "Mcp-Session-Id")
 PROBLEM_SCHEMA = {
     "type": "object",
-    "description": "What is wrong with a request (RFC 9457).",
+    "description": "A problem of a request (RFC 9457).",
     "required": ["type", "title", "status", "detail", "request_id"],
     "properties": {
         "type": {"type": "string"},
@@ -113,7 +113,6 @@ def create_app(
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
-    """Describe all routes, once."""
     if app.openapi_schema is None:
         from semlex import __version__  # noqa: PLC0415 - the package as a whole
 

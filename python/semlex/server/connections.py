@@ -1,4 +1,4 @@
-"""The connection: uvicorn's protocol for HTTP/1.1, with times for what is awaited of the client.
+"""The connection: uvicorn's protocol for HTTP/1.1, with time limits for what the client sends and takes.
 
 Uvicorn itself waits for ever: for the end of a head, for the rest of a body after its refusal, and for a client that
 does not take its answer. A thousand clients that send a byte now and then, or read none, would hold a thousand
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("semlex.server")
 
 NO_REQUEST = (
-    "what was sent is no request of HTTP/1.1 that can be read; its head has at most 64 KiB, one header Host, and "
+    "this is not a readable request of HTTP/1.1; its head has at most 64 KiB, one header Host, and "
     "either a Content-Length that is a number or a Transfer-Encoding"
 )
 # Of the request line and all headers; a path with its parameters has most of them.
@@ -55,7 +55,7 @@ class Lingering:
         return self._protocol.lingers or self._transport.is_closing()
 
     def close(self) -> None:
-        """Says that nothing more is sent; closes at once where nothing is to come either."""
+        """Report that nothing more is sent; closes at once where nothing is to come either."""
         if self._protocol.lingers or not self._protocol.begin_lingering():
             self._transport.close()
             return
@@ -75,19 +75,11 @@ class OneLength(h11.Connection):
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 with times for heads, refused bodies and answers, and no more connections than are wanted.
+    """HTTP/1.1 with times for heads, refused bodies and answers, and no more connections than are wanted."""
 
-    Attributes:
-        head_seconds: Time for a head, from the connection's or its first byte's arrival; and for the rest of a body
-            whose request was answered before it was read.
-        send_seconds: Time in which a client takes some of what was sent.
-        most_connections: Most of them; the next are closed.
-        clock: Measures these times.
-        lingers: Whether everything is sent, and the rest of a body is still thrown away.
-    """
-
+    # For a head, from its first byte; and for the rest of a body whose request was answered before it was read.
     head_seconds = 10.0
-    send_seconds = 30.0
+    send_seconds = 30.0  # in which a client takes some of what was sent
     most_connections = 1024
     clock: Clock = SYSTEM
     _head_timer: asyncio.TimerHandle | None = None
@@ -100,7 +92,7 @@ class LimitedProtocol(H11Protocol):
         self.conn = OneLength(h11.SERVER, MAX_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins the time of the first head."""
+        """Begin the time of the first head."""
         super().connection_made(cast("asyncio.Transport", Lingering(transport, self)))
         if len(self.connections) > self.most_connections:
             transport.abort()
@@ -110,13 +102,13 @@ class LimitedProtocol(H11Protocol):
         self._begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the times."""
+        """End the times."""
         self._end()
         self._end_sending()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Reads; a head that has begun has its time, one that is there has it no more."""
+        """Read; a head that has begun has its time, one that is there has it no more."""
         was_refused = self._is_refused
         if was_refused or self.lingers:
             self._rest_bytes += len(data)
@@ -139,7 +131,7 @@ class LimitedProtocol(H11Protocol):
             self._end()
 
     def on_response_complete(self) -> None:
-        """Begins anew where the next head has begun already, or the body goes on."""
+        """Start the time again if the next head has begun, or the body goes on."""
         super().on_response_complete()
         if self.transport.is_closing():
             return
@@ -147,17 +139,17 @@ class LimitedProtocol(H11Protocol):
             self._begin()
 
     def pause_writing(self) -> None:
-        """Begins the time in which the client takes some of its answer."""
+        """Begin the time in which the client takes some of its answer."""
         super().pause_writing()
         self._await_taking()
 
     def resume_writing(self) -> None:
-        """Ends it: everything is taken."""
+        """End it: everything is taken."""
         self._end_sending()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no request that can be read, and closes the connection."""
+        """Refuse an unreadable request, and close the connection."""
         del msg
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer has begun
             self.transport.close()
@@ -168,19 +160,18 @@ class LimitedProtocol(H11Protocol):
         head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
         for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        told = {"request_id": request_id, "status": 400, "address": self.client[0] if self.client else "-"}
-        logger.info("request %s: 400 (%s), %s", request_id, told["address"], NO_REQUEST, extra=told)
+        values = {"request_id": request_id, "status": 400, "address": self.client[0] if self.client else "-"}
+        logger.info("request %s: 400 (%s), %s", request_id, values["address"], NO_REQUEST, extra=values)
         self.transport.close()
 
     def begin_lingering(self) -> bool:
-        """Waits for the rest of a body before the connection is closed; returns whether there is any to come."""
+        """Wait for the rest of a body before the connection is closed; returns whether there is any to come."""
         self.lingers = self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing()
         if self.lingers:
             self._begin()
         return self.lingers
 
     def _throw_away(self, data: bytes) -> None:
-        """Reads the rest of a body for nobody, and closes at its end."""
         try:
             self.conn.receive_data(data)
             while isinstance(self.conn.next_event(), h11.Data):
@@ -192,7 +183,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _is_refused(self) -> bool:
-        """Whether a request was answered while its body was still to come: nobody reads it."""
+        """Whether a request was answered before its body arrived."""
         return self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
 
     def _await_taking(self) -> None:
@@ -225,7 +216,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def uvicorn_options(options: ServeOptions, clock: Clock = SYSTEM) -> dict[str, Any]:
-    """What uvicorn is made with for such connections."""
+    """Uvicorn's options for these connections."""
     limits = {
         "clock": clock,
         "head_seconds": options.head_seconds,
@@ -244,34 +235,29 @@ STOPPING = "stopping"
 
 
 class StoppingServer(uvicorn.Server):
-    """Uvicorn, which ends what goes on for too long as if the clients had left.
-
-    Uvicorn itself would cancel it: an answer with status 500 and a trace in the log, of a stop that was wanted.
-
-    Args:
-        seconds: Time for requests in progress.
-    """
+    """Uvicorn, which ends what goes on for too long as if the clients had left."""
 
     def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:
+        # Uvicorn itself would cancel it: a status 500 and a trace in the log, of a stop that was wanted.
         config.timeout_graceful_shutdown = int(seconds) + MORE_SECONDS
         super().__init__(config)
         self._seconds, self._clock, self._is_urged = seconds, clock, False
         self._stopping = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens."""
+        """Listen."""
         self.lifespan.state[STOPPING] = self._stopping
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stops at the first signal, and ends what is in progress at the second."""
+        """Stop at the first signal, and ends what is in progress at the second."""
         if self.should_exit:
             self._is_urged = True
         else:
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets requests in progress end."""
+        """Let requests in progress end."""
         self._stopping.set()
         ending = asyncio.ensure_future(self._end())
         try:
@@ -280,7 +266,7 @@ class StoppingServer(uvicorn.Server):
             ending.cancel()
 
     async def _end(self) -> None:
-        """Closes the connections of what goes on when the time is over."""
+        """Close the connections of what goes on when the time is over."""
         end = self._clock.monotonic() + self._seconds
         while self._clock.monotonic() < end and not self._is_urged:  # a signal's handler sets no event
             await self._clock.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""The first look at a request: its id, whether it may ask here at all, and who asks. It reads the head alone."""
+"""The first check of a request, by its head alone: id, host, origin, caller."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LEFT = 499  # the status, in figures and logs, of a request whose client was gon
 
 
 class Guard:
-    """Gives each request an id, refuses what may not ask, notes who asks, and counts and logs the answers."""
+    """Gives each request an id and its caller or refuses it, and counts and logs the answers."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
         self._addresses = Addresses(state.options.host, state.options.hosts, state.options.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -80,7 +80,7 @@ class Guard:
         except Exception:
             logger.exception("request %s failed", request_id, extra={"request_id": request_id})
             if status != LEFT:
-                raise  # an answer that is cut off is told from a whole one by its end
+                raise  # the end shows that the answer is not complete
             await Problem(500, "the server failed; see its log").response(request_id)(scope, receive, sending)
         finally:
             metrics.in_flight -= 1
@@ -96,11 +96,11 @@ class Guard:
         caller = scope["state"].get("caller")
         name = (caller.name if caller is not None else "") or "-"
         method, milliseconds = scope["method"][:16], round(seconds * 1000, 1)
-        told = request_id, method, route, status, milliseconds, name, (scope.get("client") or ("-",))[0]
-        logger.info("request %s: %s %s %d in %.1f ms (%s, %s)", *told, extra=dict(zip(FIELDS, told, strict=True)))
+        values = request_id, method, route, status, milliseconds, name, (scope.get("client") or ("-",))[0]
+        logger.info("request %s: %s %s %d in %.1f ms (%s, %s)", *values, extra=dict(zip(FIELDS, values, strict=True)))
 
     def _caller(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> Caller | None:
-        """Who asks; None for somebody without a token, on a path that needs none."""
+        """The caller; None without a token, on a path that needs none."""
         options = self._state.options
         lines = scope["headers"]
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
@@ -112,7 +112,7 @@ class Guard:
         caller = caller_of(given[0], self._state.tokens) if len(given) == 1 else None
         is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
         path = scope["path"]
-        # Who has no token is asked for one on the page.
+        # The page itself asks for a token.
         is_open = path in PROBE_PATHS or is_page(path) or is_preflight
         if caller is None and not is_open:
             raise needs_token()
@@ -120,11 +120,11 @@ class Guard:
 
 
 def needs_token() -> Problem:
-    """What is said to somebody without a token that is known."""
+    """The refusal of a caller without a known token."""
     return Problem(
         401,
-        "a token is needed, in the header Authorization: Bearer TOKEN; whoever runs the server makes one with 'semlex "
-        "serve token add NAME'",
+        "a token is needed, in the header Authorization: Bearer TOKEN; the operator of the server makes one with "
+        "'semlex serve token add NAME'",
         headers={"WWW-Authenticate": 'Bearer realm="semlex"'},
     )
 

@@ -31,11 +31,7 @@ FEWER = "ask for fewer hits or chunks (top_k, candidates, depth, limit)"
 
 
 class Found:
-    """The text and metadata that a request has found: refused before they become values.
-
-    Attributes:
-        size: Their bytes so far.
-    """
+    """The text and metadata that a request has found: refused before they become values."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -69,11 +65,8 @@ ASSISTANTS_PATH = "/mcp"
 
 
 def is_counted(path: str) -> bool:
-    """Whether a request takes a place among those in progress.
-
-    Those of the page's files take none: they are sent from memory to callers without a token, who could take every
-    place.
-    """
+    """Whether a request takes a place among those in progress."""
+    # The page's files are sent from memory to callers without a token, who could take every place.
     return path not in UNCOUNTED_PATHS and not is_page(path)
 
 
@@ -85,11 +78,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, now: float) -> float:
-        """Takes one request of a caller; returns seconds until it would be taken, 0 where it was.
-
-        Args:
-            now: Seconds of a clock that does not go back.
-        """
+        """Take one request of a caller; returns seconds until it would be taken, 0 where it was."""
         if not self._per_minute:
             return 0.0
         left, before = self._buckets.pop(caller, (float(self._per_minute), now))
@@ -103,7 +92,7 @@ class Rates:
 
 
 def is_stream(scope: Scope) -> bool:
-    """Whether a request waits for what an assistant is told unasked: it is open as long as its session."""
+    """Whether a request is the stream of an assistant's session, which is open as long as the session."""
     return bool(scope["path"] == ASSISTANTS_PATH and scope["method"] == "GET")
 
 
@@ -133,7 +122,7 @@ class Admission:
         self._places = asyncio.Semaphore(state.options.concurrency)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -181,7 +170,7 @@ class ClientGoneError(Exception):
 
 
 class Bodies:
-    """Reads bodies, ends what takes too long, and cancels what nobody waits for."""
+    """Reads bodies, ends what takes too long, and cancels requests whose client left."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
@@ -190,7 +179,7 @@ class Bodies:
         self._held, self._held_by = 0, Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -213,7 +202,7 @@ class Bodies:
             except ClientGoneError:
                 return
             if scope["path"] == ASSISTANTS_PATH:
-                # Streams without a time of their own; they look after clients that leave by themselves.
+                # Streams have no time limit, and handle clients that leave.
                 await self._app(scope, _again(body, receive), send)
                 return
             await self._run(scope, body, receive, send)
@@ -224,7 +213,6 @@ class Bodies:
                 del self._held_by[name]
 
     def _count(self, name: str) -> None:
-        """Count a request of a caller."""
         if seconds := self._rates.wait(name, self._state.clock.monotonic()):
             raise Problem(429, "too many requests within a minute", headers={"Retry-After": str(math.ceil(seconds))})
 
@@ -238,7 +226,7 @@ class Bodies:
             raise Problem(415, "a body is read as it is: leave the header Content-Encoding out")
         size, length = limit, headers.get(b"content-length")
         if length is None and scope["http_version"].startswith("1") and b"transfer-encoding" not in headers:
-            return 0  # there is none
+            return 0  # no body
         if length is not None:
             if not length.isdigit() or len(length) > len(str(MAX_BODY_BYTES)) or int(length) > limit:
                 raise _too_long(limit)
@@ -254,7 +242,6 @@ class Bodies:
         return size
 
     async def _read(self, receive: Receive, limit: int) -> bytes:
-        """The whole body."""
         parts, size = [], 0
         try:
             async with self._state.clock.timeout(self._state.options.body_seconds):
@@ -276,7 +263,7 @@ class Bodies:
             ) from None
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Runs the application until it is done, the client leaves, or the time is over."""
+        """Run the application until it is done, the client leaves, or the time is over."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -293,7 +280,7 @@ class Bodies:
             nonlocal has_started
             has_started = True
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                # Of every whole answer the server says that its client is gone.
+                # After a complete answer, uvicorn reports that the client is gone.
                 watching.cancel()
             await send(message)
 
@@ -309,7 +296,7 @@ class Bodies:
                 await self._app(scope, receiving, sending)
         except TimeoutError:
             if has_started:
-                raise  # an answer that is cut off is told from a whole one by its end
+                raise  # the end shows that the answer is not complete
             problem = Problem(504, f"the answer took longer than {seconds:g} s", kind="timeout")
             await problem.response(request_id_of(scope))(scope, receive, send)
         except asyncio.CancelledError:
@@ -323,13 +310,12 @@ class Bodies:
 
 
 async def _leaving(receive: Receive) -> None:
-    """Waits until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read, and then what comes."""
+    """A body that was read, and then what arrives."""
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Message:
@@ -339,6 +325,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_long(limit: int) -> Problem:
-    # The rest would be read for nobody: the connection ends with it.
+    # The rest would be read in vain: the connection is closed.
     said = f"a body has at most {limit:,} bytes on this route" if limit else "this route takes no body"
     return Problem(413, said, headers={"Connection": "close"})

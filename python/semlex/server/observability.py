@@ -45,16 +45,9 @@ STARTED = time.time()
 
 @dataclass(slots=True)
 class Metrics:
-    """What has happened since the start. Used by one event loop.
+    """Counts since the start. Used by one event loop."""
 
-    Attributes:
-        requests: (method, route, status) -> how many were answered; status 499: the client left before.
-        refused: Why -> how many were refused before a route.
-        searches: Operation -> how many searches were made.
-        in_flight: Requests in progress.
-        reloads: Outcome (``ok``, ``refused``) -> how often settings were read again.
-    """
-
+    # (method, route, status) -> answered requests; status 499: the client left before.
     requests: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     searches: Counter[str] = field(default_factory=Counter)
@@ -64,11 +57,7 @@ class Metrics:
     _seconds: Counter[str] = field(default_factory=Counter)
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Counts an answered request.
-
-        Args:
-            seconds: From its head to its end.
-        """
+        """Count an answered request."""
         self.requests[method if method in METHODS else "other", route, status] += 1
         buckets = self._buckets.setdefault(route, [0] * (len(BUCKETS) + 1))
         buckets[bisect_left(BUCKETS, seconds)] += 1
@@ -131,7 +120,7 @@ def _of_the_process() -> list[str]:
     return lines
 
 
-# What FastAPI would record by itself holds paths, query strings, and messages of errors. Its metrics hold routes.
+# What FastAPI records holds paths, query strings, and messages of errors. Its metrics hold routes.
 OWN_TELEMETRY: TelemetryConfig = {"tracing": False, "operation_spans": False, "logs": False}
 PROPAGATED = (b"traceparent", b"tracestate")
 SERVER_ERRORS = 500
@@ -144,7 +133,7 @@ class Traces:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         if scope["type"] != "http" or not is_on():
             await self._app(scope, receive, send)
             return
@@ -157,16 +146,16 @@ class Traces:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else "HTTP"
-        with span(Work.REQUEST, method, parent=_parent(scope)) as told:
+        with span(Work.REQUEST, method, parent=_parent(scope)) as recorded:
             try:
                 await self._app(scope, receive, sending)
             finally:
                 route = getattr(scope.get("route"), "path", None)
                 if route is not None:
-                    told.rename(f"{method} {route}")
-                told.note({ROUTE: route, STATUS: status, REQUEST_ID: scope.get("state", {}).get("request_id")})
+                    recorded.rename(f"{method} {route}")
+                recorded.note({ROUTE: route, STATUS: status, REQUEST_ID: scope.get("state", {}).get("request_id")})
                 if status is not None and status >= SERVER_ERRORS:
-                    told.fail(str(status))
+                    recorded.fail(str(status))
 
 
 def _parent(scope: Scope) -> Any:
@@ -177,7 +166,7 @@ def _parent(scope: Scope) -> Any:
 
 
 LogFormat = Literal["text", "json"]
-# What the line of a request says beside its message; the names are those of its JSON.
+# Fields of a request's line beside its message, by their names in JSON.
 FIELDS = ("request_id", "method", "route", "status", "milliseconds", "caller", "address")
 LEVELS = (("semlex", logging.INFO), ("uvicorn.error", logging.ERROR), ("mcp", logging.ERROR))
 
@@ -232,7 +221,7 @@ def places(error: BaseException | None) -> list[str]:
 
 
 def log_to_stderr(form: str, *, quiet: bool = False) -> None:
-    """Writes what the server logs to the error stream."""
+    """Write what the server logs to the error stream."""
     if form not in get_args(LogFormat):
         raise ConfigurationError(f"log format must be {' or '.join(get_args(LogFormat))}; got {form[:80]!a}")
     handler = logging.StreamHandler()

@@ -21,10 +21,7 @@ WARM_QUESTION = "warm"
 
 
 class OpenClient:
-    """An open client with its settings, for as long as requests use it.
-
-    Names that no collection has leave no trace in memory.
-    """
+    """An open client with its settings, for as long as requests use it."""
 
     def __init__(self, client: Client, settings: Settings | None = None) -> None:
         self.client, self.settings = client, settings
@@ -64,10 +61,7 @@ class OpenClient:
         self._known = set() if name is None else self._known - {name}
 
     async def warm(self) -> None:
-        """Open what the settings name: the collection if it exists, the models, the calibration.
-
-        `problem` is what cannot be opened.
-        """
+        """Open what the settings name: the collection if it exists, the models, the calibration."""
         settings = self.settings
         if settings is None:
             return

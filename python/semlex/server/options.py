@@ -1,4 +1,4 @@
-"""How the server is reached, by whom, and within which limits."""
+"""Address, callers and limits of a server."""
 
 from __future__ import annotations
 
@@ -27,61 +27,48 @@ CALLERS_SHARE = 4
 DOCUMENTS_PATHS = frozenset({"/v1/documents", "/v1/jobs"})
 
 
+SECONDS = ("head_seconds", "body_seconds", "send_seconds", "seconds", "answer_seconds", "stop_seconds")
+BOUNDS = {
+    "port": (0, 65_535),
+    "body_bytes": (1, MAX_BODY_BYTES),
+    "documents_bytes": (1, MAX_BODY_BYTES),
+    "header_count": (1, 10_000),
+    "rate": (0, 1_000_000),
+    "concurrency": (1, 10_000),
+    "connections": (1, 100_000),
+    "database_connections": (1, 10_000),
+    "jobs": (0, MAX_CONCURRENCY),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """How the server is reached, by whom, and within which limits.
+    """Address, callers and limits of a server."""
 
-    Attributes:
-        host: Address that it listens on; off loopback only with tokens.
-        port: Port; 0 for one that is free.
-        rights: Of all callers, where there are no tokens: ``read``, ``write`` or ``admin``.
-        token_file: File of the tokens; None for none.
-        allow: Folders that jobs may read, with all below them.
-        hosts: Names under which the server is asked, beside its address and, on loopback, ``localhost``.
-        origins: Origins whose pages may ask, such as ``https://search.example.org``.
-        body_bytes: Most bytes of a request's body.
-        documents_bytes: Most bytes of the body of what adds documents or submits jobs.
-        header_count: Most header lines.
-        head_seconds: Time for the head of a request to arrive.
-        body_seconds: Time for its body.
-        send_seconds: Time in which a client takes some of its answer, or its end.
-        seconds: Time for a request; what takes longer is cancelled.
-        answer_seconds: Time for an answer that a language model writes.
-        rate: Most requests of a caller in a minute; 0 for any number; None: 60 with tokens, any number without.
-        concurrency: Most requests in progress; others wait for a second, then they are refused.
-        connections: Most open connections.
-        database_connections: Most connections to the database.
-        stop_seconds: Time that requests in progress have when the server stops.
-        role: Role of the database whose rights everything has; None: those of the login.
-        jobs: Jobs that this process does at a time; 0 leaves them to ``semlex worker``.
-        stateless: Whether assistants are answered without sessions, so that any of several processes can answer.
-        judgements: Folder for what people judge on the page; None where it is not stored.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
-    rights: Rights = "read"
+    host: str = "127.0.0.1"  # off loopback only with tokens
+    port: int = DEFAULT_PORT  # 0: a free one
+    rights: Rights = "read"  # of all callers, without tokens
     token_file: Path | None = None
-    allow: Sequence[str | Path] = ()
-    hosts: Sequence[str] = ()
-    origins: Sequence[str] = ()
+    allow: Sequence[str | Path] = ()  # folders that jobs may read, with all below them
+    hosts: Sequence[str] = ()  # names of the server beside its address and, on loopback, ``localhost``
+    origins: Sequence[str] = ()  # of pages that may use it, such as ``https://search.example.org``
     body_bytes: int = MIB
-    documents_bytes: int = MIB
+    documents_bytes: int = MIB  # of bodies that add documents or submit jobs
     header_count: int = 64
     head_seconds: float = 10.0
     body_seconds: float = 30.0
-    send_seconds: float = 30.0
-    seconds: float = 30.0
-    answer_seconds: float = 300.0
-    rate: int | None = None
-    concurrency: int = 16
+    send_seconds: float = 30.0  # in which a client takes some of its answer, or its end
+    seconds: float = 30.0  # for a request; it is cancelled then
+    answer_seconds: float = 300.0  # for an answer of a language model
+    rate: int | None = None  # requests of a caller in a minute; 0: any number; None: 60 with tokens, else any number
+    concurrency: int = 16  # requests in progress; others wait for a second
     connections: int = 1024
     database_connections: int = 8
-    stop_seconds: float = 30.0
-    role: str | None = None
-    jobs: int = 0
-    stateless: bool = False
-    judgements: Path | None = None
+    stop_seconds: float = 30.0  # for requests in progress when the server stops
+    role: str | None = None  # role of the database that narrows all rights
+    jobs: int = 0  # at a time; 0 leaves them to ``semlex worker``
+    stateless: bool = False  # assistants without sessions, so that any of several processes can answer
+    judgements: Path | None = None  # folder for what people judge on the page
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -89,53 +76,33 @@ class ServeOptions:
             kind_errors("stateless", self.stateless, bool),
             strings_errors("hosts", list(self.hosts)),
             strings_errors("origins", list(self.origins)),
-            *(
-                number_errors(name, getattr(self, name), 0.01, MAX_SECONDS)
-                for name in (
-                    "head_seconds",
-                    "body_seconds",
-                    "send_seconds",
-                    "seconds",
-                    "answer_seconds",
-                    "stop_seconds",
-                )
-            ),
+            *(number_errors(name, getattr(self, name), 0.01, MAX_SECONDS) for name in SECONDS),
         )
-        bounds = {
-            "port": (0, 65_535),
-            "body_bytes": (1, MAX_BODY_BYTES),
-            "documents_bytes": (1, MAX_BODY_BYTES),
-            "header_count": (1, 10_000),
-            "concurrency": (1, 10_000),
-            "connections": (1, 100_000),
-            "database_connections": (1, 10_000),
-            "jobs": (0, MAX_CONCURRENCY),
-        }
-        for name, (least, most) in bounds.items():
-            check_range(name, getattr(self, name), least, most)
+        for name, (least, most) in BOUNDS.items():
+            if name != "rate" or self.rate is not None:
+                check_range(name, getattr(self, name), least, most)
         if self.role is not None and self.jobs:
             raise ConfigurationError(
                 "jobs are done with the rights of the login, which role is to narrow: leave --jobs out, and run "
                 "'semlex worker' beside the server"
             )
-        # A folder that is not there would be told by the first job, hours later.
+        # Otherwise the first job would report a missing folder, hours later.
         AllowedFolders(self.allow)
-        if self.rate is not None:
-            check_range("rate", self.rate, 0, 1_000_000)
         if self.rights not in get_args(Rights):
             raise ConfigurationError(f"rights must be one of {', '.join(get_args(Rights))}; got {self.rights!r:.80}")
         origins = []
         for origin in self.origins:
             if (written := origin_of(origin)) is None:
                 raise ConfigurationError(
-                    f"origins: {origin[:80]!a} is no origin; write scheme, host and port, as https://search.example.org"
+                    f"origins: {origin[:80]!a} is not an origin; write scheme, host and port, as https://search.example.org"
                 )
             origins.append(written)
         object.__setattr__(self, "origins", tuple(origins))
         if self.token_file is None and not is_loopback(self.host):
             raise ConfigurationError(
-                f"host {self.host[:80]!a} can be reached from elsewhere, and there are no tokens: make one with "
-                "'semlex serve token add NAME --token-file FILE' and give --token-file FILE, or listen on 127.0.0.1"
+                f"host {self.host[:80]!a} can be reached from other machines, and no token file is given: make a "
+                "token with 'semlex serve token add NAME --token-file FILE' and give --token-file FILE, or listen on "
+                "127.0.0.1"
             )
 
     @property
@@ -159,6 +126,6 @@ class ServeOptions:
 
 
 def client_options(given: dict[str, Any], options: ServeOptions) -> dict[str, Any]:
-    """What the client is made with."""
+    """The arguments of the client."""
     kept = {name: value for name, value in given.items() if name not in ("collection", "calibration")}
     return kept | {"max_connections": options.database_connections, "role": options.role}

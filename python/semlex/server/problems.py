@@ -1,6 +1,6 @@
 """Errors as answers: problem bodies of RFC 9457, and which error becomes which status.
 
-A body never holds a text, a vector or a secret. Of what goes wrong inside, it says the kind only; the log has the rest,
+A body never holds a text, a vector or a secret. Of internal errors it has only the kind; the log has the rest,
 under the same request id.
 """
 
@@ -48,12 +48,12 @@ MEDIA_TYPE = "application/problem+json"
 SHOWN_ERRORS = 100
 SHOWN_CHARACTERS = 200
 
-NO_JSON = "the body is no JSON; send a JSON object with the header Content-Type: application/json"
-# What the framework says by itself names no remedy.
+NO_JSON = "the body is not JSON; send a JSON object with the header Content-Type: application/json"
+# Messages of the framework name no remedy.
 _DETAILS = {
-    HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON: it is no UTF-8, is nested too deeply, or a number is too "
-    "long; send an object without these, with the header Content-Type: application/json",
-    HTTPStatus.NOT_FOUND: "there is no such route; GET /openapi.json describes those that there are",
+    HTTPStatus.BAD_REQUEST: "the body cannot be read as JSON: it is not UTF-8, is nested too deeply, or a number is "
+    "too long; send an object without these, with the header Content-Type: application/json",
+    HTTPStatus.NOT_FOUND: "unknown route; GET /openapi.json describes all routes",
     HTTPStatus.METHOD_NOT_ALLOWED: "this route has other methods; the header Allow names them",
 }
 
@@ -74,7 +74,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
     (DuplicateError, HTTPStatus.CONFLICT, None),
     (DumpError, HTTPStatus.CONFLICT, None),
     (ValidationError, HTTPStatus.UNPROCESSABLE_ENTITY, None),
-    # What the schema cannot say: two arguments that exclude each other, or something that is not there.
+    # The schema cannot express these: arguments that exclude each other, or something that does not exist.
     (ConfigurationError, HTTPStatus.CONFLICT, None),
     (PrivilegeError, HTTPStatus.SERVICE_UNAVAILABLE, "the server's database role lacks a right; see the server's log"),
     (ReadOnlyError, HTTPStatus.SERVICE_UNAVAILABLE, "the database takes no writes now"),
@@ -83,7 +83,7 @@ _STATUSES: tuple[tuple[type[SemlexError], HTTPStatus, str | None], ...] = (
 
 
 class Problem(Exception):  # noqa: N818 - the name of what it becomes
-    """An answer that says what is wrong."""
+    """An error as an answer."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ def request_id_of(scope: Mapping[str, Any]) -> str:
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:
-    """Answers a `Problem`."""
+    """Answer a `Problem`."""
     assert isinstance(error, Problem)  # noqa: S101 - registered for it
     return error.response(request_id_of(request.scope))
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answers an error of semlex."""
+    """Answer an error of semlex."""
     assert isinstance(error, SemlexError)  # noqa: S101 - registered for it
     problem = problem_of(error)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -153,7 +153,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_refusal(request: Request, error: RequestValidationError) -> Response:
-    """Answers what does not fit the schema: the places and the rules, never the values."""
+    """Answer what does not fit the schema: the places and the rules, never the values."""
     found = error.errors()
     if any(one["type"] == "json_invalid" or _is_unread(request, one) for one in found):
         return Problem(400, NO_JSON).response(request_id_of(request.scope))
@@ -166,7 +166,7 @@ async def answer_refusal(request: Request, error: RequestValidationError) -> Res
 
 
 async def answer_http(request: Request, error: HTTPException) -> Response:
-    """Answers what the framework refuses: no such route, another method."""
+    """Answer what the framework refuses: no such route, another method."""
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # The framework names the methods of the first route of this path alone.
@@ -178,7 +178,6 @@ async def answer_http(request: Request, error: HTTPException) -> Response:
 
 
 def _is_unread(request: Request, error: Mapping[str, Any]) -> bool:
-    """Whether the framework has left a body as it came, for its media type is another than JSON's."""
     if tuple(error["loc"]) != ("body",) or error["type"] == "missing":
         return False
     message = Message()

@@ -47,10 +47,10 @@ RIGHTS = "x-semlex-rights"
 RETURNS: dict[str, Shape] = {}
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 REFUSALS = {
-    400: "The body is no JSON.",
-    401: "There is no token, or an unknown one.",
+    400: "The body is not JSON.",
+    401: "The token is missing or unknown.",
     403: "The rights or the collections of the caller do not suffice, or the page's origin is unknown.",
-    404: "There is no such thing.",
+    404: "It does not exist.",
     408: "The body did not arrive in time.",
     409: "Two arguments exclude each other, or the state of the collection does not allow it.",
     413: "The body is too long, or the answer would be.",
@@ -154,19 +154,7 @@ def route(
     status: int = 200,
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function the route of an operation, which gives the rights that it needs.
-
-    Args:
-        router: Gets the route.
-        method: Of HTTP.
-        path: Where it is.
-        operation: Its name.
-        returns: What its answer holds, for the description.
-        also: Further paths.
-        rights: Those that it needs, if it is not in the table of operations.
-        status: Of a good answer.
-        media: Other media types of its answers, with their schemas.
-    """
+    """Make a function the route of an operation, which gives the rights that it needs."""
     known = BY_NAME.get(operation)
     needed = known.rights if rights is None and known is not None else rights
     assert needed is not None, operation  # noqa: S101 - a route of the table, or one that names its rights
@@ -284,7 +272,6 @@ def as_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for, and a report of the library may hold."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, (UUID, PurePath)):

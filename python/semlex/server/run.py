@@ -25,11 +25,7 @@ KEEP_ALIVE_SECONDS = 5
 
 
 class Server(StoppingServer):
-    """Uvicorn, which tells the application that it stops as soon as it is told so itself.
-
-    Args:
-        seconds: Time for requests in progress when it stops.
-    """
+    """Uvicorn, which tells the application at once when it stops."""
 
     def __init__(
         self,
@@ -43,19 +39,19 @@ class Server(StoppingServer):
         self._served, self._tell, self._ready = app, tell, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens."""
+        """Listen."""
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuses new requests and lets those in progress end."""
+        """Refuse new requests and lets those in progress end."""
         self._served.state.server.is_stopping = True
         self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
         await super().shutdown(sockets)
 
 
 def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
-    """What uvicorn is made with."""
+    """Uvicorn's configuration."""
     return uvicorn.Config(
         app,
         **uvicorn_options(options, app.state.server.clock),
@@ -75,7 +71,7 @@ def serve(
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves until it is told to stop."""
+    """Serve until a signal."""
     listening = bound_socket(options.host, options.port)
     try:
         asyncio.run(_serve(listening, options, source, tell, ready))
@@ -92,7 +88,7 @@ async def _serve(
 ) -> None:
     app = create_app(options, source)
     state = app.state.server
-    # Not by the application's lifespan: what is wrong here is told as an error of ours.
+    # Not in the application's lifespan: problems are errors of semlex here.
     await state.start()
     try:
         address = address_to_ask(listening)

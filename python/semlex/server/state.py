@@ -1,4 +1,4 @@
-"""What the server holds: an open client, the tokens, the figures; and how they are replaced while it runs."""
+"""The state of a server: open client, tokens, metrics, jobs; and how they are replaced while it runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ANSWER_PATHS = frozenset({"/v1/answer", "/query"})
 
 
 class Reloaded(Protocol):
-    """What became of reading the settings again."""
+    """The outcome of reading the settings again."""
 
     @property
     def settings(self) -> Settings:
@@ -54,7 +54,7 @@ class Reloaded(Protocol):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the new ones; empty when they hold."""
+        """Problems of the new settings; empty if they hold."""
         ...
 
 
@@ -71,12 +71,12 @@ class SettingsSource(Protocol):
         ...
 
     def reload(self) -> Reloaded:
-        """Reads them again; what is wrong leaves the old ones in force."""
+        """Read them again; with a problem, the old ones stay in force."""
         ...
 
 
 class ServerState:
-    """What all routes share."""
+    """The state that all routes share."""
 
     def __init__(
         self, options: ServeOptions, source: SettingsSource, client: Client | None = None, clock: Clock = SYSTEM
@@ -127,7 +127,7 @@ class ServerState:
             open_client.release()
 
     async def gauges(self) -> dict[str, float]:
-        """What is measured now, by name."""
+        """Current values, by name."""
         pool = await self.open_client.client.pool_figures()
         return {f"pool_{name}": float(value) for name, value in pool.items()}
 
@@ -140,7 +140,7 @@ class ServerState:
         return self.options.answer_seconds if path in ANSWER_PATHS else self.options.seconds
 
     async def start(self) -> None:
-        """Opens the client, and begins to look for changes."""
+        """Open the client, and begins to look for changes."""
         if self.options.token_file is not None:
             file = TokenFile(self.options.token_file)
             self._tokens = WatchedTokens(file, lambda: self.metrics.reloads.update({"refused": 1}))
@@ -155,7 +155,7 @@ class ServerState:
         self._begin_jobs()
 
     async def stop(self) -> None:
-        """Hands back jobs, waits for what is in use, and closes the client."""
+        """Hand back jobs, wait for requests, and close the client."""
         self.is_stopping = True
         for task in tuple(self._tasks):
             task.cancel()
@@ -165,7 +165,7 @@ class ServerState:
             await open_client.client.close()
 
     async def reload(self, *, is_again: bool = False) -> bool:
-        """Reads the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
+        """Read the settings again; returns whether the new ones serve. Requests in progress end with the old ones."""
         read = await asyncio.to_thread(self._source.reload)
         problems, self._opens_again = read.problems, math.inf
         if not problems and self._given is None:
@@ -210,7 +210,7 @@ class ServerState:
         return open_client
 
     async def look_at_settings(self) -> None:
-        """Reads the settings again where a file of theirs has changed, or a server was away when they were opened."""
+        """Read the settings again where a file of theirs has changed, or a server was away when they were opened."""
         if await asyncio.to_thread(self._source.has_changed):
             await self.reload()
         elif self.clock.monotonic() >= self._opens_again:
@@ -226,14 +226,13 @@ class ServerState:
                 logger.exception("changed files could not be looked at; they are looked at again")
 
     def _begin_jobs(self) -> None:
-        """Does jobs with the client that serves now, where this process does any."""
         if self._jobs is not None:
             self._jobs.cancel()
         if self.options.jobs:
             self._jobs = self._begin(self._work())
 
     async def _work(self) -> None:
-        """Does jobs. What ends that is told, and they are begun again after a pause."""
+        """Do jobs. If an error ends them, it is logged, and they begin again after a pause."""
         open_client, task = self.take(), asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         try:

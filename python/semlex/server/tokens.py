@@ -1,6 +1,6 @@
 """Tokens in a file: of each a name, rights, collections, and the hash of a secret that is shown once.
 
-A secret is 256 random bits, so one round of SHA-256 hides it; whoever reads the file cannot ask with what stands in it.
+A secret is 256 random bits, so one round of SHA-256 hides it; the file does not let its reader in.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ OF_JOBS: dict[str, Rights] = {
 
 
 def needed_for(kind: str) -> Rights:
-    """What a stored job of a kind needs; all rights, where a newer semlex has stored one that is not known here."""
+    """The right that a stored job needs; all rights for a kind of a newer semlex."""
     return OF_JOBS.get(kind, ORDER[-1])
 
 
 class Reaching:
-    """What anybody with rights and collections may do and see."""
+    """Rights and collections of a caller."""
 
     __slots__ = ()
     rights: Rights
@@ -69,17 +69,11 @@ class Reaching:
 
 @dataclass(frozen=True, slots=True)
 class Caller(Reaching):
-    """Somebody who asks over a wire.
+    """The caller of a request."""
 
-    Attributes:
-        name: Of the token; "" for everybody, where there are no tokens.
-        rights: The highest that it has, with those before it.
-        collections: Names of the collections that it sees; None for all.
-    """
-
-    name: str
-    rights: Rights
-    collections: frozenset[str] | None = None
+    name: str  # of the token; "" without tokens
+    rights: Rights  # the highest; it includes those before it
+    collections: frozenset[str] | None = None  # those that it sees; None: all
 
 
 PREFIX = "semlex_"
@@ -90,17 +84,11 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it stands in the file.
-
-    Attributes:
-        caller: Whose it is, and what they may do.
-        digest: SHA-256 of the secret.
-        expires: When it ends to be known; None: never.
-    """
+    """A token of the file."""
 
     caller: Caller
-    digest: bytes
-    expires: datetime | None = None
+    digest: bytes  # SHA-256 of the secret
+    expires: datetime | None = None  # None: never
 
     @property
     def has_expired(self) -> bool:
@@ -132,7 +120,7 @@ class TokenFile:
         return tokens
 
     def add(self, name: str, rights: Rights, collections: tuple[str, ...] = (), expires: datetime | None = None) -> str:
-        """Adds a token and returns its secret, which nobody can show again."""
+        """Add a token and return its secret, which cannot be shown again."""
         if not NAME.fullmatch(name):
             raise ConfigurationError(
                 f"token name {name[:80]!a}: at most 64 letters, digits and . _ - @, beginning with a letter or digit"
@@ -155,7 +143,7 @@ class TokenFile:
         return secret
 
     def remove(self, name: str) -> None:
-        """Removes a token; the server forgets it when it looks at the file again."""
+        """Remove a token; the server forgets it when it looks at the file again."""
         with self._changing():
             known = self.read()
             kept = tuple(token for token in known if token.caller.name != name)
@@ -166,9 +154,9 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds a lock on the file's folder, so that of two changes at once none is lost."""
+        """Hold a lock on the file's folder, so that of two changes at once none is lost."""
         folder: int | None = None
-        # Some network drives have no locks; what else is wrong with the folder, reading and writing say.
+        # Some network drives have no locks; reading and writing report other problems of the folder.
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             folder = os.open(self.path.parent, os.O_RDONLY)
@@ -205,10 +193,8 @@ class TokenFile:
 
 
 def _keep_owner(number: int, path: Path) -> None:
-    """Gives a new file the owner, group and rights of the one that it replaces.
-
-    Whoever adds a token as root must not take the file from the server, which would go on with the old tokens.
-    """
+    """Give a new file the owner, group and rights of the one that it replaces."""
+    # If root adds a token, the server must still be able to read the file; it would go on with the old tokens.
     try:
         old = path.stat()
     except FileNotFoundError:
@@ -239,11 +225,7 @@ def _digest(secret: str) -> bytes:
 
 
 def caller_of(authorization: bytes | None, tokens: tuple[Token, ...]) -> Caller | None:
-    """Whose token a header ``Authorization`` holds; None where it holds none that is known, or one that has expired.
-
-    Args:
-        tokens: All that are known; all are compared, each in constant time.
-    """
+    """Whose token a header ``Authorization`` holds; None where it holds none that is known, or one that has expired."""
     scheme, _, secret = (authorization or b"").partition(b" ")
     if scheme.lower() != b"bearer" or not secret:
         return None
@@ -256,11 +238,7 @@ logger = logging.getLogger("semlex.server")
 
 
 class WatchedTokens:
-    """The tokens of a file. A look at its stamp costs microseconds, so there is one for every question.
-
-    Args:
-        file: Of the tokens.
-    """
+    """The tokens of a file. A look at its stamp costs microseconds, so there is one for every question."""
 
     def __init__(self, file: TokenFile, refused: Callable[[], None] = lambda: None) -> None:
         self._file, self._refused = file, refused
@@ -282,7 +260,7 @@ class WatchedTokens:
                 self._tokens = self._file.read()
             except SemlexError as error:
                 if stamp != self._refused_stamp:
-                    logger.error("the changed tokens are not used: %s", error)  # noqa: TRY400 - it is no failure of ours
+                    logger.error("the changed tokens are not used: %s", error)  # noqa: TRY400 - not a failure of semlex
                     self._refused()
                 self._refused_stamp = stamp
             else:
@@ -290,5 +268,5 @@ class WatchedTokens:
         return self._tokens
 
     def caller(self, token: str) -> Caller | None:
-        """Whose token it is; None for nobody's."""
+        """The caller of a token; None for an unknown one."""
         return caller_of(b"Bearer " + token.encode("utf-8", "replace"), self.current())

@@ -48,7 +48,7 @@ async def test_an_origin_may_be_written_in_any_way(filled: Client, written: str)
 
 @pytest.mark.parametrize("text", NO_ORIGINS)
 def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no origin"):
+    with pytest.raises(ConfigurationError, match="is not an origin"):
         ServeOptions(origins=[text])
 
 

@@ -159,10 +159,10 @@ def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:
             (("--port", port), "choose another port with --port"),
             (("--port", port), "another address with --host"),
             # Nobody is asked about a name that cannot be one.
-            (("--host", "no..such.name", "--token-file", "t.json"), "no address of this machine"),
+            (("--host", "no..such.name", "--token-file", "t.json"), "not an address of this machine"),
             (("--host", "0.0.0.0"), "semlex serve token add"),  # noqa: S104
             (("--rights", "root"), "rights must be one of"),
-            (("--origin", "pages"), "is no origin"),
+            (("--origin", "pages"), "is not an origin"),
         ):
             found = program("serve", *options, code=2)
             assert said in found.stderr

@@ -112,7 +112,7 @@ class SemlexDocumentStore:
         self._opened: tuple[SyncClient, CollectionRunner] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """What makes the same store again; of the address only which variable of the environment holds it."""
+        """Describe the store; of the address only the name of its environment variable."""
         made: dict[str, Any] = default_to_dict(
             self,
             db_url=None if self.db_url is None else self.db_url.to_dict(),
@@ -129,7 +129,6 @@ class SemlexDocumentStore:
 
     @property
     def _runner(self) -> Self:
-        """Where its methods run."""
         return self
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs) -> T:
@@ -163,17 +162,13 @@ class SemlexDocumentStore:
 
     @property
     def opened(self) -> Collection:
-        """The collection, for coroutines that `run` runs.
-
-        Raises:
-            ConfigurationError: Another thread has closed the store meanwhile.
-        """
+        """The collection, for coroutines that `run` runs."""
         if self._opened is None:
             raise ConfigurationError("the store was closed meanwhile")
         return self._opened[1].collection
 
     def close(self) -> None:
-        """Closes the client: its pool, and the handle of an embedded server."""
+        """Close the client: its pool, and the handle of an embedded server."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened[0].close()

@@ -32,11 +32,7 @@ REFUSED = {
 
 
 def checked_documents(documents: object) -> list[Document]:
-    """The documents of a list.
-
-    Raises:
-        ValidationError: It is no list of documents, or one has what a collection does not store.
-    """
+    """Check a list of documents: each has a text, and nothing that a collection does not store."""
     if not isinstance(documents, (list, tuple)):
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", "list of Document", _kind(documents))])
     errors = []
@@ -59,7 +55,7 @@ def _kind(value: object) -> str:
 
 
 def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
-    """What is stored of checked documents. Their times ascend, for documents are listed in the order of these."""
+    """Checked documents as they are stored; their times ascend, because documents are listed by them."""
     now = utc_now()
     return [
         SemlexDocument(one.content or "", one.meta, one.id, created_at=now + timedelta(microseconds=number))
@@ -68,13 +64,7 @@ def stored_documents(documents: Sequence[Document]) -> list[SemlexDocument]:
 
 
 def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], score: float | None = None) -> Document:
-    """A chunk as a document of Haystack.
-
-    Args:
-        chunk: As stored.
-        vectors: By id; a chunk without one has no embedding.
-        score: Of a hit.
-    """
+    """Convert a chunk; `vectors` are by id, and `score` is that of a hit."""
     vector = vectors.get(chunk.id)
     meta: dict[str, Any] = metadata_with_place(chunk)
     embedding = None if vector is None else vector.tolist()
@@ -115,7 +105,7 @@ def _common(kinds: set[str]) -> str:
 
 
 def extremes(metadata: Iterable[Metadata], field: str) -> dict[str, Any]:
-    """Least and greatest value of a field; None where there are none, or numbers and texts."""
+    """The least and the greatest value of a field; None without values, or with numbers and texts."""
     values = [value for value in distinct(metadata, field) if isinstance(value, (int, float, str))]
     are_texts = {isinstance(value, str) for value in values}
     if len(are_texts) != 1:

@@ -31,15 +31,12 @@ REFUSED = {
 
 
 def tree_of_haystack(filters: dict[str, Any] | None, *, needed: bool = False) -> FilterTree | None:
-    """The tree of a filter of Haystack; None of none.
+    """Convert a filter of Haystack; None stays None.
 
-    Args:
-        filters: As Haystack has them.
-        needed: Whether every group must have a condition: nothing is deleted by a filter that always holds.
+    If it is `needed`, every group must have a condition: a filter that always holds must not delete anything.
 
     Raises:
-        FilterError: A key or a condition is missing, an operator is unknown, a value cannot be compared, or groups are
-            nested too deep.
+        FilterError: The filter is malformed, compares what cannot be compared, or is nested too deep.
     """
     try:
         return _tree(filters, PLACE, needed=needed) if filters else None
@@ -117,7 +114,6 @@ def _equal(field: F, value: object) -> FilterTree:
 
 
 def _ids(operator: str, value: object, place: str) -> FilterTree:
-    """A condition on ids: equal to some, or to none of them."""
     if operator in ORDER:
         raise refusal(f"{place}.operator", "wrong_operator", "==, !=, in, not in, of ids")
     given = _list(value, place) if operator in MEMBERSHIP else [value]

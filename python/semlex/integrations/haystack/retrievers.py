@@ -18,7 +18,15 @@ FOUND = component.output_types(documents=list[Document])
 
 
 class StoreRetriever:
-    """What the retrievers have in common; see them."""
+    """What the retrievers share.
+
+    Args:
+        document_store: Where the documents are.
+        filters: In Haystack's form.
+        top_k: Number of documents, 1 to 1,000.
+        filter_policy: Whether filters of a run replace these, or are merged with them.
+        return_embedding: Whether the documents have their embeddings.
+    """
 
     def __init__(
         self,
@@ -46,7 +54,7 @@ class StoreRetriever:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """What makes the same retriever again, with its store."""
+        """Describe the retriever with its store."""
         made: dict[str, Any] = default_to_dict(self, **self._parameters())
         return made
 
@@ -74,16 +82,10 @@ class StoreRetriever:
 
 @component
 class SemlexEmbeddingRetriever(StoreRetriever):
-    """The documents whose embeddings are nearest to that of the query. The score is the cosine, -1 to 1.
+    """The documents whose embeddings are nearest to that of the query.
 
-    (Of a store with another distance: minus the L2 distance, or the inner product.)
-
-    Args:
-        document_store: Where they are.
-        filters: In Haystack's form.
-        top_k: Number of documents, 1 to 1,000.
-        filter_policy: Whether filters of a run replace these, or are merged with them.
-        return_embedding: Whether the documents have their embeddings.
+    The score is the cosine, -1 to 1; with another distance minus the L2 distance, or the inner product. See
+    `StoreRetriever` for its arguments.
     """
 
     async def _run(
@@ -97,16 +99,9 @@ class SemlexEmbeddingRetriever(StoreRetriever):
 
 @component
 class SemlexKeywordRetriever(StoreRetriever):
-    """The documents whose words fit the query best: any of its words will do. The score is that of BM25, from 0.
+    """The documents whose words fit the query best: any of its words will do.
 
-    It is comparable within one query only.
-
-    Args:
-        document_store: Where they are.
-        filters: In Haystack's form.
-        top_k: Number of documents, 1 to 1,000.
-        filter_policy: Whether filters of a run replace these, or are merged with them.
-        return_embedding: Whether the documents have their embeddings.
+    The score is that of BM25, from 0, comparable within one query. See `StoreRetriever` for its arguments.
     """
 
     async def _run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
@@ -120,18 +115,18 @@ class SemlexKeywordRetriever(StoreRetriever):
 class SemlexHybridRetriever(StoreRetriever):
     """The documents that fit a query best by meaning and by words, fused by their scores.
 
-    The score is that of the fusion, which orders the documents of one query and is no similarity; with `rerank` that of
-    the reranker. A leg that fails does not take the other with it: a warning is logged.
+    The score is the fused one, which is not a similarity; with `rerank` the reranker's. If one search fails, the other
+    answers, and a warning is logged.
 
     Args:
-        document_store: Where they are.
-        filters: In Haystack's form.
+        document_store: See `StoreRetriever` for this and the next ones.
+        filters: Of the documents.
         top_k: Number of documents, 1 to 1,000.
-        filter_policy: Whether filters of a run replace these, or are merged with them.
-        return_embedding: Whether the documents have their embeddings.
-        alpha: Share of the vectors in the fused score, 0 (words alone) to 1; None is the model's own, else 0.5.
+        filter_policy: As there.
+        return_embedding: As there.
+        alpha: Share of the vectors in the fused score, 0 (words alone) to 1. Default: the model's own, else 0.5.
         rerank: Whether the store's reranker orders the best 4 x `top_k` candidates.
-        min_similarity: Least cosine of a document, -1 to 1; None for no threshold.
+        min_similarity: Minimum cosine of a document, -1 to 1.
     """
 
     def __init__(
@@ -146,7 +141,7 @@ class SemlexHybridRetriever(StoreRetriever):
         rerank: bool = False,
         min_similarity: float | None = None,
     ) -> None:
-        # Haystack makes the class anew, so that `super()` would not know it.
+        # Haystack creates the class again, so that `super()` would not know it.
         StoreRetriever.__init__(self, document_store, filters, top_k, filter_policy, return_embedding=return_embedding)
         self.alpha = alpha
         self.rerank = rerank

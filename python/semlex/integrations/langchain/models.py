@@ -32,16 +32,13 @@ NAMES = ("model", "model_name", "model_id", "deployment")
 
 
 class LangChainEmbedder(BaseEmbedder):
-    """An `Embedder` for `semlex.connect` and the like, of an `Embeddings` object of LangChain.
+    """An embedding model of LangChain for `semlex.connect` and the like.
 
     Args:
         embeddings: The model; it is called from several threads, as LangChain does.
-        name: What it is stored as with a collection (behind ``langchain:``), and compared by when that is opened; None:
-            its class, with the name of its model where it has one.
-        dimensions: Length of its vectors; None: the model is asked for the vector of a word.
-
-    Raises:
-        ConfigurationError: An argument is of another kind.
+        name: Stored with a collection (after ``langchain:``) and compared when it is opened. Default: the class, with
+            the name of its model if it has one.
+        dimensions: Length of its vectors. Default: the model embeds a word to find out.
     """
 
     calls_at_once = 4  # most of them are behind a server
@@ -56,24 +53,16 @@ class LangChainEmbedder(BaseEmbedder):
 
     @cached_property
     def identity(self) -> EmbedderIdentity:
-        """What the vectors depend on."""
+        """The properties that the vectors depend on."""
         dimensions = self._dimensions or len(self.embeddings.embed_query("dimensions"))
         return EmbedderIdentity(self._name, "langchain", dimensions, None, "unknown", normalised=False)
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeds n texts as documents: (n, dimensions).
-
-        Raises:
-            ModelError: The vectors cannot be used. What the model raises comes as it is.
-        """
+        """Embed n texts as documents: (n, dimensions)."""
         return self._checked(self.embeddings.embed_documents(list(texts)), len(texts))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Embeds one text as a query: (dimensions,).
-
-        Raises:
-            ModelError: As for `embed_documents`.
-        """
+        """Embed one text as a query: (dimensions,)."""
         vector: NDArray[np.float32] = self._checked([self.embeddings.embed_query(text)], 1)[0]
         return vector
 
@@ -92,12 +81,12 @@ def _name_of(embeddings: Embeddings) -> str:
 
 
 class SemlexReranker(BaseDocumentCompressor):
-    """A `BaseDocumentCompressor` that orders documents by a reranker of semlex; of equals the first stays first.
+    """A document compressor of LangChain that orders documents by a reranker of semlex.
 
     Attributes:
         reranker: A `Reranker`, or the name of one, such as ``term-overlap`` or ``Qwen/Qwen3-Reranker-0.6B``.
-        top_n: How many documents are kept; None: all.
-        score_key: Under which key the metadata of what is returned gets the score; None: it gets nothing.
+        top_n: How many documents are kept. Default: all.
+        score_key: Key of the metadata for the score. Default: none.
     """
 
     reranker: Any
@@ -119,11 +108,7 @@ class SemlexReranker(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
-        """The documents by how well they answer a query, best first; those that were given stay as they are.
-
-        Raises:
-            ModelError: The reranker fails.
-        """
+        """Order copies of the documents by how well they answer a query, best first."""
         del callbacks  # nothing is called that they could follow
         if not documents:
             return []

@@ -36,14 +36,10 @@ def documents_of(chunks: Iterable[StoredChunk]) -> list[Document]:
 
 
 def filters_of(given: object) -> Filters | None:
-    """A filter of LangChain as one of semlex; semlex's own (a text, `F`) stay as they are.
+    """Convert a filter of LangChain; semlex's own (a text, `F`) stay as they are.
 
-    LangChain's mappings have semlex's operators (``$eq``, ``$in``, ``$and`` …). Two things differ: every name is a key
-    of the metadata, and ``$not`` may have a list, of which nothing must hold. A field of semlex's own is named with
-    ``@``.
-
-    Raises:
-        ValidationError: It is a function, which a database cannot be asked; or nested too deep.
+    LangChain's mappings have semlex's operators. Two things differ: every name is a key of the metadata (``@`` marks
+    semlex's own fields), and ``$not`` may have a list, of which nothing must hold.
     """
     if isinstance(given, Callable):  # type: ignore[arg-type]
         raise refusal("filter", "wrong_type", "a mapping, a text or F; a database cannot call a function", "a function")
@@ -67,11 +63,7 @@ def _translated(given: Any, depth: int = 1) -> Any:
 
 
 def ranking_scores(results: SearchResults) -> list[float]:
-    """The scores that the hits are ordered by; greater is better.
-
-    Raises:
-        ConfigurationError: They have none in common, as hits of a fallback.
-    """
+    """The scores that order the hits; greater is better."""
     for name in ORDERED_BY:
         scores = [getattr(hit, name) for hit in results]
         if None not in scores:
@@ -82,11 +74,8 @@ def ranking_scores(results: SearchResults) -> list[float]:
 def relevance_scores(results: SearchResults) -> list[float]:
     """How relevant each hit is, 0 to 1, in the order of the hits.
 
-    By the first of these that the answer has: the reranker's score; the calibrated confidence; the cosine, where a
-    negative one is 0. Of a hit without a vector it is 0. A fused score never counts: it orders the hits of one query.
-
-    Raises:
-        EmbeddingsMissingError: The answer has none of them.
+    By the first of these that all hits have: the reranker's score, the calibrated confidence, the cosine (at least 0; 0
+    without a vector). A fused score does not count: it orders the hits of one query.
     """
     if not results:
         return []
@@ -108,7 +97,7 @@ def cut_to_unit(score: float) -> float:
 
 
 class SemlexRetriever(BaseRetriever):
-    """A `BaseRetriever` over a collection of semlex.
+    """A retriever of LangChain over a collection of semlex.
 
     ``invoke(query, k=…, filters=…, mode=…)`` and any other argument of `Collection.search` count for one call.
 
@@ -117,14 +106,9 @@ class SemlexRetriever(BaseRetriever):
             the callers of its own event loop.
         k: Number of documents, 1 to 1,000.
         filters: LangChain's mappings, or a filter of semlex; see docs/filters.md.
-        mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+        mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         search_kwargs: Other arguments of `Collection.search`, such as ``rerank``, ``min_similarity``, ``boost``.
-        details: Whether the metadata gets places and scores (`SearchResults.to_documents`); otherwise it is the
-            user's alone.
-
-    Raises:
-        ValidationError: Pydantic's, not semlex's: a field is refused when the retriever is made. What a search refuses
-            is refused by the search, as semlex's error.
+        details: Whether the metadata gets places and scores (`SearchResults.to_documents`).
     """
 
     collection: Any

@@ -35,23 +35,17 @@ Documents = list["Document"]
 
 
 class SemlexVectorStore(VectorStore):
-    """A `VectorStore` on Postgres that finds by meaning and by words.
+    """A vector store of LangChain on Postgres that finds by meaning and by words.
 
-    With a name it opens a collection of a client of its own, which `close` (or ``with``) ends; otherwise the collection
-    stays yours. Both sync and async methods work, from any event loop; the async ones of a collection of `connect` on
-    its loop alone.
-
+    With a name it opens a collection of a client of its own, which `close` (or ``with``) ends; a given collection stays
+    yours. Sync and async methods work from any event loop; of a collection of `connect` the async ones, on its loop.
     Every method that searches takes ``filter`` (LangChain's mappings, or a filter of semlex) and any other argument of
-    `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``. Metadata comes back as it was stored.
+    `Collection.search`: ``mode="vector"``, ``rerank=True``, ``boost=…``.
 
     Args:
-        embedding: A model of LangChain; None: semlex's own (of the client's ``embedding_model``).
+        embedding: A model of LangChain. Default: semlex's own (of the client's ``embedding_model``).
         collection: A name, or a collection (or retriever) of semlex, which has its model already.
-        client: Arguments of `SyncClient` where a name is given: ``db_url`` and others; none starts the embedded
-            Postgres.
-
-    Raises:
-        ConfigurationError: A collection is given together with a model or arguments of a client, or two models are.
+        client: Arguments of `SyncClient` for a name: ``db_url`` and others; none starts the embedded Postgres.
     """
 
     def __init__(
@@ -76,7 +70,7 @@ class SemlexVectorStore(VectorStore):
         self._client.initialize()
 
     def close(self) -> None:
-        """Closes the client that a name has opened; a collection that was given stays open."""
+        """Close the client that a name has opened; a collection that was given stays open."""
         if self._client is not None:
             self._client.close()
 
@@ -101,11 +95,7 @@ class SemlexVectorStore(VectorStore):
         ids: list[str] | None = None,
         **options: Any,
     ) -> Self:
-        """A store (`options` are the arguments of the class) to which texts were added.
-
-        Raises:
-            ValidationError: As for `add_texts`.
-        """
+        """Make a store with texts; `options` are the arguments of the class."""
         store = cls(embedding, **options)
         try:
             store.add_texts(texts, metadatas, ids=ids)
@@ -148,14 +138,14 @@ class SemlexVectorStore(VectorStore):
     ) -> list[str]:
         """Store texts and return their ids, in order; a text with a stored id replaces it.
 
-        All are checked before anything is written.
+        All are checked before anything is written. A text without an id gets one that follows from its text and
+        metadata, so that adding it again does not double it.
 
         Args:
             texts: Any iterable; each from 1 character to 128 KiB, and stored as it is.
             metadatas: JSON-compatible mappings, as many.
-            ids: As many; a text without one gets an id that follows from its text and metadata, so that adding it again
-                does not double it.
-            batch_size: What `langchain_core.indexing.index` passes; semlex writes batches of its own size.
+            ids: As many.
+            batch_size: What `langchain_core.indexing.index` passes; not used.
             options: Other arguments of `Collection.add_documents`, such as ``embeddings``.
 
         Raises:
@@ -167,11 +157,7 @@ class SemlexVectorStore(VectorStore):
     add_texts, aadd_texts = both_ways(_add_texts)
 
     async def _delete(self, ids: list[str] | None = None, *, filter: Any = None, **options: Any) -> bool:  # noqa: A002 - LangChain's name
-        """Delete documents by id, or by a filter; missing ones are fine.
-
-        Raises:
-            ConfigurationError: Nothing is given. `Collection.drop` removes all documents.
-        """
+        """Delete documents by id, or by a filter; missing ones are fine. Without both it raises ConfigurationError."""
         await self._runner.collection.delete(ids, filters=filters_of(filter), **options)
         return True
 
@@ -192,8 +178,8 @@ class SemlexVectorStore(VectorStore):
     async def _scored_search(self, query: str, k: int = 4, **options: Any) -> Scored:
         """Return the best documents with the scores that order them; greater is better.
 
-        It is the reranker's score if there is one; else the fused score, which cannot be compared between queries; in
-        mode ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
+        The reranker's score if there is one; else the fused score, which cannot be compared between queries; in mode
+        ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
         """
         return _scored(await self._search(query, k, options), ranking_scores)
 
@@ -206,10 +192,7 @@ class SemlexVectorStore(VectorStore):
     _similarity_search_with_relevance_scores, _asimilarity_search_with_relevance_scores = both_ways(_relevant)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        """From a score to a relevance: every score grows with it here, so that one is only cut at 0 and 1.
-
-        `similarity_search_with_relevance_scores` is better: of the hits' scores it takes one that is a relevance.
-        """
+        """From a score to a relevance: every score grows with it here, so that one is only cut at 0 and 1."""
         return cut_to_unit
 
     async def _search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> Documents:
@@ -254,7 +237,7 @@ class SemlexVectorStore(VectorStore):
 def _given(
     texts: Iterable[str], metadatas: list[dict[str, Any]] | None, ids: Sequence[str | None] | None
 ) -> list[SemlexDocument]:
-    """LangChain's texts as documents; None and "" are no id."""
+    """LangChain's texts as documents; None and "" mean no id."""
     return documents_from_texts(texts, None if ids is None else [one or "" for one in ids], metadatas or None)
 
 

@@ -50,16 +50,7 @@ WILDCARDS = re.compile(r"[\\%_]")
 
 
 def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: int = 1) -> FilterTree:
-    """The tree of a filter, nested as it is. Without conditions it always holds.
-
-    Args:
-        filters: As LlamaIndex has them.
-        needed: Whether conditions must be there: nothing is deleted by a filter that always holds.
-        depth: How many groups this one stands in, itself included.
-
-    Raises:
-        ValidationError: A value cannot be compared by its operator; conditions are missing, or nested too deep.
-    """
+    """Convert a filter, nested as it is; without conditions it always holds, and if one is `needed`, it is refused."""
     check_depth(PLACE, depth)
     if not filters.filters:
         if needed:
@@ -78,15 +69,7 @@ def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: in
 
 
 def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
-    """The tree of one condition. Its key is one key of the metadata, dots and all, or a field of semlex's (``@uri``).
-
-    Args:
-        one: As LlamaIndex has it.
-        needed: Whether it must not be one that always holds.
-
-    Raises:
-        ValidationError: The value cannot be compared by the operator.
-    """
+    """Convert a condition; its key is one key of the metadata, dots and all, or a field of semlex's own (``@uri``)."""
     operator, value = FilterOperator(one.operator), one.value
     place = f"{PLACE}.{one.key[:40]}"
     field = F(one.key) if one.key.startswith("@") else key_field(one.key)
@@ -137,11 +120,7 @@ KINDS: dict[str, type[BaseNode]] = {
 
 
 def documents_of_nodes(nodes: Sequence[BaseNode]) -> list[SemlexDocument]:
-    """The documents of nodes.
-
-    Raises:
-        ValidationError: Something is no node of LlamaIndex's own kinds, or its metadata has the key ``_node``.
-    """
+    """Convert nodes of LlamaIndex's own kinds."""
     errors = []
     for row, node in enumerate(nodes):
         if KINDS.get(node.class_name()) is not type(node):
@@ -165,10 +144,7 @@ def _document(node: BaseNode) -> SemlexDocument:
 
 
 def node_of(chunk: StoredChunk) -> BaseNode:
-    """The node of a chunk, as it was stored; of a chunk that was no node a `TextNode`.
-
-    What an added document is a part of is the source of its node.
-    """
+    """The node of a chunk as it was stored, else a `TextNode`; its source is what an added document is a part of."""
     metadata: dict[str, Any] = metadata_with_place(chunk)
     stored = metadata.get(NODE)
     kind = KINDS.get(str(stored.get("class_name"))) if isinstance(stored, dict) else None
@@ -187,11 +163,11 @@ def node_of(chunk: StoredChunk) -> BaseNode:
 
 
 def scored_node(hit: SearchResult) -> NodeWithScore:
-    """The node of a hit with the score that has put it in its place."""
+    """The node of a hit with the score that ranks it."""
     return NodeWithScore(node=node_of(hit), score=score_of(hit))
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
-    """What holds for nodes that were cut out of one of these documents, and for added parts of them."""
+    """A filter on nodes that were cut out of one of these documents, and on added parts of them."""
     ids = list(ref_doc_ids)
     return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@uri").exists())

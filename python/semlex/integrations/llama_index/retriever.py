@@ -22,22 +22,19 @@ if TYPE_CHECKING:
 
 
 class SemlexRetriever(BaseRetriever):
-    """Searches a collection, also one that was filled with `semlex index`, by both legs where both are possible.
+    """Searches a collection, also one that was filled with `semlex index`, by meaning and by words.
 
-    Of chunks of files the metadata says where they stand: ``source``, ``source_document``, ``heading_path``, ``line``,
-    ``page``. The score of a node is the reranker's where there is one, else that of the fusion, else of the one leg.
+    The metadata of chunks of files holds ``source``, ``source_document``, ``heading_path``, ``line``, ``page``. The
+    score of a node is the reranker's if there is one, else the fused one, else that of the search.
 
     Args:
         collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).
         similarity_top_k: Number of nodes, 1 to 1,000.
-        mode: ``vector``, ``keyword`` or ``hybrid``; None is hybrid where both legs are possible.
+        mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         filters: `MetadataFilters`, or a filter of semlex.
-        embed_model: Makes the queries' vectors; None: the collection's own model, where it has one.
+        embed_model: Embeds the queries. Default: the collection's own model, if it has one.
         callback_manager: As of `BaseRetriever`.
         search_options: Other options of `Collection.search`, such as ``weights``, ``rerank`` or ``min_similarity``.
-
-    Raises:
-        ConfigurationError: It is no collection.
     """
 
     def __init__(

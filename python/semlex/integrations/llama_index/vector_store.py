@@ -57,9 +57,6 @@ class SemlexVectorStore(BasePydanticVectorStore):
         collection: Of `semlex.connect_sync`, which serves plain and asynchronous methods, or of `semlex.connect`, which
             serves the asynchronous ones. Vectors are LlamaIndex's: make the client with ``embedding_model="none"``, or
             with the same model.
-
-    Raises:
-        ConfigurationError: It is no collection.
     """
 
     stores_text: bool = True
@@ -81,14 +78,10 @@ class SemlexVectorStore(BasePydanticVectorStore):
         return self._runner.given
 
     async def _add(self, nodes: Sequence[BaseNode], on_duplicate: Any = "update") -> list[str]:
-        """Stores nodes; their ids, in order.
+        """Store nodes and return their ids, in order.
 
-        Nodes without an embedding are embedded by the collection's model; where it has none they are found by their
-        words.
-
-        Args:
-            nodes: Of LlamaIndex's own kinds, with a text.
-            kwargs: ``on_duplicate`` as of `Collection.add_documents`; ``update`` by default.
+        Nodes without an embedding are embedded by the collection's model; without a model their words find them.
+        `on_duplicate` is as of `Collection.add_documents`.
 
         Raises:
             ValidationError: With every error of every node; nothing was written.
@@ -102,7 +95,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     add, async_add = both_ways(_add)
 
     async def _delete(self, ref_doc_id: str) -> None:
-        """Deletes the nodes that were cut out of a document; none is fine."""
+        """Delete the nodes that were cut out of a document; none is fine."""
         await self._runner.collection.delete(filters=of_documents([ref_doc_id]))
 
     delete, adelete = both_ways(_delete)
@@ -110,7 +103,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     async def _get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """Nodes by their ids, in order (missing ones are left out), or those that pass a filter, or all."""
+        """Return nodes by their ids, in order (missing ones are left out), or those that pass a filter, or all."""
         tree = None if filters is None else tree_of_filters(filters)
         collection = self._runner.collection
         if node_ids is None:
@@ -124,12 +117,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     get_nodes, aget_nodes = both_ways(_get_nodes)
 
     async def _delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> None:
-        """Deletes nodes by their ids, or those that pass a filter; where both are given, both must hold.
-
-        Raises:
-            ConfigurationError: Neither is given; `clear` deletes all.
-            ValidationError: A filter without ids has no condition, or a group of it has none.
-        """
+        """Delete nodes by their ids, by a filter, or by both, which must both hold; `clear` deletes all."""
         if node_ids is not None and not node_ids:
             return
         tree = None if filters is None else tree_of_filters(filters, needed=node_ids is None)
@@ -138,7 +126,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
     delete_nodes, adelete_nodes = both_ways(_delete_nodes)
 
     async def _clear(self) -> None:
-        """Deletes every chunk of the collection, also what was not added through this store."""
+        """Delete every chunk of the collection, also those that were not added through this store."""
         await self._runner.collection.delete(filters=EVERYTHING)
 
     clear, aclear = both_ways(_clear)
@@ -151,24 +139,18 @@ class SemlexVectorStore(BasePydanticVectorStore):
         mmr_prefetch_factor: float = MMR_PREFETCH,
         **options: Any,
     ) -> VectorStoreQueryResult:
-        """The nodes that fit a query best, with the scores that have ordered them.
+        """Return the best nodes for a query, with the scores that order them.
 
         | mode | search | how many | score |
         |---|---|---|---|
         | default | by vectors | ``similarity_top_k`` | cosine (of other distances: see `SearchResult.vector_score`) |
         | text_search, sparse | by words | ``sparse_top_k``, else ``similarity_top_k`` | of the keyword engine |
-        | hybrid | by both | ``hybrid_top_k``, else ``similarity_top_k`` | of the fusion; ``alpha`` weighs the vectors |
+        | hybrid | by both | ``hybrid_top_k``, else ``similarity_top_k`` | fused; ``alpha`` weighs the vectors |
         | semantic_hybrid | by both, reranked | as hybrid | of the reranker |
-        | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; they do not descend |
+        | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; not in descending order |
 
-        Args:
-            query: As LlamaIndex makes it. Hits of a fallback that gives no scores come without similarities.
-            kwargs: ``mmr_threshold`` (0: unlike, 1: relevant; 0.5), ``mmr_prefetch_factor`` (4), and other options of
-                `Collection.search`, such as ``fusion``.
-
-        Raises:
-            ValidationError: The query or a filter is refused.
-            ConfigurationError: A mode or an option is refused.
+        `mmr_threshold` is from 0 (unlike) to 1 (relevant), by default 0.5; `options` are others of `Collection.search`.
+        Hits of a fallback without scores come without similarities.
         """
         mode = VectorStoreQueryMode(query.mode)
         if mode not in MODES:
@@ -207,7 +189,6 @@ class SemlexVectorStore(BasePydanticVectorStore):
 
 
 def _options(query: VectorStoreQuery, mode: VectorStoreQueryMode) -> dict[str, Any]:
-    """The options of a search in a mode."""
     top_k, sparse, text = query.similarity_top_k, query.sparse_top_k, query.query_str
     if mode in KEYWORD_MODES:
         return {"query": text, "mode": "keyword", "top_k": sparse or top_k, "rerank": False}
@@ -225,7 +206,6 @@ def _options(query: VectorStoreQuery, mode: VectorStoreQueryMode) -> dict[str, A
 
 
 def _filters(query: VectorStoreQuery) -> FilterTree | None:
-    """What all must hold of the nodes of a query."""
     parts = [] if query.filters is None else [tree_of_filters(query.filters)]
     if query.node_ids:  # an index over a store that has the texts gives an empty list, and means all
         parts.append(has_id(query.node_ids))

@@ -1,4 +1,4 @@
-"""What an assistant may reach: which collections, whether it may write, which folders it may have read."""
+"""What an assistant may reach: tools, collections, rights, folders."""
 
 from __future__ import annotations
 
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access(Reaching):
-    """What is within reach; by default every collection, for reading.
-
-    Attributes:
-        collections: Names of the only collections that there are for the assistant; None: all of the schema.
-        rights: What it may do, as in `OPERATIONS`.
-        folders: Folders that it may have indexed, with all below them, links followed.
-    """
+    """What can be reached; by default every collection, for reading."""
 
     collections: frozenset[str] | None = None
     rights: Rights = "read"
@@ -43,7 +37,7 @@ class Access(Reaching):
 
     @classmethod
     def of(cls, collections: Sequence[str] = (), *, writes: bool = False, folders: Sequence[str | Path] = ()) -> Access:
-        """What was given, checked.
+        """Check what was given.
 
         Args:
             collections: Names of the only ones within reach; empty: all.
@@ -66,13 +60,13 @@ class Access(Reaching):
             )
         roots = [Path(os.path.realpath(folder)) for folder in folders]
         for given, root in zip(folders, roots, strict=True):
-            if not os.path.isdir(root):  # noqa: PTH112 - says False where Path would raise
+            if not os.path.isdir(root):  # noqa: PTH112 - False if Path would raise
                 raise ConfigurationError(f"allow: there is no folder {str(given)!a}")
         names = frozenset(collections) if collections else None
         return cls(names, "admin" if writes else "read", tuple(dict.fromkeys(roots)))
 
     def narrowed(self, caller: Caller) -> Access:
-        """What somebody with rights of their own may reach of it."""
+        """What a caller may reach of it."""
         both = self.collections if caller.collections is None else caller.collections
         if self.collections is not None and caller.collections is not None:
             both = self.collections & caller.collections
@@ -114,24 +108,14 @@ RIGHTS: dict[str, Rights] = {operation.name: operation.rights for operation in O
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool.
-
-    Attributes:
-        name: As it is called.
-        operations: What it does, by the names of `OPERATIONS`; the first one has its arguments.
-        title: For people.
-        description: For a model: when to use it, and what comes back.
-        renamed: Argument of the tool -> that of the operation.
-        own: Arguments that the tool has for itself.
-        overwrites: Whether it replaces what is stored.
-    """
+    """A tool."""
 
     name: str
-    operations: tuple[str, ...]
+    operations: tuple[str, ...]  # the first one has its arguments
     title: str
     description: str
-    renamed: tuple[tuple[str, str], ...] = ()
-    own: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()  # argument of the tool -> that of the operation
+    own: tuple[str, ...] = ()  # arguments that only the tool has
     overwrites: bool = False
 
     @property
@@ -141,7 +125,7 @@ class Offer:
 
     @property
     def rights(self) -> Rights:
-        """What whoever calls it needs."""
+        """The right that its callers need."""
         return max((RIGHTS[name] for name in self.operations), key=ORDER.index)
 
 
@@ -158,7 +142,7 @@ OFFERS = (
         "get_chunk",
         ("get chunks",),
         "Read a passage",
-        "Read one passage in full, by the chunk_id of a search hit. Use it where a hit says cut.",
+        "Read one passage in full, by the chunk_id of a search hit. Use it if a hit is cut.",
         renamed=(("chunk_id", "ids"),),
         own=("start",),
     ),
@@ -237,7 +221,7 @@ OFFERS = (
         "reindex_collection",
         ("reindex",),
         "Rebuild the keyword index",
-        "Make the keyword index of a collection anew from its stored texts, while it is in use. For a damaged or "
+        "Rebuild the keyword index of a collection from its stored texts, while it is in use. For a damaged or "
         "outdated index; changes no document.",
     ),
 )
@@ -266,7 +250,7 @@ class CollectionAccess:
 
     @property
     def access(self) -> Access:
-        """What the caller of the request may reach."""
+        """The reach of the caller."""
         return self._access.get()
 
     @property
@@ -319,7 +303,6 @@ class CollectionAccess:
         return await opened.collection(name, create=create)
 
     def _meant(self, names: list[str], *, create: bool) -> str:
-        """The collection of a caller that names none."""
         default = self._serving.get().default
         if default is not None and (default in names or (create and len(names) != 1 and self.access.sees(default))):
             return default

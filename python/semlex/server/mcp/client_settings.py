@@ -1,4 +1,4 @@
-"""How assistants are told of this server: the lines for their settings, as their own manuals have them."""
+"""The lines for the settings of assistants, as their own manuals have them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import shlex
 from collections.abc import Callable
 from typing import TypeAlias
 
-# Command and arguments -> what is to be written or typed.
+# Command and arguments -> the lines to write or type.
 Form: TypeAlias = Callable[[str, list[str]], str]
 NAME = "semlex"
 
 
 def _servers(key: str, **more: str) -> Form:
-    """JSON of a file in which all servers stand below one key."""
 
     def form(command: str, arguments: list[str]) -> str:
         return json.dumps({key: {NAME: {**more, "command": command, "args": arguments}}}, ensure_ascii=False)
@@ -22,7 +21,6 @@ def _servers(key: str, **more: str) -> Form:
 
 
 def _typed(*words: str) -> Form:
-    """A command that adds a server."""
     return lambda command, arguments: shlex.join([*words, command, *arguments])
 
 
@@ -31,7 +29,7 @@ def _toml(command: str, arguments: list[str]) -> str:
     return f"[mcp_servers.{NAME}]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}"
 
 
-# Name -> (what is to be done with it, its form).
+# Name -> (where it goes, its form).
 CLIENTS: dict[str, tuple[str, Form]] = {
     "claude-desktop": ("into claude_desktop_config.json (Settings, Developer, Edit Config)", _servers("mcpServers")),
     "claude-code": ("to be typed in a shell", _typed("claude", "mcp", "add", NAME, "--")),

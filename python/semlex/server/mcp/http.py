@@ -1,4 +1,4 @@
-"""A server over streamable HTTP: who may ask, under which names, and within which limits."""
+"""A server over streamable HTTP: callers, hosts and limits."""
 
 from __future__ import annotations
 
@@ -54,26 +54,20 @@ SESSION, REVISION = b"mcp-session-id", b"mcp-protocol-version"
 
 
 class Entrance:
-    """Looks from where a request comes and whose token it has, before it is answered.
-
-    Args:
-        app: Gets what may ask, with its caller in the state of its scope.
-        addresses: That are known.
-        find_caller: The caller of a token, or None; comparisons are in constant time there. None: there are no tokens.
-    """
+    """Looks from where a request comes and whose token it has, before it is answered."""
 
     def __init__(self, app: ASGIApp, addresses: Addresses, find_caller: Callable[[str], Caller | None] | None) -> None:
         self._app, self._addresses, self._find = app, addresses, find_caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         try:
             caller = self._caller(scope)
         except Problem as problem:
             await problem.response(secrets.token_hex(8))(scope, receive, send)
             return
         scope["state"] = {**scope.get("state", {}), "caller": caller}
-        if caller is not None:  # a session is for whoever has begun it
+        if caller is not None:  # a session belongs to the caller who began it
             scope["user"] = signed_in(caller)
         await self._app(scope, receive, send)
 
@@ -91,17 +85,13 @@ class Entrance:
 
 
 class Streams:
-    """Ends streams in order: each has an end, and none outlasts the server because nothing is said on it.
-
-    Args:
-        app: What answers.
-    """
+    """Ends streams in order: each has an end, and none outlasts the server because nothing is said on it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         stopping: asyncio.Event | None = scope.get("state", {}).get(STOPPING)
         is_open = False
 
@@ -122,11 +112,7 @@ class Streams:
 
 
 class Sessions:
-    """Bounds the sessions of each caller: the next one ends that caller's session that has been idle for longest.
-
-    Args:
-        app: What answers, and ends a session when it is asked to (DELETE).
-    """
+    """Bounds the sessions of each caller: the next one ends that caller's session that has been idle for longest."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -134,7 +120,7 @@ class Sessions:
         self._open: dict[str, dict[str, int]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         headers = headers_of(scope)
         revision, session = (headers.get(name, [b""])[0].decode("latin-1") for name in (REVISION, SESSION))
         own = self._open.setdefault(name_of(scope), {})
@@ -202,7 +188,7 @@ async def _to_nobody(message: Message) -> None:
 
 
 def _until(stopping: asyncio.Event, receive: Receive) -> Receive:
-    """What says that the client is gone when the server stops."""
+    """Report that the client is gone when the server stops."""
 
     async def receiving() -> Message:
         waiting = (asyncio.ensure_future(receive()), asyncio.ensure_future(stopping.wait()))
@@ -275,18 +261,14 @@ def mcp_app(
 
 
 def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket:
-    """A socket that listens on an address.
-
-    Raises:
-        ConfigurationError: The address cannot be listened on, or others reach it and there are no tokens.
-    """
+    """A socket that listens on an address."""
     if not has_tokens and not is_loopback(host):
         raise ConfigurationError(
-            f"{host[:80]!a} can be reached from other machines, and there are no tokens: listen on 127.0.0.1, or give "
-            "--token-file FILE"
+            f"{host[:80]!a} can be reached from other machines, and no token file is given: listen on 127.0.0.1, or "
+            "give --token-file FILE"
         )
     made = bound_socket(host, port)
-    made.listen()  # who reads the address may ask at once
+    made.listen()  # the address is valid at once
     return made
 
 
@@ -295,12 +277,12 @@ class WebServer(StoppingServer):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Takes none: `should_exit` is what ends it."""
+        """Take none: `should_exit` is what ends it."""
         yield
 
 
 def web_server(app: Starlette) -> WebServer:
-    """What answers over HTTP until ``should_exit`` is set; requests in progress have a moment to end then."""
+    """A server until ``should_exit`` is set; requests in progress have a moment to end then."""
     return WebServer(
         uvicorn.Config(
             app,
@@ -315,11 +297,7 @@ def web_server(app: Starlette) -> WebServer:
 
 
 class Assistants:
-    """Answers at one path, as long as `run` goes on. Who asks, and from where, was looked at before.
-
-    Attributes:
-        route: Where it answers.
-    """
+    """Answers at one path of the HTTP server, which has checked the caller, while `run` goes on."""
 
     def __init__(self, state: ServerState) -> None:
         self._is_stateless = state.options.stateless
@@ -337,19 +315,19 @@ class Assistants:
         self.route = Route(inner.path, endpoint=self, include_in_schema=False)
 
     async def run(self) -> None:
-        """Keeps the sessions until it is cancelled."""
+        """Keep the sessions until it is cancelled."""
         async with self._app.router.lifespan_context(self._app):
             self._runs.set()
             await asyncio.Event().wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a connection, as an ASGI application."""
         await self._runs.wait()
         scope["route"] = self.route  # for figures and logs
         if self._is_stateless and scope["method"] == "GET":  # the stream of a session
             refusal = Problem(405, "the server keeps no sessions, so it offers no stream", headers={"Allow": "POST"})
             await refusal.response(request_id_of(scope))(scope, receive, send)
             return
-        # A session is for whoever has begun it.
+        # A session belongs to the caller who began it.
         scope["user"] = signed_in(scope["state"]["caller"])
         await self._answer(scope, receive, send)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 # As the bodies of requests over HTTP; the longest argument has 4 KiB.
 MAX_FRAME_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
-# Stands for a frame that is too long: it is no JSON, and is answered as such.
+# Stands for a frame that is too long: it is not JSON, and is answered so.
 TOO_LONG = "(a frame of more than 1 MiB was dropped)"
-# Stands for a request whose id is none: the SDK would take it for a notification, and nobody would answer.
+# Replaces a request with an invalid id: the SDK would take it for a notification, without an answer.
 NO_ID = "{}"
 NO_FRAME = ErrorData(code=PARSE_ERROR, message="no frame: each is a line with a message of JSON-RPC, of at most 1 MiB")
 NO_MESSAGE = ErrorData(
@@ -37,11 +37,7 @@ NO_MESSAGE = ErrorData(
 
 
 class Lines:
-    """The lines of a descriptor, read by a thread of its own.
-
-    A read of a pipe cannot be cancelled. A thread that the interpreter waits for would hold up the end of the process
-    until the other side writes or closes, so this one is a daemon.
-    """
+    """The lines of a descriptor, read by a thread of its own."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -49,6 +45,7 @@ class Lines:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         # What was read and not taken is bounded: the other side waits.
         self._room = threading.Semaphore(16)
+        # A read of a pipe cannot be cancelled; a thread that is not a daemon would delay the end of the process.
         threading.Thread(target=self._read, name="semlex-stdin", daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -75,7 +72,7 @@ class Lines:
                     self._put(TOO_LONG)
                 rest, dropping = b"", True
         if not dropping:
-            self._put_line(rest)  # nobody ends the last line any more
+            self._put_line(rest)  # the last line has no end
         self._put(None)
 
     def _put_line(self, line: bytes) -> None:
@@ -90,7 +87,7 @@ class Lines:
         try:
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
         except RuntimeError:
-            return  # the loop is closed: nobody reads any more
+            return  # the loop is closed
 
 
 def _lacks_id(line: str) -> bool:
@@ -98,14 +95,14 @@ def _lacks_id(line: str) -> bool:
     try:
         found = from_json(line)
     except ValueError:
-        return False  # it is no JSON, which the SDK finds out
+        return False  # not JSON, which the SDK reports
     if not isinstance(found, dict) or not {"id", "method"} <= found.keys():
         return False
     return isinstance(found["id"], bool) or not isinstance(found["id"], (int, str))
 
 
 class Frames:
-    """The frames that were read; whoever sends what is none is told so, for nobody else would answer."""
+    """The frames that were read; others are answered here, as the SDK would not."""
 
     def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
         self._read, self._write = read, write
@@ -126,11 +123,7 @@ class Frames:
 
 @contextmanager
 def own_streams() -> Iterator[tuple[int, int]]:
-    """Descriptors of the standard input and output for frames alone.
-
-    Meanwhile what reads from descriptor 0 finds its end, and what writes to descriptor 1 (a library, a child process)
-    writes to the standard error.
-    """
+    """Descriptors of the standard input and output for frames alone."""
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -145,7 +138,7 @@ def own_streams() -> Iterator[tuple[int, int]]:
 
 
 async def serve_standard_streams(server: AssistantServer) -> None:
-    """Answers until the other side closes the standard input."""
+    """Answer until the other side closes the standard input."""
     with own_streams() as (incoming, outgoing), os.fdopen(outgoing, "w", encoding="utf-8", closefd=False) as frames:
         lines = cast("Any", Lines(incoming))
         async with stdio_server(stdin=lines, stdout=anyio.wrap_file(frames)) as (read, write):

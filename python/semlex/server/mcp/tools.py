@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from semlex.types.answers import ContextSource
     from semlex.types.documents import StoredChunk
 
-# The library's own bound is 1,000; nobody reads so many, and an assistant pays for each.
+# The library's own bound is 1,000; an assistant pays for each hit.
 MAX_TOP_K = 50
 # After so many seconds what has answered is the answer.
 SEARCH_SECONDS = 30.0
@@ -150,7 +150,7 @@ def _without(kind: type, *names: str) -> dict[str, Shape]:
 
 
 def result_shapes() -> dict[str, Shape]:
-    """What each tool returns, by its name."""
+    """The results of the tools, by name."""
     sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
     return {
         "search": QUOTED
@@ -244,11 +244,7 @@ class Tools:
         return tool_result(result, text)
 
     async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
-        """A document, or as much of it as a result holds.
-
-        Raises:
-            ConfigurationError: None exists, or the name means several.
-        """
+        """A document, or as much of it as a result holds."""
         found, budget = await opened.get_document(document), Budget()
         whole, uri = visible(found.text), document_uri(opened.names.collection, found.name)
         path = place(found.chunks[0]) if found.chunks else None
@@ -363,7 +359,7 @@ class Tools:
         return tool_result(result, "\n".join(lines))
 
     async def list_fields(self, collection: Collection = None, values: Values = False) -> CallToolResult:
-        """What filters can name."""
+        """The fields that filters can name."""
         opened = await self._access.collection(collection)
         found, budget, name = await opened.fields(values=values), Budget(), opened.names.collection
         result = _quoted(name) | found.to_dict()
@@ -483,16 +479,11 @@ class Tools:
 
 
 def _quoted(collection: str) -> dict[str, Any]:
-    """The beginning of a result that holds words of documents."""
     return {"notice": NOTICE, "collection": collection}
 
 
 async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
-    """A chunk by its id.
-
-    Raises:
-        ConfigurationError: None exists.
-    """
+    """A chunk by its id."""
     found = await opened.get([chunk_id])
     if not found:
         raise ConfigurationError(
@@ -562,7 +553,6 @@ def _source(passage: dict[str, Any]) -> str:
 
 
 def _path(source: ContextSource, line: int | None) -> str | None:
-    """Absolute path and line of a passage, if one of its hits knows the folder."""
     root = next((hit.root for hit in source.hits if hit.root), "")
     return placed(f"{root}/{source.document}", line) if root else None
 

@@ -1,4 +1,4 @@
-"""What requests hold, with their limits: what is allowed here is not refused by a rule about one value later."""
+"""Bodies of requests with their limits: no later rule about one value refuses what is allowed here."""
 
 from __future__ import annotations
 
@@ -57,18 +57,12 @@ def _iso_text(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A whole number and its bounds.
-
-    Attributes:
-        least: The least.
-        most: The greatest.
-    """
+    """A whole number and its bounds."""
 
     least: int | None
     most: int | None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """A whole number of JSON within the bounds."""
         del source, handler
         bounded = core_schema.int_schema(ge=self.least, le=self.most, strict=True)
         return core_schema.no_info_before_validator_function(_whole, bounded)
@@ -79,25 +73,17 @@ Name = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,47}$", description="Nam
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Rules of a text that a schema cannot say: `format` names them, their meaning stands in the description.
-
-    Attributes:
-        most: Bytes of UTF-8.
-        format: Name of the rules.
-        description: For people.
-    """
+    """Rules of a text that a schema cannot say: `format` names them, the description has their meaning."""
 
     most: int
     format: str
     description: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """The rules that a schema can say."""
         del source, handler
         return core_schema.str_schema(min_length=1, max_length=self.most)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The same with the name of the others."""
         return {**handler(schema), "format": self.format, "description": self.description}
 
 
@@ -142,7 +128,7 @@ ChunkFieldNames = Annotated[
         description="Fields that the chunks have in the answer, with commas between them; default: all.",
     ),
 ]
-# What stands in an address, where every byte may take three.
+# In an address, where every byte may take three.
 FilterParameter = Annotated[str, Text(MAX_PATH, "filter", "A filter as text, such as \"lang == 'de'\".")]
 FilterMapping = Annotated[
     dict[str, Any],
@@ -181,7 +167,7 @@ class Body(BaseModel):
     collection: Name | None = Field(None, description="Name of the collection; default: that of the settings.")
 
     def given(self) -> dict[str, Any]:
-        """What was given, by the names of the method's arguments."""
+        """The given values, by the names of the method's arguments."""
         found: dict[str, Any] = {}
         for name in self.model_fields_set - {"collection"}:
             value = getattr(self, name)
@@ -225,7 +211,6 @@ def takes(method: Callable[..., Any]) -> Callable[[type[B]], type[B]]:
 
 
 def _options(method: Callable[..., Any]) -> dict[str, Declared]:
-    """The options of a method that requests may give."""
     marked: Operation = method.__operation__  # type: ignore[attr-defined]
     known = {name: one for options in marked.declarations for name, one in declared(options).items()}
     rest = unpacked(method)
@@ -260,11 +245,11 @@ class SearchBody(Body):
 
 
 class CandidatesBody(Body):
-    """Every candidate of both legs, to be ordered by whoever asks."""
+    """Every candidate of both searches, to be ordered by the client."""
 
     query: Question
     fields: HitFields | None = None
-    depth: Annotated[int, Between(1, MAX_DEPTH)] = Field(DEFAULT_DEPTH, description="Candidates of each leg.")
+    depth: Annotated[int, Between(1, MAX_DEPTH)] = Field(DEFAULT_DEPTH, description="Candidates of each search.")
     filters: Filter | None = None
     weights: Weights | None = None
     boost: Boosts | None = None
@@ -334,11 +319,11 @@ class DocumentsBody(Body):
 
     documents: list[GivenDocument] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     on_duplicate: Literal["update", "skip", "fail"] = "update"
-    create: bool = Field(default=False, description="Whether the collection is made where there is none.")
+    create: bool = Field(default=False, description="Whether a missing collection is made.")
 
 
 class DeleteBody(Body):
-    """What is to be deleted; what is given must all hold."""
+    """What to delete; all that is given must hold."""
 
     ids: list[Id] | None = Field(None, max_length=MAX_IDS)
     document: DocumentName | None = None
@@ -356,7 +341,7 @@ class IndexBody(Body):
     include: list[Word] | None = Field(None, max_length=MAX_PATHS)
     exclude: list[Word] | None = Field(None, max_length=MAX_PATHS)
     recursive: bool = True
-    create: bool = Field(default=False, description="Whether the collection is made where there is none.")
+    create: bool = Field(default=False, description="Whether a missing collection is made.")
 
 
 class JobBody(Body):
@@ -368,7 +353,7 @@ class JobBody(Body):
     unique_key: Word | None = None
     not_before: Time | None = None
     max_attempts: Annotated[int, Between(1, MAX_ATTEMPTS)] = DEFAULT_ATTEMPTS
-    create: bool = Field(default=False, description="Whether the collection is made where there is none.")
+    create: bool = Field(default=False, description="Whether a missing collection is made.")
 
 
 CollectionQuery = Annotated[Name | None, Field(description="Name of the collection; default: that of the settings.")]

@@ -69,7 +69,7 @@ async def outline(context: Current, document: DocumentName, collection: Collecti
 
 @route(router, "POST", "/v1/documents", "add documents", returns={"ids": [str]}, status=201)
 async def add(context: Current, body: DocumentsBody) -> Response:
-    """Stores documents as they are: one document, one chunk."""
+    """Store documents as they are: one document, one chunk."""
     opened = await context.collection(body.collection, create=body.create)
     given = [Document(**one.model_dump(exclude_none=True)) for one in body.documents]
     ids = await opened.add_documents(given, on_duplicate=body.on_duplicate)
@@ -78,7 +78,7 @@ async def add(context: Current, body: DocumentsBody) -> Response:
 
 @route(router, "DELETE", "/v1/documents", "delete", returns=DeleteReport)
 async def delete(context: Current, body: DeleteBody) -> Response:
-    """Deletes chunks with their vectors; what is given must all hold, and something must be given."""
+    """Delete chunks with their vectors; all that is given must hold, and something must be given."""
     opened = await context.collection(body.collection)
     given = body.model_dump(exclude={"collection", "ids"})
     return json_response(json_value(await opened.delete(body.ids, **given)))
@@ -127,7 +127,7 @@ async def sources(context: Current, collection: CollectionQuery = None) -> Respo
 
 
 collections = APIRouter(tags=["collections"])
-# Where the collection is: host, user and folder are no business of those who only ask it.
+# Host, user and folder of the database: for the operator alone.
 OF_THE_OPERATOR = ("server", "data_folder")
 NamePath = Annotated[str, Path(pattern=r"^[a-z_][a-z0-9_]{0,47}$")]
 
@@ -170,7 +170,7 @@ async def queries(context: Current, name: NamePath) -> Response:
 
 @route(collections, "DELETE", "/v1/collections/{name}", "drop", status=204)
 async def drop(context: Current, name: NamePath) -> Response:
-    """Drops a collection with everything in it."""
+    """Drop a collection with everything in it."""
     context.check(name)
     context.open_client.forget(name)
     await context.client.drop(name)

@@ -28,7 +28,7 @@ async def healthz() -> Response:
 
 @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
 async def readyz(request: Request) -> Response:
-    """Whether the database answers, has its extension, and the settings are those that the files say."""
+    """Whether the database answers and has its extension, and the settings of the files are in use."""
     state = request.app.state.server
     health = await request.scope["state"]["open_client"].client.health_check(deadline=DATABASE_SECONDS)
     answers = health.postgres is not None

@@ -24,7 +24,7 @@ JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 @route(router, "POST", "/v1/jobs", "submit job", returns=JobInfo, status=202)
 async def submit(context: Current, body: JobBody) -> Response:
-    """Stores a job for a collection."""
+    """Store a job for a collection."""
     context.need(OF_JOBS[body.kind])
     given = body.model_dump(include={"priority", "unique_key", "not_before", "max_attempts"})
     return await _submitted(context, body.collection, body.kind, body.arguments, create=body.create, **given)
@@ -32,7 +32,7 @@ async def submit(context: Current, body: JobBody) -> Response:
 
 @route(router, "POST", "/v1/index", "index", returns=JobInfo, also=("/index",), status=202)
 async def index(context: Current, body: IndexBody) -> Response:
-    """Submits a job that reads files and folders of the server's machine, below those that it may read."""
+    """Submit a job that reads files and folders of the server's machine, below those that it may read."""
     arguments = body.model_dump(exclude={"collection", "create"}, exclude_none=True)
     return await _submitted(context, body.collection, "index", arguments, create=body.create)
 
@@ -48,11 +48,6 @@ async def _submitted(
 
 
 async def _check_paths(context: RequestContext, paths: object) -> None:
-    """Refuses paths outside the folders that were named when the server was started.
-
-    Raises:
-        Problem: One is outside, or cannot be seen.
-    """
     if not isinstance(paths, list) or not all(isinstance(path, str) and "\0" not in path for path in paths):
         raise Problem(422, "paths must be a list of paths")
     try:
@@ -89,7 +84,7 @@ async def job(context: Current, job_id: JobId) -> Response:
 
 @route(router, "POST", "/v1/jobs/{job_id}/cancel", "cancel job", returns=JobInfo)
 async def cancel(context: Current, job_id: JobId) -> Response:
-    """Ends a job: at once if it is queued, soon if it is running."""
+    """End a job: at once if it is queued, soon if it is running."""
     found = await _job(context, job_id)
     context.need(needed_for(found.kind))
     return json_response((await found.cancel()).to_dict())
@@ -97,7 +92,7 @@ async def cancel(context: Current, job_id: JobId) -> Response:
 
 @route(router, "POST", "/v1/jobs/{job_id}/retry", "retry job", returns=JobInfo)
 async def retry(context: Current, job_id: JobId) -> Response:
-    """Puts a job back into the queue after it has failed, or was cancelled."""
+    """Put a job back into the queue after it has failed, or was cancelled."""
     found = await _job(context, job_id)
     context.need(needed_for(found.kind))
     return json_response((await found.retry()).to_dict())
@@ -108,7 +103,7 @@ async def _job(context: RequestContext, job_id: str) -> Job:
         found = await context.client.job(job_id)
     except ConfigurationError:
         found = None
-    # One of a collection that the caller does not see is told from none by nothing.
+    # A job of a collection that the caller does not see looks like an unknown one.
     if found is None or not context.caller.sees(found.collection):
         raise Problem(404, "there is no such job")
     return found

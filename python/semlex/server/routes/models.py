@@ -1,4 +1,4 @@
-"""The models by themselves, in the shapes that other programs know: OpenAI's embeddings, Cohere's rerank.
+"""The models alone, in the shapes that other programs know: OpenAI's embeddings, Cohere's rerank.
 
 Both are those of the collection of the settings. A text is embedded as a document unless `input_type` says that it is a
 query: OpenAI's shape does not tell the two apart, and clients of models with a prompt put it in front themselves.
@@ -146,16 +146,11 @@ async def rerank(context: Current, body: RerankBody) -> Response:
 
 
 def _collection(context: RequestContext) -> Collection:
-    """That of the settings. Whoever may ask at all may use its models: they hold nothing of it."""
+    """The collection of the settings. Every caller may use its models: they hold nothing of it."""
     return context.client.collection(context.default, create=False)
 
 
 def _named(name: str | None, model: Model | None) -> Model:
-    """The model, where it is the one that is asked for.
-
-    Raises:
-        Problem: It is not.
-    """
     if model is None:
         raise Problem(404, "no model of this kind is open here: name one in the server's settings", kind="no-model")
     if name not in (None, model.name):

@@ -1,4 +1,4 @@
-"""The page: its files, where it stands, and what people judge on it. It is no part of the described interface."""
+"""The page: its files, and what people judge on it. Its routes are not in the description."""
 
 from __future__ import annotations
 
@@ -37,13 +37,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page.
-
-    Attributes:
-        content: Its bytes.
-        media_type: What they are.
-        etag: Which bytes they are, in quotes, as HTTP writes it.
-    """
+    """A file of the page."""
 
     content: bytes
     media_type: str
@@ -138,7 +132,7 @@ async def judgements(context: Current, question: Question, collection: Collectio
 
 @router.post("/v1/judgements", openapi_extra=_does("judge", "write"))
 async def judge(context: Current, body: JudgementBody) -> Response:
-    """Notes what was judged."""
+    """Note what was judged."""
     folder = _folder(context, body.collection)
     try:
         check_judgements(body.question, body.judgements)
@@ -154,11 +148,6 @@ async def judge(context: Current, body: JudgementBody) -> Response:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Reads or writes the files of judgements.
-
-    Raises:
-        Problem: They cannot be read or written.
-    """
     try:
         return await asyncio.to_thread(work)
     except ConfigurationError as error:
