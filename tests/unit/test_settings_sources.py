@@ -249,6 +249,11 @@ def test_files_that_are_no_settings_json(content: str, words: str) -> None:
         ("[search]\nrrf_k = inf\n", ":2: [search] rrf_k must be"),
         ('[search]\nfusion = "max"\n', ":2: [search] fusion must be completed, rrf or linear; got 'max'"),
         ("[embeddings]\nmodels = 3\n", ":2: [embeddings] models must be a list of names"),
+        ('dimensions = "many"\n', ":1: dimensions must be a whole number; got 'many'"),
+        ("stop_words = 2\n", ":1: stop_words must be true or false; got 2"),
+        ('use_reranking = "maybe"\n', ":1: use_reranking must be true, false or auto; got 'maybe'"),
+        ('vector_storage = "bit"\n', ":1: vector_storage must be vector or halfvec; got 'bit'"),
+        ("collection = 3\n", ":1: collection must be a text"),
     ],
 )
 def test_mistakes_in_sections_have_their_line(content: str, words: str) -> None:

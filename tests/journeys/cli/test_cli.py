@@ -92,45 +92,6 @@ def test_a_setting_bounds_the_size_of_files(shell: Shell) -> None:
     assert "too_large" in shell("why", "large.md", "rotate").stdout
 
 
-def test_filters(shell: Shell) -> None:
-    shell("index", "docs")
-    *hits, _ = shell.objects("search", "key fruit", "--filter", '@uri == "fruit.txt"')
-    assert {hit["source_document"] for hit in hits} == {"fruit.txt"}
-    shell("search", "key", "--filter", "nonsense", code=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("search", "   "), 2, "blank"),
-        (("search", "x", "--top-k", "0"), 2, "between 1 and 1,000"),
-        (("search", "x", "--collection", "Nope!"), 2, "collection"),
-        (("search", "x", "--collection", "missing"), 6, "no collection"),
-        (("index", "nowhere"), 2, "no such file"),
-        (("index", "docs", "--model", "no-such/model"), 4, "no-such/model"),
-        (("search", "x", "--database", "postgresql://user:secret@127.0.0.1:1/none"), 3, "cannot|failed|refused"),
-        (("nonsense",), 2, "nonsense"),
-    ],
-)
-def test_errors_have_their_codes(shell: Shell, arguments: tuple[str, ...], code: int, words: str) -> None:
-    import re
-
-    if arguments[0] == "search":
-        shell("index", "docs")
-    done = shell(*arguments, code=code)
-    assert re.search(words, done.stderr), done.stderr
-    assert "secret" not in done.stderr
-
-
-@pytest.mark.parametrize("command", ["", "try", "index", "search", "embed", "status", "collections", "drop"])
-def test_help_is_the_manual(shell: Shell, command: str) -> None:
-    done = shell(*([command] if command else []), "--help")
-    assert "Usage" in done.stdout
-    if not command:
-        assert "Exit codes" in done.stdout
-
-
 @pytest.mark.slow
 def test_brackets_in_messages_are_shown(shell: Shell) -> None:
     # They are markup to the library that prints; `semlex[torch]` must not lose its extra.
@@ -140,17 +101,6 @@ def test_brackets_in_messages_are_shown(shell: Shell) -> None:
     assert "[nowhere]" in done.stderr
     shell("index", "[docs]")
     assert "Keys [old]" in shell("search", "old key").stdout
-
-
-@pytest.mark.slow
-def test_settings_file_and_environment(shell: Shell) -> None:
-    (shell.folder / "semlex.toml").write_text('collection = "from_file"\n', encoding="utf-8")
-    shell("index", "docs")
-    assert [entry["name"] for entry in shell.objects("collections")] == ["from_file"]
-    shell.environment["SEMLEX_COLLECTION"] = "from_environment"
-    shell("index", "docs")
-    names = {entry["name"] for entry in shell.objects("collections")}
-    assert names == {"from_file", "from_environment"}
 
 
 @pytest.mark.slow

@@ -15,48 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semlex
-from semlex.cli.exit_codes import EXIT_CODES, exit_code
 from semlex.cli.manual.groups import VERBOSITY, command_first, verbosity_first
 from semlex.cli.manual.questions import open_numbered, question_last
-from semlex.errors import (
-    CollectionNotFoundError,
-    ConfigurationError,
-    ConnectionFailedError,
-    EmbeddingsMissingError,
-    MissingExtraError,
-    ModelMismatchError,
-    ModelServerError,
-    SearchTimeoutError,
-    SemlexError,
-    ValidationError,
-    WorkAbandonedError,
-)
 from semlex.retriever.synchronous import SyncRetriever
 from tests.support.shell import Shell, run_fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (ValidationError([]), 2),
-        (ConfigurationError("x"), 2),
-        (ConnectionFailedError("x"), 3),
-        (ModelServerError("x"), 4),
-        (ModelMismatchError("x"), 4),
-        (MissingExtraError("torch", "torch", "x"), 4),
-        (EmbeddingsMissingError("x"), 4),
-        (CollectionNotFoundError("x"), 6),
-        (SearchTimeoutError("x"), 7),
-        (WorkAbandonedError("x"), 1),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_every_kind_of_error_has_its_code(error: SemlexError, code: int) -> None:
-    assert exit_code(error) == code
-    assert f"\n{code:5}  " in EXIT_CODES
 
 
 @pytest.mark.slow

@@ -129,7 +129,8 @@ TYPED = {
         "status --database localhost:5432/x", 2, ("postgresql://",), "status --database {database}"
     ),
     "a server that does not run": Typed(
-        "status --database postgresql://127.0.0.1:1/x", 3, ("127.0.0.1", "running"), "status --database {database}"
+        "status --database postgresql://user:hunter2@127.0.0.1:1/x", 3, ("127.0.0.1", "running"),
+        "status --database {database}",
     ),
     "a model that is not there": Typed(
         "index docs -c second --model no-such/model", 4, ("no-such/model", "static"),
@@ -192,6 +193,7 @@ def test_a_mistake_on_the_command_line(
     missing = [part for part in case.says if part not in message]
     assert not missing, (missing, message)
     assert "Traceback" not in message
+    assert "hunter2" not in message
     for what in case.undone:
         (folder / what).unlink(missing_ok=True)
         monkeypatch.delenv(what, raising=False)

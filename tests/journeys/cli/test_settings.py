@@ -65,25 +65,6 @@ def semlex(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_the_order_of_sources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = files.own_file()
-    write(own, *(f'{name} = "own"' for name in ("collection", "language", "schema")), 'device = "cpu"')
-    file = write(folder / "semlex.toml", *(f'{name} = "folder"' for name in ("collection", "language", "schema")))
-    monkeypatch.setenv("SEMLEX_COLLECTION", "environment")
-    monkeypatch.setenv("SEMLEX_LANGUAGE", "environment")
-    settings = load_settings(collection="argument", device=None)
-    found = (settings.collection, settings.language, settings.schema_name, settings.device, settings.keyword)
-    assert found == ("argument", "environment", "folder", "cpu", "bm25")
-    assert settings.origins == {
-        "collection": "argument",
-        "language": "SEMLEX_LANGUAGE",
-        "schema": str(file),
-        "device": str(own),
-    }
-    assert settings.is_set("device")
-    assert not settings.is_set("keyword")
-
-
 def test_every_setting_comes_from_every_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples: dict[str, object] = {"models": ["a/b"], "vector_storage": "halfvec", "use_reranking": False}
     samples |= {"query_log": "text", "stop_words": False, "dimensions": 8, "keep_alive": 5.5}
@@ -242,26 +223,6 @@ def test_names_that_are_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert "BENCH" not in message
     assert "BROWSER" not in message
     assert SECRET not in message
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("chunk_tokens = true", "chunk_tokens must be a whole number; got True"),
-        ('dimensions = "many"', "dimensions must be a whole number; got 'many'"),
-        ("stop_words = 2", "stop_words must be true or false; got 2"),
-        ('use_reranking = "maybe"', "use_reranking must be true, false or auto; got 'maybe'"),
-        ('vector_storage = "bit"', "vector_storage must be vector or halfvec; got 'bit'"),
-        ("collection = 3", "collection must be a text"),
-        ("models = 3", "models must be a list of names"),
-    ],
-)
-def test_values_of_the_wrong_kind(folder: Path, line: str, words: str) -> None:
-    file = write(folder / "semlex.toml", line)
-    with pytest.raises(ConfigurationError) as caught:
-        load_settings()
-    assert words in str(caught.value)
-    assert str(file) in str(caught.value) or line.startswith("models")
 
 
 def test_the_commands(folder: Path) -> None:
