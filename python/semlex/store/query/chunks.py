@@ -14,7 +14,7 @@ from semlex.store.descriptions import without_line
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
 from semlex.store.query.leg import key_arrays
-from semlex.store.query.score_calibration import binary_vectors, sent_vector
+from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk
 from semlex.types.results import SearchResult
 
@@ -173,14 +173,8 @@ async def fetch_vectors(
     embedding = collection.embedding
     if embedding is None:
         return {}
-    cursor = await connection.cursor(binary=True).execute(
-        sql.SQL(
-            "SELECT {value}, e.document_id, e.chunk_id "
-            "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-            "JOIN {embedding} AS e USING (document_id, chunk_id)"
-        ).format(value=sent_vector(collection, embedding), embedding=collection.names.embedding(embedding.version)),
-        key_arrays(keys_of(chunk_ids)),
-    )
+    statement = vectors_by_key(collection, embedding)
+    cursor = await connection.cursor(binary=True).execute(statement, key_arrays(keys_of(chunk_ids)))
     rows = await cursor.fetchall()
     vectors = binary_vectors(rows, embedding)
     return {row[2]: vector for row, vector in zip(rows, vectors, strict=True)}

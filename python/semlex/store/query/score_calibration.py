@@ -188,6 +188,15 @@ async def sample_vectors(connection: Connection, collection: CollectionInfo, row
     return vectors[:: max(1, -(-len(vectors) // rows))]
 
 
+def vectors_by_key(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
+    """Statement with `key_arrays` for the vectors of chunks: `sent_vector` and the key of those that have one."""
+    return sql.SQL(
+        "SELECT {value}, e.document_id, e.chunk_id "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
+        "JOIN {embedding} AS e USING (document_id, chunk_id)"
+    ).format(value=sent_vector(collection, embedding), embedding=collection.names.embedding(embedding.version))
+
+
 def sent_vector(collection: CollectionInfo, embedding: EmbeddingVersion) -> sql.Composed:
     """A vector (``e.embedding``) as SQL, in the server's own binary form as bytes.
 

@@ -11,7 +11,7 @@ from semlex.store.descriptions import without_line
 from semlex.store.query.chunk_keys import indexed_keys
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch, fetch_all
-from semlex.store.query.score_calibration import binary_vectors, sent_vector
+from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,11 +43,6 @@ NEAR = sql.SQL(
     "(SELECT n.document_id, generate_series(n.chunk_no - n.reach, n.chunk_no + n.reach) FROM near AS n)"
 )
 TITLE = sql.SQL("(SELECT d.title FROM {document} AS d WHERE d.document_id = c.document_id)")
-VECTORS = sql.SQL(
-    "SELECT {value}, e.document_id, e.chunk_id "
-    "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
-    "JOIN {embedding} AS e USING (document_id, chunk_id)"
-)
 
 
 class Reach(NamedTuple):
@@ -119,9 +114,7 @@ async def read_surroundings(
     statements = [Statement(near, {**key_arrays(keys), **reaches, "share": share})]
     embedding = collection.embedding
     if with_vectors and embedding is not None:
-        value = sent_vector(collection, embedding)
-        vectors = VECTORS.format(value=value, embedding=collection.names.embedding(embedding.version))
-        statements.append(Statement(vectors, key_arrays(with_vectors)))
+        statements.append(Statement(vectors_by_key(collection, embedding), key_arrays(with_vectors)))
     found, *rest = await fetch_all(snapshot, statements)
     chunks = [_placed(row) for row in found]
     if not rest or embedding is None:
@@ -133,16 +126,13 @@ async def read_surroundings(
 def _placed(row: Sequence[Any]) -> PlacedChunk:
     document, chunk_id, number, text, name, title, chapter, section, subsections, *rest = row
     context, text_hash, start, end, line, page = rest
-    path = tuple(one for one in (chapter, section, *subsections) if one)
-    titles = path if not title or path[:1] == (title,) else (title, *path)
-    introduction = "" if start is None else _introduction(without_line(context, text_hash), titles)
+    path = titles((chapter, section, *subsections))
+    own = path if not title or path[:1] == (title,) else (title, *path)
+    # The context below the titles, which take one line if there are any.
+    context = without_line(context, text_hash)
+    introduction = "" if start is None else context.partition("\n")[2] if own else context
     key = (document, chunk_id)
-    return PlacedChunk(key, number, text, name, titles, start, end, line, page, introduction=introduction)
-
-
-def _introduction(context: str, titles: tuple[str, ...]) -> str:
-    """The context of a chunk below its titles, which take one line if there are any."""
-    return context.partition("\n")[2] if titles else context
+    return PlacedChunk(key, number, text, name, own, start, end, line, page, introduction=introduction)
 
 
 _PATH = sql.SQL("c.chapter_title, c.section_title, c.subsection_title")

@@ -215,15 +215,6 @@ class VectorScorer(Scorer):
     parts: dict[str, sql.Composable]  # names and expressions of the statements
     vector: dict[str, Any]  # the query as a bound value
 
-    @property
-    def column(self) -> SideColumn:
-        """The similarity of a chunk's vector; NULL when it has none."""
-        text = sql.SQL(
-            "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
-            "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
-        )
-        return SideColumn(text.format(**self.parts), self.vector)
-
     def scores_from_column(self, values: list[float | None]) -> NDArray[np.float64]:
         """The column is the score."""
         return scores_in_column(values)
@@ -253,8 +244,12 @@ class VectorLeg:
 
     @property
     def side_column(self) -> SideColumn:
-        """The similarity of a chunk's vector."""
-        return self.scorer.column
+        """The similarity of a chunk's vector; NULL when it has none."""
+        text = sql.SQL(
+            "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
+            "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
+        )
+        return SideColumn(text.format(**self.scorer.parts), self.scorer.vector)
 
     def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
         """The nearest chunks, with the other leg's side column."""

