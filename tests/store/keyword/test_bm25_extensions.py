@@ -211,7 +211,7 @@ def test_collections_larger_than_the_extension_looks_at(
         assert hits.warnings == []
     else:
         assert len(hits) == 3
-        assert hits.warnings == ["the keyword leg looked at the best 2499 chunks only"]
+        assert hits.warnings == ["the keyword search checked only the best 2499 chunks"]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -129,9 +129,9 @@ async def is_alone(connection: Connection, collection: CollectionInfo) -> bool:
 async def concurrent_session(database: Database, collection: CollectionInfo) -> AsyncIterator[Connection | None]:
     """A session that may build concurrently, alone; None where another process builds.
 
-    A concurrent build waits for every transaction that has a snapshot from before it, so it would wait for a lock's
-    holder that reads, and for whoever waits for the lock. The holder is a connection that reads nothing, in READ
-    COMMITTED, where a statement without bound values leaves no snapshot behind; and nobody waits.
+    A concurrent build waits for every transaction with an earlier snapshot, so it would wait for a holder of the lock
+    that reads, and for every process that waits for the lock. The holder is a connection that reads nothing, in READ
+    COMMITTED, where a statement without bound values leaves no snapshot behind; and no process waits.
     """
     assert database.url is not None  # noqa: S101 - the caller has looked
     async with (

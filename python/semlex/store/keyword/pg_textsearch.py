@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 INDEX = "keyword_text"
 # The extension reads no more than this many chunks for one query (TP_MAX_QUERY_LIMIT).
 MAX_DEPTH = 100_000
-# Chunks that the index looks for, per one that is wanted: room for those that score as the last one does. And how much
-# deeper it looks where that was too little.
+# Chunks that the index returns per wanted one, because several may score like the last; and the factor by which it
+# goes deeper if that was too little.
 OVERSAMPLING = 8
 DEEPER = 8
 # If a filter keeps no more chunks than this, each is scored separately, at about 0.1 ms.
@@ -76,7 +76,7 @@ class PgTextsearchEngine(KeywordEngine):
         return self._words.excerpt(query)
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        """The line of each text with the first word of the query, by our own analyzer."""
         return self._words.match_lines(query, texts, languages)
 
 
@@ -118,13 +118,13 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
             if large and narrow:
                 found = await fetch(snapshot, self._every_chunk())
             elif large:
-                warnings = (*warnings, f"the keyword leg looked at the best {MAX_DEPTH} chunks only")
+                warnings = (*warnings, f"the keyword search checked only the best {MAX_DEPTH} chunks")
         return ranked(found, self, warnings=warnings)
 
     def _best(self, depth: int) -> Statement:
         """The best chunks that pass the filter, and how many there are with those that equal the last of them.
 
-        Past the depth the extension goes on by itself as long as the filter keeps too few; a chunk may come twice then.
+        Past the depth the extension continues while the filter keeps too few; a chunk may then come twice.
         """
         text = sql.SQL(
             "SELECT DISTINCT document_id, chunk_id, -distance AS score, count(*) OVER () FROM ("
@@ -137,7 +137,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, {**self._parameters, "depth": depth})
 
     def _sizes(self) -> Statement:
-        """Whether the collection is larger than what the extension looks at, and whether the filter keeps few."""
+        """Whether the collection is larger than the extension's limit, and whether the filter keeps few."""
         text = sql.SQL(
             "SELECT (SELECT count(*) FROM (SELECT FROM {chunk} LIMIT {deepest} + 1) AS bounded) > {deepest}, "
             "(SELECT count(*) FROM (SELECT FROM {chunk} AS c WHERE {condition} LIMIT {narrow} + 1) AS kept) <= {narrow}"
@@ -150,7 +150,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, self._parameters)
 
     def _every_chunk(self) -> Statement:
-        """Scores each chunk that passes the filter by itself."""
+        """Score each chunk that passes the filter separately."""
         text = sql.SQL(
             "WITH scored AS MATERIALIZED (SELECT c.document_id, c.chunk_id, -({distance}) AS score FROM "
             "(SELECT c.document_id, c.chunk_id, c.keyword_text FROM {chunk} AS c WHERE {condition} OFFSET 0) AS c) "
@@ -160,7 +160,7 @@ class PgTextsearchLeg(PlainKeywordLeg, Scorer):
         return Statement(text, self._parameters)
 
     def missing_scores(self, keys: Sequence[Key]) -> NumberedScores:
-        """Scores of other chunks, 0 without any of the words; NaN for one that is gone."""
+        """Scores of other chunks: 0 without any of the words, NaN for a deleted one."""
         text = sql.SQL(
             "SELECT k.number, -({distance}) FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
             "WITH ORDINALITY AS k(document_id, chunk_id, number) JOIN {chunk} AS c USING (document_id, chunk_id)"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def keyword_engine(
     name: str, language: str, *, stop_words: bool = True, extension: Extension | None = None
 ) -> KeywordEngine:
-    """The engine of that name; with one that stands on an extension, the extension as found in the database."""
+    """The engine of that name; if it needs an extension, with the extension as found in the database."""
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
     if name == KeywordEngine.name:

@@ -112,7 +112,7 @@ class TsvectorEngine(KeywordEngine):
         return TsvectorLeg(statements, limit, Statement(of_others, {"query": query}))
 
     def excerpt(self, query: str | None) -> sql.Composed:
-        """The passages with the words, by ts_headline; the beginning of the text when there is no query."""
+        """The passages with the words, by ts_headline; the beginning of the text without a query."""
         if query is None:
             return plain_excerpt()
         return sql.SQL("ts_headline({}, c.chunk_text, {}, {})").format(
@@ -120,7 +120,7 @@ class TsvectorEngine(KeywordEngine):
         )
 
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text on which the first word of the query stands, by our own analyzer."""
+        """The line of each text with the first word of the query, by our own analyzer."""
         del languages
         return match_lines(self._analyzer, query, texts)
 

@@ -43,7 +43,7 @@ COLUMNS = sql.SQL(
     "c.page, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
 LARGE_COLUMNS = (2, 3)
-# More rows than this are measured on the server first, so that what is refused is never sent. So many have at most
+# More rows than this are measured on the server first, so that a refused answer is never sent. This many have up to
 # 36 MiB (MAX_CHUNK_BYTES and MAX_METADATA_BYTES each).
 MEASURED_ROWS = 32
 SIZE = sql.SQL(
@@ -212,7 +212,7 @@ async def documents_of(
     """The document of each of these chunks; those that are gone are missing.
 
     An added chunk belongs to the document that it names as its ``source_document``; one that names none is a document
-    by itself.
+    of its own.
     """
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(

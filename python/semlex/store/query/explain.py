@@ -33,7 +33,7 @@ _CHUNKS = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """What is known of one chunk."""
+    """Facts about one chunk."""
 
     key: Key
     passes: bool  # whether it passes the filter

@@ -181,7 +181,7 @@ class Filter:
 
     @property
     def metadata_fields(self) -> Sequence[Field]:
-        """The metadata fields that it looks at, each once."""
+        """The metadata fields that it compares, each once."""
         return () if self.tree is None else tuple(dict.fromkeys(_metadata_fields(self.tree)))
 
     @property

@@ -137,7 +137,7 @@ class LegResult:
     postings: _core.PostingSnapshot | None = None
     warnings: tuple[str, ...] = ()  # for the user
     plan: str = ""  # how the chunks were found, in words
-    selection: Filter | None = None  # the filter, with what is known of it
+    selection: Filter | None = None  # the filter, with its share or ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,7 @@ PATIENCE = 2
 # Rows that pass are taken in the index's order, which is not quite that of the distances.
 SPARE = 1.2
 MIN_SHARE = 0.0001
-# pgvector ends a scan with whatever it has seen when it has looked at so many vectors, or uses so much memory: both are
-# beyond what is asked for.
+# pgvector ends a scan early after this many vectors or this much memory: both are beyond what a search needs.
 MIN_SCANNED, MAX_SCANNED, SCANNED = 20_000, 2_000_000_000, 10
 SCAN_MEMORY = 4  # times work_mem
 # Times the rows wanted that are compared by the whole vectors where the index holds less of them.
@@ -55,8 +54,8 @@ class _WireVector:
 
 
 class _WireVectorDumper(Dumper):
-    # No type is named here: the cast in the statement decides, and the server reads the binary form of that type.
-    # So nothing has to be looked up or registered on a connection that may be the user's.
+    # No type is named: the cast in the statement decides, and the server reads the binary form of that type.
+    # So nothing has to be looked up or registered on a connection that may be a caller's.
     format = Format.BINARY
 
     def dump(self, obj: _WireVector) -> bytes:
@@ -91,7 +90,7 @@ KEYS = sql.SQL(
     "ORDER BY n.distance, k.document_id, k.chunk_id LIMIT %(limit)s"
 )
 # The key is part of the order, so that it decides among equal distances where the candidates end; Postgres sorts the
-# index's rows incrementally for that, and looks at one row more than it returns.
+# index's rows incrementally for that, and reads one row more than it returns.
 INDEX = sql.SQL(
     "SELECT e.document_id, e.chunk_id, {distance} AS distance FROM {embedding} AS e "
     "ORDER BY {distance}, e.document_id, e.chunk_id LIMIT %(limit)s"
@@ -141,10 +140,10 @@ def vector_leg(
 ) -> VectorLeg:
     """The vector leg.
 
-    With the plan ``index`` the vector index answers (where there is one), an HNSW index with ``ef_search`` above
-    `limit`, and with iterative scanning on, because dead rows alone can leave fewer rows than asked for. Under a filter
-    it stops after a few times the vectors that the filter's share lets expect: the answer comes out short, and is found
-    exactly then. What an index finds that holds less than the whole vectors is compared by those in the same statement.
+    With the plan ``index`` the vector index answers, if one exists: an HNSW index with ``ef_search`` above `limit`, and
+    with iterative scanning, because dead rows alone can leave fewer rows than requested. Under a filter it stops after
+    a few times the vectors that the filter's share predicts: the answer may be short, and the caller then searches
+    exactly. If an index contains less than the whole vectors, the same statement compares its results by those.
 
     Args:
         query: float32, shape (d,).

@@ -1,4 +1,4 @@
-"""What is known of a collection, as values: its names, settings, distance, sets of vectors and calibration."""
+"""A collection as a value: its names, settings, distance, sets of vectors and calibration."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STATE, SEGMENT, TOMBSTONE, POSTING = range(4)
 IndexState = tuple[bytes, bytes]
 # Segment, and a term that its list is needed of.
 MissingRow = tuple[bytes, bytes]
-# Segment, term, first term and data of a row; None and None where there is none.
+# Segment, term, first term and data of a row; None and None without a row.
 PostingRow = tuple[bytes, bytes, bytes | None, bytes | None]
 
 

@@ -207,7 +207,7 @@ class _Rebuild:
 
         async def work(connection: Connection) -> None:
             await set_local(connection, statement_timeout=0)
-            # Whoever merges segments of the old generation ends first, so that nothing of it comes later.
+            # A merge of the old generation's segments ends first, so that none of them is written later.
             await connection.execute("SELECT pg_advisory_xact_lock(%s)", [merging_lock(self._collection)])
             live = (await read_state(connection, self._collection)).live
             # A rebuild that begins at this moment has a larger number.

@@ -94,7 +94,7 @@ def _says_something(ready: int) -> bool:
 
 def _launch(folder: Path, seconds: float, since: float, tell: int) -> bool:
     """Start a keeper that writes to `tell` once it runs; close `tell`."""
-    # Neither the user's secrets nor settings of Python's that were meant for another program.
+    # Neither the user's secrets nor settings of Python for another program.
     environment = {"PATH": os.defpath, "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
     environment |= {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
     command = [

@@ -40,7 +40,7 @@ class Postmaster:
 
 
 def read_postmaster(folder: Path) -> Postmaster | None:
-    """Read ``postmaster.pid`` (lines: pid, data folder, start, port, socket folder, ...); None when there is none."""
+    """Read ``postmaster.pid`` (lines: pid, data folder, start, port, socket folder, ...); None without such a file."""
     try:
         lines = (folder / "data" / "postmaster.pid").read_bytes().split(b"\n")
         return Postmaster(int(lines[0]), Path(os.fsdecode(lines[4])))

@@ -3,7 +3,7 @@
 Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
 vanishes with its process however that ends. Starting and stopping take ``start.lock``.
 
-There is no TCP and no password: who may enter the socket's folder may enter the database.
+There is no TCP and no password: an account that can enter the socket's folder can enter the database.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SMALL_SHARED_MEMORY = GIB  # containers give /dev/shm 64 MB, less than one paral
 
 
 def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
-    """Start the server, after making its database if there is none.
+    """Start the server, after making its database if needed.
 
     Args:
         timeout: Seconds to wait for it to take connections.
@@ -123,7 +123,7 @@ def settings_of(memory: int, cores: int) -> dict[str, str]:
         # An HNSW graph that fits is built far faster.
         "maintenance_work_mem": "256MB" if memory >= LARGE_MEMORY else "128MB",
         "max_parallel_maintenance_workers": str(max(2, min(cores - 1, MAX_WORKERS))),
-        "max_wal_size": "2GB",  # on the disk of somebody's machine
+        "max_wal_size": "2GB",  # on the disk of a user's machine
         "random_page_cost": "1.1",
         "jit": "off",
         "max_connections": "100",

@@ -100,7 +100,7 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
     """One table for the jobs of all collections.
 
     `fence` grows whenever another worker takes a job. It is part of the key so that changing it is a change of the key:
-    it waits for, and is seen by, whoever holds the row FOR KEY SHARE, which all other changes of a row ignore.
+    it waits for, and is seen by, holders of the row's lock FOR KEY SHARE, which all other changes of a row ignore.
 
     `due_at` is when a job may be taken: a queued one from then on, a running one because its lease is over. `lease` is
     how long that one is at most.
