@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -216,7 +217,9 @@ def test_without_an_event_loop(database_url: str) -> None:
         found = retriever.search("yellow fruit")
         with psycopg.connect(database_url) as mine:
             assert retriever.hits_into(mine, found, "hits") == 1
-            assert mine.execute("SELECT id FROM hits").fetchall() == [("a",)]
+            django = SimpleNamespace(ensure_connection=lambda: None, connection=mine)
+            assert retriever.hits_into(django, found, "more") == 1
+            assert mine.execute("SELECT id FROM hits JOIN more USING (id)").fetchall() == [("a",)]
             mine.rollback()
             assert mine.execute(retriever.hits_as_sql(found).encode()).rowcount == 1
             assert mine.execute(retriever.hits_as_sql([]).encode()).fetchall() == []
