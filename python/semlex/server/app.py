@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from semlex.retriever.client import Client
-    from semlex.server.state import SettingsSource
+    from semlex.settings.load import WatchedSettings
 
 # What an assistant in a page sends.
 ASSISTANTS_HEADERS = ("Last-Event-ID", "Mcp-Method", "Mcp-Name", "MCP-Protocol-Version", "Mcp-Session-Id")
@@ -49,7 +49,7 @@ PROBLEM_SCHEMA = {
 
 def create_app(
     options: ServeOptions | None = None,
-    source: SettingsSource | None = None,
+    source: WatchedSettings | None = None,
     client: Client | None = None,
     *,
     clock: Clock = SYSTEM,

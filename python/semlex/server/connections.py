@@ -250,7 +250,7 @@ class StoppingServer(uvicorn.Server):
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at the first signal, and ends what is in progress at the second."""
+        """Stop at the first signal, and end what is in progress at the second."""
         if self.should_exit:
             self._is_urged = True
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import orjson
@@ -64,14 +64,6 @@ REFUSALS = {
     503: "Too much is in progress, or the database or a model is not there; come again.",
     504: "It took too long.",
 }
-
-
-class Reported(Protocol):
-    """A value of the library with its form in JSON's types."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every attribute by its name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +189,8 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(written, status, media_type="application/json")
 
 
-async def dict_response(context: RequestContext, report: Reported) -> Response:
-    """Write what an object's `to_dict` gives."""
+async def dict_response(context: RequestContext, report: Any) -> Response:
+    """Write what `to_dict` of a report gives."""
     return await _written(context, lambda: as_json(report.to_dict()))
 
 

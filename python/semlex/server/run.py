@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from semlex.server.options import ServeOptions
-    from semlex.server.state import SettingsSource
+    from semlex.settings.load import WatchedSettings
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
@@ -44,7 +44,7 @@ class Server(StoppingServer):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse new requests and lets those in progress end."""
+        """Refuse new requests and let those in progress end."""
         self._served.state.server.is_stopping = True
         self._tell("stopping: requests in progress end first; Ctrl-C once more ends them at once")
         await super().shutdown(sockets)
@@ -67,7 +67,7 @@ def config_of(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
 
 def serve(
     options: ServeOptions,
-    source: SettingsSource,
+    source: WatchedSettings,
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -82,7 +82,7 @@ def serve(
 async def _serve(
     listening: socket.socket,
     options: ServeOptions,
-    source: SettingsSource,
+    source: WatchedSettings,
     tell: Callable[[str], None],
     ready: Callable[[str], None] | None,
 ) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.routing import Match
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from semlex.server.options import ServeOptions
+    from semlex.settings.load import WatchedSettings
     from semlex.settings.table import Settings
 
 logger = logging.getLogger("semlex.server")
@@ -44,42 +45,11 @@ JOBS_PAUSE_SECONDS = 5.0
 ANSWER_PATHS = frozenset({"/v1/answer", "/query"})
 
 
-class Reloaded(Protocol):
-    """The outcome of reading the settings again."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those that hold now."""
-        ...
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Problems of the new settings; empty if they hold."""
-        ...
-
-
-class SettingsSource(Protocol):
-    """Settings that can be read again, as `semlex.settings.load.WatchedSettings`."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those that hold."""
-        ...
-
-    def has_changed(self) -> bool:
-        """Whether a file has appeared, gone or been written since."""
-        ...
-
-    def reload(self) -> Reloaded:
-        """Read them again; with a problem, the old ones stay in force."""
-        ...
-
-
 class ServerState:
     """The state that all routes share."""
 
     def __init__(
-        self, options: ServeOptions, source: SettingsSource, client: Client | None = None, clock: Clock = SYSTEM
+        self, options: ServeOptions, source: WatchedSettings, client: Client | None = None, clock: Clock = SYSTEM
     ) -> None:
         self.clock = clock
         self.options, self._source, self._given = options, source, client
@@ -140,7 +110,7 @@ class ServerState:
         return self.options.answer_seconds if path in ANSWER_PATHS else self.options.seconds
 
     async def start(self) -> None:
-        """Open the client, and begins to look for changes."""
+        """Open the client, and begin to look for changes."""
         if self.options.token_file is not None:
             file = TokenFile(self.options.token_file)
             self._tokens = WatchedTokens(file, lambda: self.metrics.reloads.update({"refused": 1}))

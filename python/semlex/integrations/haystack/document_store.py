@@ -20,9 +20,9 @@ from semlex.integrations.haystack.documents import (
     document_of,
     extremes,
     stored_documents,
+    tree_of_haystack,
     types,
 )
-from semlex.integrations.haystack.filters import tree_of_haystack
 from semlex.parameters import CollectionOptions
 from semlex.retriever.synchronous import SyncClient
 from semlex.types.documents import utc_now

@@ -9,8 +9,7 @@ from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
 from semlex.integrations.calls import both_ways, searched
 from semlex.integrations.haystack.document_store import SemlexDocumentStore
-from semlex.integrations.haystack.documents import document_of_hit
-from semlex.integrations.haystack.filters import tree_of_haystack
+from semlex.integrations.haystack.documents import document_of_hit, tree_of_haystack
 from semlex.validation import check_parameters, kind_errors
 
 Found = dict[str, list[Document]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import quote
 
 from mcp.server.mcpserver import Context
@@ -15,6 +15,8 @@ from semlex.diagnostics.status import CollectionStatus, CountedCollection
 from semlex.errors import ConfigurationError
 from semlex.ingest.files.safe_open import only_below
 from semlex.ingest.progress import IndexReport
+from semlex.options.declare import declared
+from semlex.options.search import SearchArguments
 from semlex.server.answers import Shape, attributes, chosen
 from semlex.server.mcp.presentation import (
     MAX_RESULT,
@@ -36,7 +38,7 @@ from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
 from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.types.reports import JobInfo
-from semlex.types.results import SearchResult, SearchResults
+from semlex.types.results import SearchMode, SearchResult, SearchResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,6 +67,8 @@ OF_THE_OPERATOR = ("server", "data_folder")
 
 # --- arguments
 
+OPTIONS = declared(SearchArguments)
+
 Collection: TypeAlias = Annotated[
     str | None,
     Field(description="Name from list_collections; left out: the server's own, or the only one there is."),
@@ -73,17 +77,17 @@ Question: TypeAlias = Annotated[
     str,
     Field(min_length=1, max_length=MAX_QUERY_BYTES, description="A question or words; also in the documents' words."),
 ]
-TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="How many hits.")]
+TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Number of hits.")]
 Filters: TypeAlias = Annotated[
     str | None,
     Field(
         max_length=4096,
-        description="What must hold, for example: year >= 2020 and @source == 'docs'. list_fields names the fields.",
+        description=f"{OPTIONS['filters'].option.text} list_fields names the fields.",
     ),
 ]
 Mode: TypeAlias = Annotated[
-    Literal["vector", "keyword", "hybrid"] | None,
-    Field(description="By meaning, by words, or both (default, if the collection has vectors)."),
+    SearchMode | None,
+    Field(description=f"{OPTIONS['mode'].option.text} vector: by meaning; keyword: by words."),
 ]
 Document: TypeAlias = Annotated[
     str,
