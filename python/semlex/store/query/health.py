@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from semlex.clock import SYSTEM, Clock
+from semlex.clock import SYSTEM
 from semlex.store import embedding_versions
 from semlex.store.indexes.field_indexes import is_of_field
 from semlex.store.keyword.bm25.segments import tombstone_ids
@@ -60,39 +60,30 @@ class RowSample:
         return f"{looked:,} {noun} of about {self.estimated or 0:,}"
 
 
-async def sample_rows(
-    connection: Connection,
-    table: sql.Identifier,
-    columns: sql.Composable,
-    most: int,
-    *,
-    where: sql.Composable | None = None,
-) -> RowSample:
+async def sample_rows(connection: Connection, table: sql.Identifier, columns: sql.Composable, most: int) -> RowSample:
     """Draw up to a number of rows.
 
     Args:
         connection: In a transaction.
     """
     cursor = await connection.execute(
-        "SELECT c.reltuples::float8, (SELECT count(*) FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid) "
-        "FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass(%s)",
+        "SELECT c.reltuples::float8 FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass(%s)",
         [table.as_string(connection)],
     )
     row = await cursor.fetchone()
     estimated = None if row is None or row[0] < 0 else round(row[0])
-    limit, condition = sql.Literal(most), sql.SQL("") if where is None else sql.SQL(" WHERE {}").format(where)
     counted = await connection.execute(
         sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(table, sql.Literal(most + 1))
     )
     found = await counted.fetchone()
     few = 0 if found is None else int(found[0])
     if few <= most:
-        rows = sql.SQL("(SELECT {} FROM {}{})").format(columns, table, condition)
+        rows = sql.SQL("(SELECT {} FROM {})").format(columns, table)
         return RowSample(rows, is_whole=True, estimated=few)
     number = max(estimated or 0, few)
     percent = sql.Literal(min(100.0, 100.0 * SPARE * most / number))
-    rows = sql.SQL("(SELECT {} FROM {} TABLESAMPLE system ({}) REPEATABLE ({}){} LIMIT {})").format(
-        columns, table, percent, sql.Literal(SEED), condition, limit
+    rows = sql.SQL("(SELECT {} FROM {} TABLESAMPLE system ({}) REPEATABLE ({}) LIMIT {})").format(
+        columns, table, percent, sql.Literal(SEED), sql.Literal(most)
     )
     return RowSample(rows, is_whole=False, estimated=number)
 
@@ -302,7 +293,6 @@ async def vector_recall(
     *,
     vectors: int,
     seconds: float,
-    clock: Clock = SYSTEM,
 ) -> Recall:
     """Compare the neighbours of stored vectors found through the index with the exact ones.
 
@@ -314,11 +304,11 @@ async def vector_recall(
         seconds: Maximum time for all of them; what was measured by then counts.
     """
     queries = await sample_vectors(connection, collection, vectors)
-    until, shares, plan = clock.monotonic() + seconds, [], ""
+    until, shares, plan = SYSTEM.monotonic() + seconds, [], ""
     register_vector_parameter(connection)
     condition = parse_filters(None, collection.names)
     for query in queries:
-        milliseconds = round(1000 * (until - clock.monotonic()))
+        milliseconds = round(1000 * (until - SYSTEM.monotonic()))
         if milliseconds <= 0:
             break
         through = vector_leg(collection, query, NEIGHBOURS + 1, condition, indexes=indexes)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.names import CollectionIdentity, Names
 
 
-async def index_figures(
-    connection: Connection, collection: CollectionIdentity, *, counted: bool = True
-) -> dict[str, Any]:
+async def index_figures(connection: Connection, collection: CollectionIdentity, *, counted: bool) -> dict[str, Any]:
     """Size and state of the index.
 
     Args:
