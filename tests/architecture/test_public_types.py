@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(semlex.__file__).parent.parent.parent
-# Any is the truth of JSON and of rows of any library, and says nothing of a coroutine, an array or a connection.
+# Any is the truth of JSON and of rows of any library; it hides nothing of coroutines, arrays, integers, connections.
 HARMLESS = (
     "Coroutine[Any, Any, ",
     "AsyncGenerator[Any, ",
     "tuple[Any, ...]",
     "dtype[Any]",
+    "numpy.integer[Any]",
     "Connection[Any]",
     "ConnectionPool[Any]",
     "dict[str, Any]",
