@@ -48,7 +48,6 @@ def extracted(question: str, context: Context, analyzer: _core.Analyzer) -> list
 
 
 def _best_run(ranked: Sequence[Ranked]) -> Sequence[Ranked]:
-    """Return the neighbours with the greatest sum of scores above the minimum share; ties: the first."""
     least = LEAST_SHARE * max((score for *_, score, _ in ranked), default=0.0)
     runs = [
         (worth, run)

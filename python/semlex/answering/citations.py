@@ -138,7 +138,6 @@ class _Evened:
         return cls("".join(letters), starts, ends)
 
     def place(self, start: int, end: int) -> Place:
-        """Return the original characters of these."""
         return self.starts[start], self.ends[end - 1]
 
 
@@ -188,7 +187,6 @@ class _Word:
 
 
 def _words(text: str) -> list[_Word]:
-    """Return the words of an evened text, without marks at their ends."""
     found = re.finditer(r"\S+", text)
     bare = ((match, match[0].strip(_EDGES)) for match in found)
     return [

@@ -215,7 +215,6 @@ class Assembly:
         return Context(text, sources, tokens, left_out, results, tuple(warnings), self.mark, self._counting.name)
 
     def _sources(self, kept: Sequence[tuple[PlacedChunk, ...]], hits: Sequence[PlacedHit]) -> tuple[ContextSource, ...]:
-        """Return the passages of what was packed, in the wanted order."""
         chunks: dict[Key, PlacedChunk] = {}
         turns: dict[Key, int] = {}  # when each came
         for turn, together in enumerate(kept):

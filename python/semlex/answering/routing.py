@@ -111,7 +111,7 @@ CHAT_SHARE = 0.5
 
 
 class _UnusableRouteError(ValueError):
-    """A language model has answered with something that is no kind of question."""
+    """A language model's answer is not a kind of question."""
 
 
 def check_route(by: object) -> None:

@@ -170,7 +170,6 @@ def _events(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _lines(first: bytes, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield lines without their ends (of any kind); the last one may have none."""
     kept: list[bytes] = []
     for part in _all(first, parts):
         *whole, rest = part.split(b"\n")

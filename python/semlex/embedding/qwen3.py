@@ -159,7 +159,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         self._transformer.close()
 
     def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
-        """Vectors of all texts; while the model reads one window, a thread makes the tokens of the next."""
+        """Return vectors of all texts; while the model reads one window, a thread makes the tokens of the next."""
         prompt = self._prompt_ids() if is_query else None
         prompted = [self._prompt + text for text in texts] if is_query else texts
         windows = [prompted[start : start + WINDOW_TEXTS] for start in range(0, len(prompted), WINDOW_TEXTS)]
@@ -180,7 +180,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         )
 
     def _prompt_ids(self) -> NDArray[np.int64]:
-        """What every query begins with, up to the colon: that one and the query's beginning may be one token."""
+        """Return the beginning of every query, up to the colon, which may form a token with the query."""
         tokenizer = self._open_tokenizer()
         with self._lock:
             if self._opening is None:
@@ -188,7 +188,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
             return self._opening
 
     def _token_rows(self, texts: Sequence[str]) -> TokenRows:
-        """Token ids of every text, cut where needed, each closed by the end token."""
+        """Return token ids of every text, cut if needed, each closed by the end token."""
         tokenizer = self._open_tokenizer()
         return tokenizer.encode(texts, tail=[self._end_id], most=self._max_length - 1)
 
@@ -215,7 +215,7 @@ def _checked_dimensions(wanted: int | None, hidden: int, model: str) -> int:
 
 
 def _checked_end(tokenizer: TextTokenizer, model: str) -> int:
-    """The id of the end token, whose state is the vector: without it, every vector would be a plausible wrong one."""
+    """Return the id of the end token, whose state is the vector; without it, vectors would be plausible and wrong."""
     end = tokenizer.token_id(END_TOKEN)
     if end is None:
         raise ModelError(f"the tokenizer of {model} lacks {END_TOKEN}; it is not one of Qwen3-Embedding")

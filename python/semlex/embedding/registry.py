@@ -150,7 +150,7 @@ def _check_takes_tokenizer(configured: str | Embedder | None) -> None:
 def _at_server(
     name: str, dimensions: int | None, tokenizer: str | PathLike[str] | None, *, send_key: bool
 ) -> RemoteEmbedder | None:
-    """The embedder of a name that leads to a server; nothing is sent to it yet."""
+    """Return the embedder of a name that leads to a server; nothing is sent to it yet."""
     if leads_to(name) != "server":
         return None
     from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder  # noqa: PLC0415 - only where a server is named

@@ -306,7 +306,7 @@ class OpenAIEmbedder(RemoteEmbedder):
         return self._server.post(PATH, body)
 
     def _read(self, answer: Any, rows: int) -> list[NDArray[np.float32]]:
-        """Vectors of an answer in the order of the texts, whatever the order of the answer."""
+        """Return the vectors of an answer in the order of the texts, whatever the order of the answer."""
         entries = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._unusable("it holds no list of embeddings; is it a server of OpenAI's format?")

@@ -19,9 +19,9 @@ from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vector
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.files import find_model, quiet_transformers
+from semlex.models.files import find_model
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, choose_placement, torch_process
+from semlex.models.local.device import check_names, choose_placement, sentence_model
 from semlex.models.local.fair_lock import FairLock
 from semlex.models.tokenizer import CutTexts, TextTokenizer, tokenizer_in
 from semlex.validation import check_range
@@ -197,7 +197,6 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         self._cut[is_query].add(len(texts), int((lengths > most).sum()), f"the {most} tokens that it reads")
 
     def _load(self) -> Any:
-        """The model."""
         with self._opening:
             if self._closed:
                 raise ModelError(f"{self._folder.name} was closed; make a new one")
@@ -228,7 +227,7 @@ def is_default_for(folder: ModelFolder) -> bool:
 
 
 def _checked_pipeline(folder: ModelFolder) -> ModelFolder:
-    """Refuses what is no model of sentence-transformers, or holds pickles; returns the part with the tokenizer."""
+    """Return the part with the tokenizer; refuse pickles and models of other kinds."""
     try:
         modules = json.loads((folder.path / MODULES).read_text(encoding="utf-8"))
         first = str(modules[0]["path"])
@@ -247,7 +246,7 @@ def _checked_pipeline(folder: ModelFolder) -> ModelFolder:
 
 
 def _recipe(folder: ModelFolder, document_prompt: str) -> str:
-    """Twelve hexadecimal digits over what makes vectors beside the weights: modules, their settings, the prompt."""
+    """Return a hash of what makes vectors beside the weights: modules, their settings, the prompt."""
     digest = hashlib.sha256(document_prompt.encode())
     for path in sorted(folder.path.rglob("*.json")):
         if path.name == MODULES or path.name.endswith("config.json"):
@@ -256,24 +255,11 @@ def _recipe(folder: ModelFolder, document_prompt: str) -> str:
 
 
 def _read_model(folder: ModelFolder, device: str | None) -> Any:
-    with quiet_transformers():
-        import torch  # noqa: PLC0415 (seconds, and not in the base install)
-        from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+    placement = choose_placement(device, None)
+    if placement.device == "cpu":
+        placement = choose_placement("cpu", "float32")
+    remedy = "fetch it again, or choose another model; it must be one of sentence-transformers"
+    model = sentence_model("SentenceTransformer", folder, placement, remedy)
+    import torch  # noqa: PLC0415 (loaded already)
 
-        torch_process.use()
-        placement = choose_placement(device, None)
-        precision = getattr(torch, "float32" if placement.device == "cpu" else placement.precision)
-        try:
-            model = SentenceTransformer(
-                str(folder.path),
-                device=placement.device,
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs={"dtype": precision, "use_safetensors": True},
-            )
-        except Exception as error:  # several libraries take part, and each has errors of its own
-            raise ModelError(
-                f"{folder.name} cannot be loaded from {folder.path} as a model of sentence-transformers "
-                f"({type(error).__name__}); fetch it again, or choose another model"
-            ) from error
-    return model.eval().to(placement.device, precision)
+    return model.eval().to(placement.device, getattr(torch, placement.precision))

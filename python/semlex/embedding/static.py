@@ -132,7 +132,7 @@ class _Wheel:
         self.dimensions: int = self._rows.shape[1]
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:
-        """(n, dimensions), zeros where no token is known."""
+        """Return (n, dimensions), zeros if no token is known."""
         if len(texts) > FEW_TEXTS:
             self._rows = self._rows.astype(np.float32, copy=False)
         vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
@@ -144,7 +144,7 @@ class _Wheel:
         return vectors
 
     def neutral(self) -> NDArray[np.float32]:
-        """What a text without a known token gets."""
+        """Return the vector of a text without a known token."""
         return _opposite(self._rows.astype(np.float32, copy=False))
 
 
@@ -185,7 +185,6 @@ class _Folder:
         self._computing = FairLock()
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:
-        """(n, dimensions), zeros where no token is known."""
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         for start in range(0, len(texts), TEXTS_PER_CALL):
             part = texts[start : start + TEXTS_PER_CALL]
@@ -196,12 +195,10 @@ class _Folder:
         return vectors
 
     def neutral(self) -> NDArray[np.float32]:
-        """What a text without a known token gets."""
         return _opposite(self._runtime.embedding)
 
 
 def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The opposite of the mean of a vocabulary's vectors."""
     opposite = -rows.mean(axis=0, dtype=np.float64)
     if not opposite.any():
         opposite[0] = 1.0  # a vocabulary that is centred exactly has no mean to point away from
@@ -210,7 +207,7 @@ def _opposite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _wheel_folder() -> ModelFolder:
-    """The wheel's own folder, found without importing the package: two of its files are all that is read."""
+    """Return the wheel's folder without importing the package: only two of its files are read."""
     spec = find_spec(WHEEL)
     places = None if spec is None else spec.submodule_search_locations
     if not places:
@@ -224,7 +221,7 @@ def _wheel_folder() -> ModelFolder:
 
 
 def _matrix(content: bytes) -> NDArray[np.float16]:
-    """The one table of the wheel's safetensors file, whose header is known since the file is pinned."""
+    """Return the one table of the wheel's safetensors file, whose header is known."""
     start = 8 + int.from_bytes(content[:8], "little")
     (begin, end) = json.loads(content[8:start])["embedding.weight"]["data_offsets"]
     return np.frombuffer(content, dtype="<f2", count=(end - begin) // 2, offset=start + begin).reshape(-1, WHEEL_WIDTH)

@@ -124,7 +124,6 @@ def area(scores: Numbers, relevant: Truths) -> float:
 
 
 def _middle_ranks(values: Numbers) -> Numbers:
-    """Return ranks from 1; equal values have the mean of theirs."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[places]
     return ranks
@@ -136,7 +135,6 @@ def _probabilities(logits: Numbers) -> Numbers:
 
 
 def _loss(logits: Numbers, targets: Numbers) -> float:
-    """Return the negative log likelihood, without overflow."""
     return float(np.sum(np.logaddexp(0, logits) - targets * logits))
 
 
@@ -250,7 +248,6 @@ def check_queries(count: int) -> None:
 
 
 def _refuse_too_few(relevant: int, hits: int) -> None:
-    """Refuse hits from which nothing can be learned."""
     if relevant < MIN_HITS:
         remedy = (
             "are the judged ids those of the collection's chunks or sources?" if not relevant else "judge more queries"

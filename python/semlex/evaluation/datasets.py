@@ -155,7 +155,6 @@ def _find(folder: Path | None, names: tuple[str, ...], what: str) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, from 1, without blank ones."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as stream:
             for number, line in enumerate(stream, start=1):

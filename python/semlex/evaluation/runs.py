@@ -104,7 +104,6 @@ def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
 
 
 def _score(hit: SearchResult) -> float:
-    """Return the score that decided the order."""
     for score in (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score):
         if score is not None:
             return score

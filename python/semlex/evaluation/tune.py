@@ -156,12 +156,11 @@ async def search_parts(
 
 
 def _column(values: Iterable[float | None]) -> NDArray[np.float64]:
-    """Numbers of the hits, shape (n,); 0 for none."""
     return np.array([value or 0.0 for value in values], dtype=np.float64)
 
 
 def _leg_scores(leg: SearchResults) -> dict[str, float]:
-    """Chunk id -> the leg's own score."""
+    """Return chunk id -> the leg's own score."""
     scores = ((hit.id, hit.keyword_score if leg.mode == "keyword" else hit.vector_score) for hit in leg)
     return {chunk: score for chunk, score in scores if score is not None}
 
@@ -197,7 +196,7 @@ def ndcg_of_legs(parts: Parts, judged: Mapping[str, int], k: int) -> NDArray[np.
 
 
 def _ndcg(parts: Parts, judged: Mapping[str, int], k: int, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Value of nDCG for each row of scores, shape (rows, n); what has no score (NaN) was not found."""
+    """Return nDCG of each row of scores, shape (rows, n); NaN was not found."""
     names: dict[str, int] = {}
     numbers = np.array([names.setdefault(name, len(names)) for name in parts.ids], dtype=np.int64)
     gains = np.array([max(0, judged.get(name, 0)) for name in names], dtype=np.float64)
@@ -272,7 +271,7 @@ def choose_weight(
 
 
 def _best(values: NDArray[np.float64], usual: int) -> int:
-    """Column of the greatest mean; of equal ones the nearest to the usual weight."""
+    """Return the column of the greatest mean; ties: the nearest to the usual weight."""
     means = values.mean(axis=0)
     equal = np.flatnonzero(means >= means.max() - 1e-12)  # equal but for the order of the sums
     return int(equal[np.abs(equal - usual).argmin()])

@@ -123,7 +123,6 @@ class _Reader:
         return self._about(field, value, place, depth)
 
     def _about(self, field: Field, value: object, place: str, depth: int) -> FilterTree | None:
-        """Read the value of a field."""
         if isinstance(value, (list, tuple)):
             return listed(field, value, place)
         if not isinstance(value, Mapping):

@@ -74,7 +74,6 @@ class _Parser:
         self._skip()
 
     def fail(self, expected: str, hint: str = "") -> Any:
-        """Refuse what comes next."""
         raise refusal(self._column(), "syntax", f"expected {expected}{hint}")
 
     def _column(self) -> str:
@@ -93,7 +92,6 @@ class _Parser:
         return found
 
     def _next(self) -> str:
-        """Return the next word, in lower case."""
         found = WORD.match(self._text, self.position)
         return found[0].lower() if found else self._text[self.position : self.position + 1]
 
@@ -106,7 +104,6 @@ class _Parser:
         return True
 
     def filter(self, depth: int) -> FilterTree:
-        """Read a whole filter, or the content of brackets."""
         column = self._column()
         alternatives = [self._all(depth)]
         while self._has("or"):

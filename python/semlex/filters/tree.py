@@ -184,7 +184,6 @@ def condition(field: Field, operator: Operator, value: object = None, place: str
 
 
 def _operand(kind: OwnKind | None, operator: str, value: object, place: str) -> Any:
-    """The value of a condition, checked."""
     if operator in LISTS or (kind == "texts" and operator == "=="):
         if not isinstance(value, (list, tuple)):
             raise refusal(place, "wrong_type", "list", type(value).__name__)

@@ -359,8 +359,6 @@ def _counting_bar(step: Callable[[int], None] | None) -> type[Any]:
 
 
 class _Nowhere:
-    """A stream for what nobody should see."""
-
     def write(self, text: str) -> int:
         return len(text)
 

@@ -373,7 +373,6 @@ class _Requests:
         thread.start()
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Do something on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 

@@ -111,7 +111,6 @@ def leads_to(name: str) -> Literal["server", "folder"] | None:
 
 
 def _is_folder(name: str) -> bool:
-    """Return whether a folder has this name; pathlib raises for names that are too long."""
     return os.path.isdir(name)  # noqa: PTH112
 
 

@@ -144,5 +144,4 @@ class RemoteModel:
         return np.concatenate([self._ask_or_halve(ask, half, start) for half, start in halves])
 
     def _unusable(self, fault: str) -> ModelServerError:
-        """Return the error of an answer that cannot be used."""
         return ModelServerError(f"the answer of {self.host} for {self._model} cannot be used: {fault}", status=200)

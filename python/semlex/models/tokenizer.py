@@ -123,8 +123,6 @@ class TextTokenizer(ABC):
 
 
 class _CoreTokenizer(TextTokenizer):
-    """The Rust core."""
-
     _special_as_text = False
 
     def token_id(self, token: str) -> int | None:
@@ -233,7 +231,6 @@ def open_tokenizer_file(path: Path) -> TextTokenizer:
 
 
 def _read(content: bytes, what: str) -> TextTokenizer:
-    """Return the tokenizer of a file's content."""
     name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
         return text_tokenizer(_core.BpeTokenizer(content), name)

@@ -15,9 +15,9 @@ import numpy as np
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
 from semlex.models import cancellation
-from semlex.models.files import find_model, quiet_transformers
+from semlex.models.files import find_model
 from semlex.models.local import memory
-from semlex.models.local.device import check_names, choose_placement, torch_process
+from semlex.models.local.device import check_names, choose_placement, sentence_model
 from semlex.models.tokenizer import CutTexts
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
 from semlex.validation import check_range
@@ -148,27 +148,12 @@ class CrossEncoderReranker(CheckedReranker):
 
     def _load(self) -> Any:
         if self._model is None:
-            with quiet_transformers():
-                import torch  # noqa: PLC0415 (seconds, and not in the base install)
-                from sentence_transformers import CrossEncoder  # noqa: PLC0415
-
-                torch_process.use()
-                placement = choose_placement(*self._requested)
-                try:
-                    model = CrossEncoder(
-                        str(self._folder.path),
-                        device=placement.device,
-                        max_length=self._max_length,
-                        trust_remote_code=False,
-                        local_files_only=True,
-                        model_kwargs={"dtype": getattr(torch, placement.precision), "use_safetensors": True},
-                    )
-                except Exception as error:  # four libraries take part, and each has errors of its own
-                    raise ModelError(
-                        f"{self._folder.name} cannot be loaded from {self._folder.path} ({type(error).__name__}); the "
-                        "folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code "
-                        "of its own; fetch it again"
-                    ) from error
+            remedy = (
+                "the folder must hold config.json, a tokenizer and *.safetensors of a cross-encoder, and no code of "
+                "its own; fetch it again"
+            )
+            placement = choose_placement(*self._requested)
+            model = sentence_model("CrossEncoder", self._folder, placement, remedy, max_length=self._max_length)
             if model.num_labels != 1:
                 raise ModelError(f"{self._folder.name} is a classifier with {model.num_labels} labels; expected 1")
             self._check_head(model)

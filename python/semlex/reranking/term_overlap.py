@@ -56,7 +56,7 @@ def _words(text: str) -> list[str]:
 
 
 def _shortest_cover(wanted: frozenset[str], words: Sequence[str]) -> tuple[int, int]:
-    """How many wanted words a text holds, and the length in words of its shortest stretch that holds all of these."""
+    """Return how many wanted words a text holds, and the words in its shortest stretch with all of these."""
     positions = [(position, word) for position, word in enumerate(words) if word in wanted]
     target = len({word for _, word in positions})
     shortest = len(words)

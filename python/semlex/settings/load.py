@@ -83,7 +83,6 @@ def named_models() -> list[str]:
 def _sources(
     file: Path | None, folder: Path, arguments: dict[str, object], notes: list[str]
 ) -> tuple[Callable[[], Iterator[Found]], ...]:
-    """Return the sources, by precedence."""
     first = (lambda: sources.arguments(arguments), sources.environment)
     if file is not None:
         return (*first, lambda: sources.named_file(file, _content(file), notes))
@@ -124,7 +123,6 @@ def _take(setting: Setting, found: Found, values: dict[str, Any], origins: dict[
 
 
 def _check_trust(setting: Setting, value: object, found: Found) -> None:
-    """Refuse a setting that leads away if its working directory is not trusted."""
     if found.folder_file is None or not setting.leads_away(value):
         return
     file, content = found.folder_file

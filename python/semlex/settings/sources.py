@@ -174,7 +174,6 @@ def _named(name: str, value: object, origin: str, place: str, problem: str) -> F
 
 
 def _elsewhere(section: str, key: str) -> str:
-    """End the sentence about an unknown name of a TOML file."""
     known = [one for one, names in SECTIONS.items() if key in names]
     if section and known:
         return f" of this section; it stands in [{known[0]}]"
@@ -185,7 +184,6 @@ def _elsewhere(section: str, key: str) -> str:
 
 
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
-    """End the sentence about an unknown name."""
     if SECRET.search(name) and not get_close_matches(name, names, 1, cutoff=0.85):
         if re.search(r"passw", name, re.IGNORECASE):
             return "; a password stands in the database's address, in PGPASSWORD or in a file that PGPASSFILE names"

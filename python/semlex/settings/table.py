@@ -455,7 +455,6 @@ def write_template(path: Path, *, replace: bool = False) -> None:
 
 
 def _literal(value: Any) -> str:
-    """Return a value of a setting in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):

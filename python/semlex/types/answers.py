@@ -44,7 +44,6 @@ class ContextSource:
     introduction: str = ""
 
     def __repr__(self) -> str:
-        """Return number, place, and the beginning of the passage."""
         return f"ContextSource([{self.number}] {shortened(self.place, 80)}: {shortened(self.text, 80)!r})"
 
     @property
@@ -100,14 +99,12 @@ class Context:
         }
 
     def __repr__(self) -> str:
-        """Return the size, and the first passages, a line each."""
         lines = [f"  [{one.number}] {shortened(one.place, 60)}  {shortened(one.text, 60)}" for one in self.sources]
         more = [f"  … and {len(lines) - SHOWN_SOURCES} more"] if len(lines) > SHOWN_SOURCES else []
         head = f"Context: {len(lines)} passages, {self.tokens:,} tokens, {len(self.left_out)} hits left out"
         return "\n".join([head, *lines[:SHOWN_SOURCES], *more])
 
     def _repr_html_(self) -> str:
-        """Return the passages as a table, which notebooks show."""
         rows = [
             [
                 text(f"[{one.number}]"),
@@ -127,6 +124,10 @@ MIN_SIMILARITY = 0.35
 Verdict = Literal["exact", "normalised", "altered", "not found", "unknown source"]
 # Verdicts that say: these words stand there.
 SHOWN_CITATIONS = 10
+ANSWER_KEYS = (
+    *("question", "text", "confidence", "model", "refused", "route", "unsupported", "sentences", "sources"),
+    *("usage", "timings", "warnings"),
+)
 VERIFIED: frozenset[Verdict] = frozenset({"exact", "normalised"})
 
 
@@ -162,9 +163,7 @@ class Citation:
     @property
     def place(self) -> str:
         """Return document and page or line, as ``keys.md:9``; "" for an unknown source."""
-        if self.page is not None:
-            return f"{self.document}, page {self.page}"
-        return self.document if self.line is None else f"{self.document}:{self.line}"
+        return place_of(self.document, self.line, self.page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +225,6 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return the answer or the refusal, and its citations, a line each; shortened."""
         if self.refused is not None:
             return f"Answer: none; {shortened(self.refused, 200)}"
         cited = [f"  [{one.source}] {shortened(one.place, 60)}  {one.verdict}" for one in self.citations]
@@ -235,7 +233,6 @@ class Answer:
         return "\n".join([head, *cited[:SHOWN_CITATIONS], *more])
 
     def _repr_html_(self) -> str:
-        """Return question, sentences, and a table of citations, which notebooks show."""
         answer = self.text if self.refused is None else self.refused
         rows = [
             [text(f"[{one.source}]"), text(one.place), text(one.quote), text(one.verdict)] for one in self.citations
@@ -265,30 +262,10 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the hits of the search, as JSON values."""
-        sources = [
-            {
-                "number": source.number,
-                "place": source.place,
-                "headings": source.headings,
-                "text": source.text,
-                "chunk_ids": list(source.chunk_ids),
-            }
-            for source in self.context.sources
-        ]
+        shown = ("number", "place", "headings", "text", "chunk_ids")
+        sources = [{name: getattr(source, name) for name in shown} for source in self.context.sources]
+        derived = {"route": self.context.results.route, "sources": sources}
         values: dict[str, Any] = json_value(
-            {
-                "question": self.question,
-                "text": self.text,
-                "confidence": self.confidence,
-                "model": self.model,
-                "refused": self.refused,
-                "route": self.context.results.route,
-                "unsupported": self.unsupported,
-                "sentences": self.sentences,
-                "sources": sources,
-                "usage": self.usage,
-                "timings": self.timings,
-                "warnings": self.warnings,
-            }
+            {name: derived[name] if name in derived else getattr(self, name) for name in ANSWER_KEYS}
         )
         return values

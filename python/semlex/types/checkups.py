@@ -231,14 +231,12 @@ class Checkup:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return how many headings find their section, in a sentence."""
         found = f"{self.result.found:,} of {self.result.asked:,} headings find their section"
         low, high = self.result.interval
         share = f"{self.result.share:.0%} (95 % interval {low:.0%} to {high:.0%})"
         return f"Checkup of {self.collection!r}, {self.mode}: {found} among the first {self.top}: {share}"
 
     def _repr_html_(self) -> str:
-        """Return the sentence, and a table of documents with headings that miss their section, which notebooks show."""
         rows = [
             [text(one.document), text(f"{len(one.missed):,} of {len(one.headings):,}"), text(one.missed[0].heading)]
             for one in self.documents

@@ -78,7 +78,6 @@ class ChunkMetadata:
         return cls(**values)
 
     def __repr__(self) -> str:
-        """Return id, document, and the beginning of the text."""
         place, text = shortened(self.source_document, 80), shortened(self.chunk_text, 80)
         return f"{type(self).__name__}(chunk_id={shortened(self.chunk_id, 80)!r}, source_document={place!r}, {text!r})"
 

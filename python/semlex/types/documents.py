@@ -61,7 +61,6 @@ class Document:
     timestamp_end: str | None = None
 
     def __repr__(self) -> str:
-        """Return the id, and the beginning of the text."""
         return f"{type(self).__name__}(id={shortened(str(self.id), 80)!r}, content={shortened(self.content, 80)!r})"
 
     def to_dict(self) -> dict[str, Any]:

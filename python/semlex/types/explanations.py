@@ -155,11 +155,9 @@ class Explanation:
         return {"code": self.code, "found": self.found, **values}
 
     def __repr__(self) -> str:
-        """Return the first lines."""
         return first_lines(str(self))
 
     def _repr_html_(self) -> str:
-        """Return the text, which notebooks show."""
         return as_lines(self)
 
     def __str__(self) -> str:
@@ -236,11 +234,9 @@ class SearchExplanation:
     greatest_keyword_score: float | None = None
 
     def __repr__(self) -> str:
-        """Return the first lines."""
         return first_lines(str(self))
 
     def _repr_html_(self) -> str:
-        """Return the text, which notebooks show."""
         return as_lines(self)
 
     def __str__(self) -> str:

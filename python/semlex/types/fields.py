@@ -28,14 +28,12 @@ class Facet:
     left_out: int = 0
 
     def __repr__(self) -> str:
-        """Return the field with its most frequent values on one line."""
         values = ", ".join(f"{shortened(str(one.value), 24)} ({one.count:,})" for one in self.values[:SHOWN_VALUES])
         left = len(self.values) - SHOWN_VALUES + self.left_out
         more = f", … and {left:,} more" if left > 0 else ""
         return f"Facet {shortened(self.field, 40)}: {values}{more}"
 
     def _repr_html_(self) -> str:
-        """Return the values as a table, which notebooks show."""
         return _table(self)
 
 
@@ -70,13 +68,11 @@ class Facets(dict[str, Facet]):
         self.warnings = warnings or []
 
     def __repr__(self) -> str:
-        """Return what was counted, and the first fields, a line each."""
         fields = [f"  {facet!r}" for facet in list(self.values())[:SHOWN_FIELDS]]
         more = [f"  … and {len(self) - SHOWN_FIELDS:,} more fields"] if len(self) > SHOWN_FIELDS else []
         return "\n".join([f"Facets of {'' if self.exact else 'at least '}{self.chunks:,} chunks", *fields, *more])
 
     def _repr_html_(self) -> str:
-        """Return a table for each field, which notebooks show."""
         counted = bold(f"{'' if self.exact else 'at least '}{self.chunks:,} chunks")
         return joined([paragraph(counted), *map(_table, self.values()), notes(self.warnings)])
 

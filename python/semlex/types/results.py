@@ -109,11 +109,9 @@ class SearchResult(StoredChunk):
             raise ValidationError(errors)
 
     def _repr_html_(self) -> str:
-        """Return the hit as a table of one row, which notebooks show."""
         return hit_table([self])
 
     def __repr__(self) -> str:
-        """Return rank, id, place and scores; the text is in `content`."""
         parts = [f"rank={self.rank}", f"id={shortened(self.id, SHOWN_ID)!r}"]
         parts += [f"place={shortened(place, SHOWN_ID)!r}"] if (place := self.place) else []
         parts += [f"{name}={score:.4g}" for name in SCORES if (score := getattr(self, name)) is not None]
@@ -203,11 +201,9 @@ class DocumentHits:
     hits: list[SearchResult]
 
     def __repr__(self) -> str:
-        """Return the document, and its hits, a line each."""
         return hit_lines(f"DocumentHits {self.rank}. {self._name}", self.hits)
 
     def _repr_html_(self) -> str:
-        """Return the document with its hits as a table, which notebooks show."""
         return joined([paragraph(bold(f"{self.rank}. {self._name}")), hit_table(self.hits)])
 
     @property
@@ -289,11 +285,9 @@ class SearchResults(list[SearchResult]):
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
     def _repr_html_(self) -> str:
-        """Return the hits as a table, which notebooks show."""
         return hit_table(self, self.warnings)
 
     def __repr__(self) -> str:
-        """Return how the hits were found, and the first of them, a line each."""
         how = f", fused by {self.fusion}" if self.fusion else ""
         return hit_lines(f"SearchResults, {self.mode}{how}", self)
 
@@ -374,11 +368,9 @@ class KnowledgeResults(list[KnowledgeHit]):
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
 
     def _repr_html_(self) -> str:
-        """Return the hits as a table, which notebooks show."""
         return hit_table(self, self.warnings, collections=[hit.collection for hit in self])
 
     def __repr__(self) -> str:
-        """Return how the hits were merged, and the first of them, a line each."""
         return hit_lines(f"KnowledgeResults of {len(self.searched)} collections, merged by {self.merge}", self)
 
     def to_dict(self) -> dict[str, Any]:

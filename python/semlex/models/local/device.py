@@ -26,9 +26,13 @@ import platform
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError
-from semlex.models.files import find_cached
+from semlex.models.files import find_cached, quiet_transformers
+
+if TYPE_CHECKING:
+    from semlex.models.files import ModelFolder
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +136,6 @@ def _automatic_precision(device: str) -> str:
 
 
 def _reason(device: str, precision: str) -> str:
-    """Return why the table gives a device this precision."""
     return {
         ("cuda", "bfloat16"): "the GPU computes in it, and the models were trained in it",
         ("cuda", "float16"): "the GPU has no units for bfloat16",
@@ -211,3 +214,25 @@ class TorchProcess:
 torch_process = TorchProcess()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=torch_process.after_fork)
+
+
+def sentence_model(kind: str, folder: ModelFolder, placement: Placement, remedy: str, **options: Any) -> Any:
+    """Load a model with a class of sentence-transformers: safetensors only, no code of the model, no network."""
+    with quiet_transformers():
+        import sentence_transformers  # noqa: PLC0415 (seconds, and not in the base install)
+        import torch  # noqa: PLC0415 (as above)
+
+        torch_process.use()
+        try:
+            return getattr(sentence_transformers, kind)(
+                str(folder.path),
+                device=placement.device,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"dtype": getattr(torch, placement.precision), "use_safetensors": True},
+                **options,
+            )
+        except Exception as error:  # several libraries take part, and each has errors of its own
+            raise ModelError(
+                f"{folder.name} cannot be loaded from {folder.path} ({type(error).__name__}); {remedy}"
+            ) from error

@@ -472,7 +472,6 @@ def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
 
 
 def _heads(states: Tensor, attention: Any) -> Tensor:
-    """(t, heads, head size)."""
     return states.view(len(states), -1, attention.head_dim)
 
 

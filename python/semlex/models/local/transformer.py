@@ -160,8 +160,6 @@ def fill(
 
 
 class _Passes:
-    """The passes of one call."""
-
     def __init__(
         self,
         states: NDArray[np.float32],
@@ -182,7 +180,7 @@ class _Passes:
         self._short: int | None = None  # most tokens that found room just now, when fewer than wanted
 
     def trial(self, missing: NDArray[np.int64]) -> int | None:
-        """The budget to measure next, if any."""
+        """Return the budget to measure next, if any."""
         if self._limits.token_budget is not None:
             return None
         trial = measured_budget(self._running).trial(int(self._lengths[missing].sum()))
@@ -190,14 +188,14 @@ class _Passes:
         return None if trial is None or any(trial > bound for bound in bounds) else trial
 
     def portion(self, missing: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of all lengths to measure with: every measurement then sees the same kind of work."""
+        """Return rows of all lengths: every measurement then sees the same kind of work."""
         shuffled = np.random.default_rng(0).permutation(missing)
         tokens = np.cumsum(self._lengths[shuffled])
         count = int(np.searchsorted(tokens, measured_budget(self._running).portion, side="right"))
         return shuffled[: max(1, count)]
 
     def run(self, part: NDArray[np.int64], trial: int | None) -> NDArray[np.int64]:
-        """Runs rows until they are done or memory is short."""
+        """Run rows until they are done or memory is short."""
         shared = self._running.shared
         forward = shared.forward(self._running.attention)
         budget = effective_budget(self._running, self._limits) if trial is None else trial
@@ -367,7 +365,6 @@ class Transformer:
             return self._running
 
     def _leave(self, running: Running, overflowed: int, rows: int) -> None:
-        """Give up half precision, unless another thread has done so meanwhile."""
         with self._lock:
             if self._running is not running:
                 return
