@@ -104,38 +104,6 @@ async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo
     return job_of(row)
 
 
-async def list_jobs(
-    connection: Connection, schema: str, *, state: str | None, collection: str | None, limit: int
-) -> list[JobInfo]:
-    """The jobs that were submitted last, the newest first.
-
-    Args:
-        connection: In a transaction.
-    """
-    if not await has_job_table(connection, schema):
-        return []
-    cursor = await cursor_with_times(connection).execute(
-        sql.SQL(
-            "SELECT {} FROM {} WHERE (%(state)s::text IS NULL OR state = %(state)s) "
-            "AND (%(collection)s::text IS NULL OR collection = %(collection)s) "
-            "ORDER BY submitted_at DESC, job_id LIMIT %(limit)s"
-        ).format(COLUMNS, job_table(schema)),
-        {"state": state, "collection": collection, "limit": limit},
-    )
-    return [job_of(row) for row in await cursor.fetchall()]
-
-
-async def count_jobs(connection: Connection, schema: str) -> dict[JobState, int]:
-    """The number of jobs in each state."""
-    found: dict[JobState, int] = dict.fromkeys(STATES, 0)
-    if await has_job_table(connection, schema):
-        cursor = await connection.execute(
-            sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(job_table(schema))
-        )
-        found.update(await cursor.fetchall())
-    return found
-
-
 def unknown_job(job_id: UUID) -> ConfigurationError:
     """The error of a job that is not there."""
     return ConfigurationError(
@@ -204,16 +172,36 @@ class JobQueue:
         return await self._database.read("read a job", lambda c: read_job(c, self._schema, job_id))
 
     async def list(self, *, state: str | None, collection: str | None, limit: int) -> Jobs:
-        """The jobs that were submitted last; see `list_jobs`."""
+        """The jobs that were submitted last, the newest first."""
 
         async def work(connection: Connection) -> Jobs:
-            return await list_jobs(connection, self._schema, state=state, collection=collection, limit=limit)
+            if not await has_job_table(connection, self._schema):
+                return []
+            cursor = await cursor_with_times(connection).execute(
+                sql.SQL(
+                    "SELECT {} FROM {} WHERE (%(state)s::text IS NULL OR state = %(state)s) "
+                    "AND (%(collection)s::text IS NULL OR collection = %(collection)s) "
+                    "ORDER BY submitted_at DESC, job_id LIMIT %(limit)s"
+                ).format(COLUMNS, self._table),
+                {"state": state, "collection": collection, "limit": limit},
+            )
+            return [job_of(row) for row in await cursor.fetchall()]
 
         return await self._database.read("list the jobs", work)
 
     async def count(self, *, deadline: float | None = None) -> dict[JobState, int]:
         """The number of jobs in each state."""
-        return await self._database.read("count the jobs", lambda c: count_jobs(c, self._schema), deadline=deadline)
+
+        async def work(connection: Connection) -> dict[JobState, int]:
+            found: dict[JobState, int] = dict.fromkeys(STATES, 0)
+            if await has_job_table(connection, self._schema):
+                cursor = await connection.execute(
+                    sql.SQL("SELECT state, count(*) FROM {} GROUP BY state").format(self._table)
+                )
+                found.update(await cursor.fetchall())
+            return found
+
+        return await self._database.read("count the jobs", work, deadline=deadline)
 
     async def cancel(self, job_id: UUID) -> JobInfo:
         """End a queued job; request the end of a running one."""
