@@ -45,7 +45,7 @@ def test_another_encoding_is_told_and_read_on_request(encoding: str) -> None:
 
 
 def test_what_is_like_nothing_is_refused() -> None:
-    with pytest.raises(LoadError, match="like no other encoding"):
+    with pytest.raises(LoadError, match="looks like no other encoding"):
         decode(b"caf\xe9", GUESSING)  # too short to tell
     with pytest.raises(LoadError, match="NUL"):
         decode(b"\0" + bytes(range(256)) * 4, GUESSING)

@@ -156,7 +156,7 @@ def test_a_large_field(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a,,b\n", {}, "bad_header", "column 2 has no name"),
         ("a,b,a\n", {}, "bad_header", "columns 1 and 3"),
         ("name,text\n", {"text_fields": ["texts"]}, "unknown_field", "did you mean 'text'? The fields are 'name'"),
-        ("name,text\n", {"id_field": "id"}, "unknown_field", "no field 'id'"),
+        ("name,text\n", {"id_field": "id"}, "unknown_field", "unknown field 'id'"),
         ("id,b\n1,2\n ,3\n", {"id_field": "id"}, "missing_id", "line 3"),
         ("id,b\n1,2\n2,2\n1,3\n", {"id_field": "id"}, "repeated_id", "lines 2 and 4"),
     ],

@@ -434,9 +434,7 @@ async def check_cut_chunks(subject: Subject) -> None:
     if embedding is None or embedding.model in WITHOUT_LIMIT:
         return
     if tried is None or tried.max_tokens is None or not subject.models.is_same(tried.name, embedding.model):
-        subject.skip(
-            "how many tokens its model reads is known only where that model is named here (--model), and says so"
-        )
+        subject.skip("the token limit of its model is known only if the model is named here (--model) and reports it")
         return
     share = await health.long_chunks(subject.connection, subject.collection.names, tried.max_tokens)
     if not share.sample.is_whole:

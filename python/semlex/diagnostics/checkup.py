@@ -190,7 +190,7 @@ def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
     """Return notes on the figures."""
     notes = []
     if outcomes and len(outcomes) < MIN_HEADINGS:
-        notes.append(f"{len(outcomes)} headings are few: the interval says how little that is")
+        notes.append(f"{len(outcomes)} headings are few: see how wide the interval is")
     lost = sum(one.standing.rank is None for one in outcomes)
     if lost:
         notes.append(f"{lost} sections are not among the {DEPTH} candidates of any leg")

@@ -160,7 +160,7 @@ def _reason(error: SemlexError) -> str:
     if isinstance(error, PrivilegeError):
         return "this role may not read what it needs"
     if isinstance(error, SearchTimeoutError):
-        return f"the server took more than {CHECK_SECONDS} s, or less where statement_timeout says so"
+        return f"the server took more than {CHECK_SECONDS} s, or less if statement_timeout is lower"
     if isinstance(error, CollectionNotFoundError):
         return "a table of it is not there, or was dropped in the meantime"
     return str(error)

@@ -37,7 +37,7 @@ class Deletion:
     def __post_init__(self) -> None:
         if self.ids is self.document is self.source is None and not self.vanished and self.condition.is_empty:
             raise ConfigurationError(
-                "say what is to be deleted: ids, document, source, filters or vanished; to delete everything, drop the "
+                "name what to delete: ids, document, source, filters or vanished; to delete everything, drop the "
                 "collection"
             )
 

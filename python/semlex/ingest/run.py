@@ -108,7 +108,7 @@ async def open_sources(database: Database, collection: CollectionInfo, places: S
         for name, root in sorted(roots.items()):
             source = await write_source(connection, collection, name, root, utc_now())
             if source is None:  # since it was planned
-                raise ConfigurationError(f"the source {name!r} has got another folder in the meantime: try again")
+                raise ConfigurationError(f"the source {name!r} got another folder meanwhile: try again")
             opened.append(source)
         return await _with_documents(connection, collection, opened)
 
@@ -309,8 +309,8 @@ class FileRun:
         if settled != wanted:
             numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
             raise ConfigurationError(
-                f"another run has begun to cut this collection's files with {numbers} in the meantime: leave yours "
-                "out, or give these, and try again"
+                f"another run has meanwhile set this collection's chunk settings to {numbers}: leave yours out, or "
+                "use these, and try again"
             )
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:

@@ -71,7 +71,7 @@ class Allowed:
         if name not in self.models:
             known = ", ".join(map(repr, self.models)) or "none"
             raise ConfigurationError(
-                f"this worker changes no collection to {name[:200]!a} (its models: {known}): start one with "
+                f"this worker may not use the model {name[:200]!a} (its models: {known}): start one with "
                 "--allow-model NAME (models=), then: semlex jobs retry"
             )
         return self.models[name]

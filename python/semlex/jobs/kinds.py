@@ -138,7 +138,7 @@ def check_arguments(kind: str, arguments: object) -> dict[str, Any]:
 
 def _check_names(kind: str, arguments: Mapping[str, Any]) -> None:
     if kind not in KINDS:
-        raise ConfigurationError(f"kind: there are no jobs of the kind {kind[:80]!a}; kinds: {', '.join(KINDS)}")
+        raise ConfigurationError(f"unknown job kind {kind[:80]!a}; known kinds: {', '.join(KINDS)}")
     options, needed = KINDS[kind].options, KINDS[kind].needed
     for name in arguments:
         if name not in options:

@@ -334,7 +334,7 @@ class Worker:
                 if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
                     raise
                 if not is_lost:
-                    self._tell(f"no job can be taken; the server is tried again and again: {error}")
+                    self._tell(f"no job can be taken; semlex keeps trying to reach the server: {error}")
                 is_lost = True
                 await self._clock.wait_for_tasks({stopped}, random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
                 if self._stop.is_set():

@@ -236,7 +236,7 @@ class Manifest:
             with path.open("rb") as file:
                 values = json.loads(file.read(MAX_MANIFEST_BYTES))
         except (OSError, ValueError, RecursionError):
-            raise DumpError(f"{folder} is no whole dump: {MANIFEST} is missing or damaged; dump again") from None
+            raise DumpError(f"{folder} is not a complete dump: {MANIFEST} is missing or damaged; dump again") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise DumpError(f"{path} is not of a dump; name the folder that semlex dump has made")
         if values.get("version") != VERSION:

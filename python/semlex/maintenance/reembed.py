@@ -182,7 +182,7 @@ class EmbeddingChecks:
                 f"{wrong} of {len(made)} texts of collection {name!r} have another vector than before when "
                 f"{self._embedder.identity.model} embeds them once more (differences up to {differences.max():.2f}, "
                 f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or what stands behind its "
-                f"name, has changed; make all of them anew with: semlex reembed --collection {name} --restart"
+                f"name, has changed; embed all texts again with: semlex reembed --collection {name} --restart"
             )
 
     async def _recall(self, texts: list[str]) -> float | None:
@@ -261,9 +261,7 @@ class Reembedding:
         progress: Callable[[Progress], None] | None,
     ) -> None:
         if models.embedder is None or models.version is None:
-            raise ConfigurationError(
-                "say which model the collection is to have (--model, model= in Python); 'none' is no model"
-            )
+            raise ConfigurationError("name the new model (--model, model= in Python); 'none' is not a model")
         serving = opened.info.versions.answering
         self._opened = opened
         self._database = opened.database

@@ -130,7 +130,7 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     )
     assert "semlex delete: docs, guide/c.md" in semlex("why", "guide/c.md", "word").stdout
     assert "0 chunks deleted" in semlex("delete", "--filter", "topic == 'x'").stderr
-    assert "say what is to be deleted" in semlex("delete", code=2).stderr
+    assert "name what to delete" in semlex("delete", code=2).stderr
     assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr
 
 

@@ -160,7 +160,7 @@ def test_a_single_chunk_leaves_the_right_count(store: SyncRetriever) -> None:
 
 def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -> None:
     before = tables(store)
-    with pytest.raises(ConfigurationError, match="say what is to be deleted"):
+    with pytest.raises(ConfigurationError, match="name what to delete"):
         store.delete()
     with pytest.raises(ConfigurationError, match="there is no source 'handbok'; sources: handbook"):
         store.delete(source="handbok")

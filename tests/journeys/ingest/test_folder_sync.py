@@ -271,7 +271,7 @@ def test_a_folder_that_is_taken_away_meanwhile(
         return await original(*arguments)
 
     monkeypatch.setattr(apply.SyncRun, "_move", late)
-    with pytest.raises(ConfigurationError, match="was taken away meanwhile"):
+    with pytest.raises(ConfigurationError, match="was removed meanwhile"):
         store.sync(handbook)
     assert store.count() == 3
 

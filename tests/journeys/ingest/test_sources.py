@@ -144,7 +144,7 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
 @pytest.mark.parametrize(
     ("roots", "told"),
     [
-        (("", "guide"), "contains what is a source already"),
+        (("", "guide"), "contains sources whose files"),
         (("guide", ""), "lies in the folder of the source 'handbook'"),
     ],
 )

@@ -258,8 +258,8 @@ def with_first(table: pa.Table, name: str, value: Any) -> pa.Table:
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is no whole dump"),
-    "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is no whole dump"),
+    "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "is not a complete dump"),
+    "half a manifest": (lambda folder: (folder / "manifest.json").write_text('{"format"'), "is not a complete dump"),
     "another file": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not of a dump"),
     "a newer version": (edit_manifest(lambda values: values.update(version=2)), "is a dump of version 2"),
     "no settings": (edit_manifest(lambda values: values.pop("settings")), "is damaged"),
@@ -275,7 +275,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         "chunks.parquet is not the file that was dumped",
     ),
     "a missing file": (lambda folder: (folder / "sources.parquet").unlink(), "sources.parquet cannot be read"),
-    "other rows": (rewritten("chunks", lambda table: table.slice(1)), "holds other rows than its manifest says"),
+    "other rows": (rewritten("chunks", lambda table: table.slice(1)), "has other rows than its manifest"),
     "other columns": (rewritten("runs", lambda table: table.drop(["seconds"])), "has other columns"),
     "no key": (rewritten("chunks", lambda table: with_first(table, "document_id", "x")), "row 0 of its chunks"),
     "no JSON": (rewritten("chunks", lambda table: with_first(table, "metadata", "{")), "row 0 of its chunks"),

@@ -202,12 +202,12 @@ def _files(paths: Sequence[Path]) -> list[Path]:
         if os.path.isdir(path):  # noqa: PTH112 - says False where Path would raise
             below = sorted(one for one in path.iterdir() if one.suffix.lower() in FILES and one.is_file())
             if not below:
-                raise ConfigurationError(f"{path} holds no file that can be loaded ({kinds})")
+                raise ConfigurationError(f"{path} contains no file that can be loaded ({kinds})")
             found += below
         elif not os.path.exists(path):  # noqa: PTH110 - as above
             raise ConfigurationError(f"there is no file {path}")
         elif path.suffix.lower() not in FILES or not path.is_file():
-            raise ConfigurationError(f"{path} is no file that can be loaded: make one of these of it: {kinds}")
+            raise ConfigurationError(f"{path}: unsupported file type; convert it to one of: {kinds}")
         else:
             found.append(path)
     return found

@@ -125,14 +125,14 @@ def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[st
             parts.append(piece)
             length += len(piece)
             if length > MAX_ANSWER_CHARACTERS:
-                raise NoLineError("the model's answer has no end; choose another model")
+                raise NoLineError("the model's answer is too long; choose another model")
     finally:
         close: Callable[[], None] | None = getattr(pieces, "close", None)
         if close is not None:
             close()
     line = clean_line(_written("".join(parts)))
     if not line:
-        raise NoLineError("the model's answer holds no line; choose another model")
+        raise NoLineError("the model's answer contains no line; choose another model")
     return line, last or Completion("")
 
 
@@ -140,7 +140,7 @@ def _written(answer: str) -> str:
     """Return the line in an answer."""
     line = answer_object(answer).get("line")
     if not isinstance(line, str):
-        raise NoLineError("the model's answer has not the form that was asked for; choose another model")
+        raise NoLineError("the model's answer does not have the required form; choose another model")
     return line
 
 

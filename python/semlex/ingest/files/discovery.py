@@ -287,7 +287,7 @@ class _Walk:
         elif found.st_size > most:
             yield too_large(uri, found.st_size, most)
         elif shown(uri) != uri:
-            yield FileProblem(shown(uri), "bad_name", "the file's name is no UTF-8, so it cannot be stored: rename it")
+            yield FileProblem(shown(uri), "bad_name", "the file's name is not UTF-8, so it cannot be stored: rename it")
         else:
             yield _found_file(root, uri, location, found, self._begun, most=most)
 
@@ -332,7 +332,7 @@ def problem(uri: str, error: OSError) -> FileProblem:
     if isinstance(error, NotRegularError) or error.errno in (errno.ENXIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR):
         return FileProblem(uri, "not_regular", "a folder, FIFO, socket, device or unusable link, not a file")
     if isinstance(error, OutsideError):
-        return FileProblem(uri, "link_out", "it leads out of the folders that may be read here")
+        return FileProblem(uri, "link_out", "it is outside the folders that may be read here")
     if isinstance(error, FileNotFoundError):
         return FileProblem(uri, "missing", "it does not exist (any more)")
     if isinstance(error, PermissionError):

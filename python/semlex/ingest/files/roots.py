@@ -62,7 +62,7 @@ def plan_places(
             missing.append(path)
             continue
         if not is_allowed(real):
-            raise ConfigurationError(f"{str(path)!a} leads out of the folders that may be read here")
+            raise ConfigurationError(f"{str(path)!a} is outside the folders that may be read here")
         name = _source_of(real, known)
         if name is None:
             root = real if is_folder else real.parent
@@ -106,7 +106,7 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
             "(source=)"
         )
     raise ConfigurationError(
-        f"the source {name!r} was read from {other}, which is not there any more. If it is {root} now: "
+        f"the source {name!r} was read from {other}, which no longer exists. If it is {root} now: "
         f"semlex sources move {name} {root}. If not, give this folder a name of its own with --source NAME (source=)"
     )
 
@@ -119,7 +119,7 @@ def check_apart(root: Path, known: Mapping[str, Path]) -> None:
     shown = ", ".join(f"{name!r} ({folder})" for name, folder in sorted(inside.items()))
     removing = "; ".join(f"semlex delete --source {name}" for name in sorted(inside))
     raise ConfigurationError(
-        f"{root} contains what is a source already, and its files would be stored twice: {shown}. "
+        f"{root} contains sources whose files would be stored twice: {shown}. "
         f"Index that instead, or remove it first with: {removing}"
     )
 

@@ -68,7 +68,7 @@ def _repaired(data: bytes, options: LoadOptions) -> Decoded | None:
 def _decoded(data: bytes, options: LoadOptions) -> Decoded:
     wide = _is_wide(data)
     if not wide and (offset := data.find(b"\0")) >= 0:
-        raise LoadError("binary", f"byte {offset} is NUL: no text file")
+        raise LoadError("binary", f"byte {offset} is NUL: not a text file")
     encoding = None
     try:
         text = data.decode("utf-16" if wide else "utf-8").removeprefix("\ufeff")
@@ -78,7 +78,9 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
             raise LoadError("not_utf16", message) from None
         encoding = _guessed(data)
         if encoding is None:
-            message = f"byte {error.start} is not UTF-8, and it is like no other encoding: convert the file with iconv"
+            message = (
+                f"byte {error.start} is not UTF-8, and it looks like no other encoding: convert the file with iconv"
+            )
             raise LoadError("not_utf8", message) from None
         if not options.detect_encoding:
             raise LoadError(
@@ -88,7 +90,7 @@ def _decoded(data: bytes, options: LoadOptions) -> Decoded:
             ) from None
         text = _decoded_as(encoding, data)
     if (offset := text.find("\0")) >= 0:
-        raise LoadError("binary", f"character {offset} is NUL: no text file")
+        raise LoadError("binary", f"character {offset} is NUL: not a text file")
     return Decoded(text, encoding)
 
 

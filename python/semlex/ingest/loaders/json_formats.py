@@ -102,7 +102,7 @@ def _cells(notebook: object) -> Iterator[Mapping[str, Any]]:
         raise LoadError("bad_notebook", "it has no list of cells: open it in Jupyter and save it")
     for number, cell in enumerate(cells, 1):
         if not isinstance(cell, dict):
-            raise LoadError("bad_notebook", f"cell {number} is no object: open it in Jupyter and save it")
+            raise LoadError("bad_notebook", f"cell {number} is not an object: open it in Jupyter and save it")
         yield cell
 
 
@@ -185,7 +185,7 @@ class JsonLinesLoader:
                 continue
             value = parse_json(line, line=number)
             if not isinstance(value, dict):
-                raise LoadError("bad_row", f"line {number} is no JSON object: write one a line")
+                raise LoadError("bad_row", f"line {number} is not a JSON object: write one per line")
             if "\\u" in line:  # only escapes can make unstorable characters
                 value, count = storable(value, f"line {number}", options)
                 repaired += count
@@ -285,7 +285,7 @@ def _is_chunk(value: object) -> bool:
 
 def _chunk(item: object, number: int) -> ChunkMetadata:
     if not isinstance(item, dict):
-        raise LoadError("bad_chunk", f"chunk {number} is no object: give it the fields of the others")
+        raise LoadError("bad_chunk", f"chunk {number} is not an object: give it the fields of the others")
     try:
         return ChunkMetadata.from_dict(item)
     except ValidationError as error:

@@ -117,7 +117,7 @@ def _too_big() -> LoadError:
 
 
 def _damaged(name: str) -> LoadError:
-    return LoadError("parser_failed", f"it is damaged, or no {name}: open and store it anew")
+    return LoadError("parser_failed", f"it is damaged, or not a {name} file: open it and save it again")
 
 
 def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, Any], last_page: int) -> LoadedDocument:

@@ -73,7 +73,7 @@ def _where(line: int | None) -> str:
 
 
 def _refuse_constant(name: str) -> None:
-    raise _RefusedError(f"{name} is no number in JSON: write null or leave it out")
+    raise _RefusedError(f"{name} is not a JSON number: write null or leave it out")
 
 
 def _finite(text: str) -> float:
@@ -210,7 +210,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, [one for one in known if len(one) <= SHOWN_CHARACTERS], n=1)
     hint = f"did you mean {_shown(near[0])}? " if near else ""
     listed = ", ".join(map(_shown, islice(known, SHOWN_FIELDS))) + (", …" if len(known) > SHOWN_FIELDS else "")
-    return f"there is no field {_shown(name)}: {hint}The fields are {listed or 'none'}"
+    return f"unknown field {_shown(name)}: {hint}The fields are {listed or 'none'}"
 
 
 def _shown(name: str) -> str:

@@ -119,7 +119,7 @@ class Worker:
             raise LoadError("too_slow", f"not read after {self._max_seconds:g} s: split it, or store it as text")
         if watch.reason == "too_big" or any(mark in said for mark in _OUT_OF_MEMORY):
             raise _too_big()
-        raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and store it anew")
+        raise LoadError("parser_failed", f"the reader of {name} files failed: open the file and save it again")
 
     def _watched(self, process: subprocess.Popen[bytes], seconds: float) -> _Watch:
         return _Watch(process, self._clock, seconds, self._max_memory)
@@ -263,7 +263,7 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
     except MemoryError:
         return {"code": "too_big", "message": _too_big().message}, b""
     except Exception as error:  # noqa: BLE001 - a parser may raise anything
-        return {"code": "parser_failed", "message": f"it is damaged, or no {name}: {type(error).__name__}"}, b""
+        return {"code": "parser_failed", "message": f"it is damaged, or not a {name} file: {type(error).__name__}"}, b""
     header = {
         "structure": loaded.structure,
         "title": loaded.title,

@@ -74,7 +74,7 @@ def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted
         )
 
 
-EMPTY = "holds no file that is read"
+EMPTY = "contains no file that can be read"
 
 
 def _what_is_wrong(place: Place, side: Side, part: str, stored: Sequence[str], *, is_filled: bool) -> str | None:
@@ -95,7 +95,7 @@ def still_gone(root: Path, uris: Sequence[str], *, allow_empty: bool) -> list[st
     # Checked afterwards: the drive may have been removed meanwhile.
     if gone and not allow_empty and not _holds_anything(root):
         raise ConfigurationError(
-            f"{root} was taken away meanwhile, so nothing was deleted. When it is back, try again; if its documents "
+            f"{root} was removed meanwhile, so nothing was deleted. When it is back, try again; if its documents "
             "are to be deleted: --allow-empty (allow_empty=True)"
         )
     return gone

@@ -174,7 +174,7 @@ async def _look_again(
             if not isinstance(error, ConnectionFailedError) and not is_out_of_resources(error):
                 raise
             if not is_lost:
-                logger.warning("watching goes on; the server is tried again and again: %s", error)
+                logger.warning("watching goes on; semlex keeps trying to reach the server: %s", error)
             is_lost = True
             await clock.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - not a secret
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
