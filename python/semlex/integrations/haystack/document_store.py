@@ -64,14 +64,14 @@ class SemlexDocumentStore:
     It opens its client with its first call. `close` closes it; the next call opens it again.
 
     Args:
-        db_url: Address of the database; by default what the environment has as ``DATABASE_URL``. None, or a variable
-            that is not set, starts the embedded Postgres.
+        db_url: Address of the database. Default: ``DATABASE_URL`` of the environment; without it, or with None, the
+            embedded Postgres starts.
         collection: Lower-case letters, digits and underscores, at most 48.
-        schema: Schema that holds semlex's tables.
-        embedding_model: ``none``: embeddings are those of the documents. A name: documents without one get their vector
-            from this model, and the hybrid retriever needs no embedding of the query.
+        schema: Schema of semlex's tables.
+        embedding_model: A name embeds documents without an embedding, and queries of the hybrid retriever; ``none``
+            does not.
         reranker_model: Name of a model for the hybrid retriever with ``rerank=True``.
-        language: Language of the texts, for a new collection; so are the next ones.
+        language: Language of the texts. This and the next three are for a new collection.
         keyword: Keyword engine.
         distance: ``cosine``, ``l2`` or ``inner_product``.
         vector_storage: ``vector`` or ``halfvec``.

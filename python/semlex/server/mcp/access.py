@@ -37,17 +37,15 @@ class Access(Reaching):
 
     @classmethod
     def of(cls, collections: Sequence[str] = (), *, writes: bool = False, folders: Sequence[str | Path] = ()) -> Access:
-        """Check what was given.
+        """Check names and folders.
 
         Args:
-            collections: Names of the only ones within reach; empty: all.
+            collections: Names of the only ones that can be reached. Default: all.
             writes: Whether documents and indexes may be changed.
-            folders: That may be indexed.
+            folders: Those that may be indexed, if writes are allowed.
 
         Raises:
-            ConfigurationError: A name can be no collection's, one of the folders is none, or there are folders and
-                nothing may be written.
-            ValidationError: A name can be no collection's.
+            ConfigurationError: A name is invalid, a folder is missing, or folders are given without writes.
         """
         check_parameters(
             strings_errors("collections", list(collections)), strings_errors("folders", [str(one) for one in folders])
@@ -73,13 +71,10 @@ class Access(Reaching):
         return Access(both, min(self.rights, caller.rights, key=ORDER.index), self.folders)
 
     def folder(self, given: str) -> Path:
-        """A file or folder that may be indexed, links followed.
-
-        Args:
-            given: Absolute, or below one of the folders.
+        """A file or folder that may be indexed, links followed; absolute, or below one of the folders.
 
         Raises:
-            ConfigurationError: It lies in none of the folders, or is not there; the message does not say which.
+            ConfigurationError: It is outside of the folders, or missing; the message does not tell which.
         """
         if not self.folders:
             raise ConfigurationError(

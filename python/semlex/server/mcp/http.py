@@ -229,17 +229,16 @@ def mcp_app(
 ) -> Starlette:
     """The server as an ASGI application that answers at ``/mcp``.
 
-    Another application takes its routes, and enters its lifespan
-    (``app.router.lifespan_context(app)``) in its own.
+    Another application takes its routes, and enters its lifespan (``app.router.lifespan_context(app)``) in its own.
 
     Args:
-        client: Open as long as the application runs; or what lends, for one request, the client that serves then.
-        access: What an assistant may reach, at most.
+        client: Open as long as the application runs; or lends the client that serves, for one request.
+        access: The most that an assistant may reach.
         host: Address that it listens on.
-        names: Other names under which it may be asked.
-        find_caller: The caller of a token; requests without a known token are refused then.
-        caller_of: Who makes a request, where another application has found that out; it knows hosts and origins, too.
-        stateless: Whether each request is answered by itself, without a session that this process keeps.
+        names: Further host names.
+        find_caller: The caller of a token; without a known token, requests are refused.
+        caller_of: The caller of a request, if another application checks callers, hosts and origins.
+        stateless: Whether this process keeps no sessions.
     """
     server = mcp_server(client, access, caller_of=caller_of or found_caller)
     app = server.streamable_http_app(
