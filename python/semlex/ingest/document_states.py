@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from semlex.ingest.files.discovery import FoundFile
     from semlex.parameters import FileLimits
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -111,10 +110,6 @@ def _state(document: ListedDocument, limits: FileLimits) -> DocumentState:
         return "unknown"
     if file.state == document.file_state:
         return "ok"
-    return _compared(document, file)
-
-
-def _compared(document: ListedDocument, file: FoundFile) -> DocumentState:
     if file.size != document.size_bytes:
         return "changed"
     read = read_file(file)

@@ -171,27 +171,24 @@ class Attempt:
                 work.cancel()
 
     async def _note(self, work: asyncio.Task[dict[str, Any]]) -> Outcome:
+        claim, leases = self.claim, self._leases
         error = asyncio.CancelledError() if work.cancelled() else work.exception()
+        if error is not None and (self._is_lost or isinstance(error, LeaseLostError)):
+            return "lost"
         try:
-            return await self._noted(work, error)
+            if error is None:
+                await leases.complete(claim, work.result())
+                return "done"
+            if self._is_cancelled:
+                await leases.cancelled(claim)
+                return "cancelled"
+            if self._is_stopping and isinstance(error, (asyncio.CancelledError, WorkAbandonedError)):
+                await leases.release(claim)
+                return "given back"
+            lasting = isinstance(error, LASTING) or claim.attempts >= claim.max_attempts
+            await leases.fail(claim, _told(error, claim), None if lasting else delay_after(claim.attempts))
         except LeaseLostError:
             return "lost"
-
-    async def _noted(self, work: asyncio.Task[dict[str, Any]], error: BaseException | None) -> Outcome:
-        claim, leases = self.claim, self._leases
-        if error is None:
-            await leases.complete(claim, work.result())
-            return "done"
-        if self._is_lost or isinstance(error, LeaseLostError):
-            return "lost"
-        if self._is_cancelled:
-            await leases.cancelled(claim)
-            return "cancelled"
-        if self._is_stopping and isinstance(error, (asyncio.CancelledError, WorkAbandonedError)):
-            await leases.release(claim)
-            return "given back"
-        lasting = isinstance(error, LASTING) or claim.attempts >= claim.max_attempts
-        await leases.fail(claim, _told(error, claim), None if lasting else delay_after(claim.attempts))
         return "failed" if lasting else "again"
 
 

@@ -141,7 +141,7 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
         (("reembed", "--rollback", "--restart"), "--rollback has no --restart"),
         (("reembed", "--rollback", "--dry-run", "--vector-storage", "vector"), "no --dry-run and no --vector-storage"),
         (("reembed", "--model", "static", "--force"), "--force goes with --rollback"),
-        (("reembed", "--model", "none"), "'none' is no model"),
+        (("reembed", "--model", "none"), "'none' is not a model"),
         (("reembed", "--model", "static"), "has the model .* already"),
         (
             ("reembed", "--model", "static", "--vector-storage", "float"),
