@@ -1,6 +1,6 @@
 """Checkups.
 
-The share of its own headings that `semlex checkup` finds in the first three results, beside the share of the questions
+The share of its own headings that `semlex eval checkup` finds in the first three results, beside that of the questions
 of [Structure](#structure). Both use static embeddings. The checkup was not tuned on the questions.
 """
 

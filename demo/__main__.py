@@ -16,9 +16,9 @@ from rich.markup import escape
 
 from demo.pages import write_pages
 from semlex import SyncRetriever
-from semlex.cli.output import print_report, print_results
-from semlex.cli.progress_bar import progress_bar
-from semlex.cli.terminal import messages, output
+from semlex.cli.output import print_results
+from semlex.cli.reports import print_report
+from semlex.cli.terminal import messages, output, progress_bar
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".state"

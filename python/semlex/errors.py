@@ -107,7 +107,7 @@ class CollectionSettingsError(ConfigurationError):
         remedy = "choose another collection"
         if option in ("chunk_tokens", "overlap_tokens", "min_tokens"):
             name = option.replace("_", "-")
-            remedy = f"cut its files anew: semlex rechunk --collection {collection} --{name} {asked}"
+            remedy = f"cut its files anew: semlex maintain rechunk --collection {collection} --{name} {asked}"
         super().__init__(
             f"collection {collection!r} has {option}={stored!r}, and {asked!r} was asked for: leave the option out, or "
             f"{remedy}"
@@ -321,7 +321,7 @@ class DamagedSegmentError(StoreError):
     def __init__(self, segment_id: str | None, what: str) -> None:
         damaged = "the keyword index" if segment_id is None else f"segment {segment_id} of the keyword index"
         super().__init__(
-            f"{damaged} is damaged ({what}); rebuild the index from the texts with: semlex reindex --keyword"
+            f"{damaged} is damaged ({what}); rebuild the index from the texts with: semlex maintain reindex"
         )
         self.segment_id = segment_id
 

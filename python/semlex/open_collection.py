@@ -325,7 +325,7 @@ class OpenCollection:
             return []
         note = (
             f"vector search misses some chunks of collection {name!r}: a program that holds another model wrote them; "
-            f"a worker makes their vectors (semlex worker), or do it now: semlex embed --collection {name}"
+            f"a worker makes their vectors (semlex worker), or do it now: semlex models fill --collection {name}"
         )
         return [note]
 

@@ -180,27 +180,27 @@ OPERATIONS = (
             Argument("fields", "texts", Required), FILTERS, Argument("query", "text"), MODE,
             Argument("limit", "whole number", 20),
         ),
-        ("facets",),
+        ("fields facets",),
     ),
     # --- documents
     Operation(
-        "get document", "Collection", "get_document", "read", "WholeDocument", (DOCUMENT,), ("show",)
+        "get document", "Collection", "get_document", "read", "WholeDocument", (DOCUMENT,), ("documents show",)
     ),
-    Operation("outline", "Collection", "outline", "read", "Outline", (DOCUMENT,), ("outline",)),
-    Operation("list documents", "Collection", "documents", "read", "Documents", (SOURCE,), ("documents",)),
-    Operation("list sources", "Collection", "sources", "read", "Sources", (), ("sources",)),
+    Operation("outline", "Collection", "outline", "read", "Outline", (DOCUMENT,), ("documents outline",)),
+    Operation("list documents", "Collection", "documents", "read", "Documents", (SOURCE,), ("documents list",)),
+    Operation("list sources", "Collection", "sources", "read", "Sources", (), ("documents sources",)),
     Operation(
         "get chunks", "Collection", "get", "read", "Chunks", (Argument("ids", "texts", Required),),
-        without_command="semlex show takes one id; many are a program's",
+        without_command="semlex documents show takes one id; many are a program's",
     ),
     Operation(
         "list chunks", "Collection", "list", "read", "Chunks",
         (FILTERS, Argument("limit", "whole number", 100), Argument("after", "text")),
-        without_command="pages of chunks without a question are a program's; semlex dump writes all of them",
+        without_command="pages of chunks without a question are a program's; semlex collections dump writes all",
     ),
     Operation(
         "count chunks", "Collection", "count", "read", "int", (FILTERS,),
-        without_command="semlex status counts all, semlex facets those that pass a filter",
+        without_command="semlex status counts all, semlex fields facets those that pass a filter",
     ),
     Operation("index", "Collection", "index", "write", "IndexReport", FILES, ("index", "try")),
     Operation(
@@ -213,7 +213,7 @@ OPERATIONS = (
     ),
     Operation(
         "add documents", "Collection", "add_documents", "write", "Ids",
-        (Argument("documents", "objects", Required, typed=("files", "texts")), ON_DUPLICATE), ("add",),
+        (Argument("documents", "objects", Required, typed=("files", "texts")), ON_DUPLICATE), ("documents add",),
     ),
     Operation(
         "load vectors", "Collection", "load_vectors", "write", "LoadReport",
@@ -224,7 +224,7 @@ OPERATIONS = (
             Argument("metadata_fields", "texts"),
             Argument("metadata_field", "text", "metadata", typed_default=None), ON_DUPLICATE,
         ),
-        ("import",),
+        ("documents import",),
     ),
     Operation(
         "import table", "Collection", "import_table", "admin", "TableImport",
@@ -235,28 +235,28 @@ OPERATIONS = (
             Argument("vector_field", "text"), Argument("id_field", "text"), Argument("metadata_fields", "texts"),
             Argument("metadata_field", "text"), ON_DUPLICATE, DRY_RUN,
         ),
-        ("import",),
+        ("documents import",),
     ),
     Operation(
         "delete", "Collection", "delete", "write", "DeleteReport",
         (
-            Argument("ids", "texts", typed=("names",)), Argument("document", "text"), SOURCE, FILTERS,
+            Argument("ids", "texts", typed=("names",)), Argument("document", "text", typed=("names",)), SOURCE, FILTERS,
             Argument("vanished", "yes or no", default=False), DRY_RUN,
         ),
         ("delete",),
     ),
     Operation(
         "move source", "Collection", "move_source", "write", "None",
-        (Argument("name", "text", Required), Argument("root", "path", Required)), ("sources move",),
+        (Argument("name", "text", Required), Argument("root", "path", Required)), ("documents move",),
     ),
     Operation(
         "enrich", "Collection", "enrich", "write", "EnrichmentReport",
         (Argument("enrichment", "text", Required, typed=("enrichment_model",), typed_default=None), SOURCE, DRY_RUN),
-        ("enrich",),
+        ("maintain enrich",),
     ),
     # --- collection
     Operation(
-        "list collections", "Client", "count_collections", "read", "list[CountedCollection]", (), ("collections",)
+        "list collections", "Client", "count_collections", "read", "list[CountedCollection]", (), ("collections list",)
     ),
     Operation(
         "status", "Collection", "status", "read", "CollectionStatus",
@@ -264,19 +264,19 @@ OPERATIONS = (
     ),
     Operation(
         "list fields", "Collection", "fields", "read", "FieldSummaries",
-        (Argument("values", "yes or no", default=False),), ("fields",),
+        (Argument("values", "yes or no", default=False),), ("fields list",),
     ),
     Operation(
         "checkup", "Collection", "checkup", "read", "Checkup",
-        (Argument("sample", "whole number"), Argument("seed", "whole number", 0), MODE), ("checkup",),
+        (Argument("sample", "whole number"), Argument("seed", "whole number", 0), MODE), ("eval checkup",),
     ),
     Operation(
         "queries", "Collection", "queries", "admin", "QueryLogSummary",
-        (Argument("limit", "whole number", 20),), ("queries",),
+        (Argument("limit", "whole number", 20),), ("eval queries",),
     ),
-    Operation("clear queries", "Collection", "clear_queries", "admin", "int", (), ("queries",)),
+    Operation("clear queries", "Collection", "clear_queries", "admin", "int", (), ("eval queries",)),
     Operation(
-        "diagnose", "Client", "diagnose", "admin", "Diagnosis", (Argument("collection", "text"),), ("doctor",)
+        "diagnose", "Client", "diagnose", "admin", "Diagnosis", (Argument("collection", "text"),), ("doctor run",)
     ),
     Operation(
         "add field", "Collection", "add_field", "admin", "IndexesBuilt",
@@ -290,10 +290,10 @@ OPERATIONS = (
         "remove field", "Collection", "remove_field", "admin", "tuple[IndexedType, ...]",
         (Argument("name", "text", Required),), ("fields remove",),
     ),
-    Operation("optimize", "Collection", "optimize", "admin", "int", (), ("optimize",)),
-    Operation("reindex", "Collection", "reindex_keyword", "admin", "Rebuilt", (), ("reindex",)),
+    Operation("optimize", "Collection", "optimize", "admin", "int", (), ("maintain optimize",)),
+    Operation("reindex", "Collection", "reindex_keyword", "admin", "Rebuilt", (), ("maintain reindex",)),
     Operation(
-        "rechunk", "Collection", "rechunk", "admin", "IndexReport", (*CHUNKS, SOURCE, DRY_RUN), ("rechunk",)
+        "rechunk", "Collection", "rechunk", "admin", "IndexReport", (*CHUNKS, SOURCE, DRY_RUN), ("maintain rechunk",)
     ),
     Operation(
         "create index", "Collection", "create_index", "admin", "IndexesBuilt",
@@ -303,10 +303,11 @@ OPERATIONS = (
             ),
             Argument("concurrently", "yes or no", default=False),
         ),
-        ("create-index",),
+        ("maintain create-index",),
     ),
     Operation(
-        "dump", "Collection", "dump", "admin", "TransferReport", (Argument("folder", "path", Required),), ("dump",)
+        "dump", "Collection", "dump", "admin", "TransferReport", (Argument("folder", "path", Required),),
+        ("collections dump",),
     ),
     Operation(
         "restore", "Client", "restore", "admin", "TransferReport",
@@ -314,37 +315,37 @@ OPERATIONS = (
             Argument("folder", "path", Required), Argument("collection", "text"), Argument("keyword", "text"),
             Argument("vector_storage", "text"), Argument("build_indexes", "yes or no", default=True),
         ),
-        ("restore",),
+        ("collections restore",),
     ),
-    Operation("migrate", "Client", "migrate", "admin", "list[Step]", (DRY_RUN,), ("migrate",)),
+    Operation("migrate", "Client", "migrate", "admin", "list[Step]", (DRY_RUN,), ("maintain migrate",)),
     Operation(
         "drop", "Client", "drop", "admin", "None", (Argument("name", "text", Required, typed=("collection",)),),
-        ("drop",),
+        ("collections drop",),
     ),
     # --- models
-    Operation("embed", "Collection", "embed_missing", "write", "int", (), ("embed",)),
+    Operation("embed", "Collection", "embed_missing", "write", "int", (), ("models fill",)),
     Operation(
         "reembed", "Collection", "reembed", "admin", "ReembedReport",
         (
-            Argument("model", "text", Required, typed=("embedding_model",), typed_default=None),
+            Argument("model", "text", Required, typed=("model",), typed_default=None),
             Argument("dimensions", "whole number"), Argument("tokenizer", "path"), Argument("vector_storage", "text"),
             Argument("restart", "yes or no", default=False), DRY_RUN,
         ),
-        ("reembed",),
+        ("models set",),
     ),
     Operation(
         "roll back embeddings", "Collection", "rollback_embeddings", "admin", "ReembedReport",
         (Argument("model", "text", typed=("embedding_model",)), Argument("force", "yes or no", default=False)),
-        ("reembed",),
+        ("models rollback",),
     ),
-    Operation("list embeddings", "Collection", "embeddings", "read", "Figures", (), ("embeddings",)),
+    Operation("list embeddings", "Collection", "embeddings", "read", "Figures", (), ("models list",)),
     Operation(
         "drop embeddings", "Collection", "drop_embeddings", "admin", "None",
         (
-            Argument("version", "whole number", Required, typed=("drop",), typed_default=None),
+            Argument("version", "whole number", Required),
             Argument("force", "yes or no", default=False),
         ),
-        ("embeddings",),
+        ("models drop",),
     ),
     # --- serve
     Operation(
@@ -354,11 +355,12 @@ OPERATIONS = (
             Argument("priority", "whole number", 0), Argument("unique_key", "text"), Argument("not_before", "time"),
             Argument("max_attempts", "whole number", 5),
         ),
-        ("submit",),
+        ("jobs submit",),
     ),
     Operation(
         "list jobs", "Client", "jobs", "read", "list[Job]",
-        (Argument("state", "text"), Argument("collection", "text"), Argument("limit", "whole number", 100)), ("jobs",),
+        (Argument("state", "text"), Argument("collection", "text"), Argument("limit", "whole number", 100)),
+        ("jobs list",),
     ),
     Operation("get job", "Client", "job", "read", "Job", (JOB_ID,), ("jobs show",)),
     Operation("cancel job", "Job", "cancel", "write", "Job", (), ("jobs cancel",)),

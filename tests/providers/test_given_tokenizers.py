@@ -270,7 +270,9 @@ def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Pa
     shell = Shell(database_url, docs.parent)
     shell.environment |= {"SEMLEX_MODELS": f"{double.url}/v1#m", "SEMLEX_KEEP_ALIVE": "0"}
     model = ("--model", f"{double.url}/v1#m", "--tokenizer", str(file))
-    shown = json.loads(shell("chunks", "docs", "--tokenizer", str(file), "--chunk-tokens", "100", "--json").stdout)
+    shown = json.loads(
+        shell("documents", "preview", "docs", "--tokenizer", str(file), "--chunk-tokens", "100", "--json").stdout
+    )
     shell("index", "docs", *model, "--chunk-tokens", "100")
     assert [chunk["tokens"] for chunk in shown["chunks"]] == [count for _, count in stored(database_url)[1]]
     assert f"counted by tokenizer/{digits(file.read_bytes())}" in shell("status").stdout
@@ -281,7 +283,7 @@ def test_the_command_line(database_url: str, double: ModelServerDouble, docs: Pa
     shell.environment["SEMLEX_TOKENIZER"] = str(file)
     assert "1 unchanged" in shell("sync", "docs").stderr
     assert "static has its own" in shell("index", "docs", "-c", "b", "--model", "static", *model[2:], code=2).stderr
-    assert "static has its own" in shell("chunks", "docs", "--model", "static", *model[2:], code=2).stderr
+    assert "static has its own" in shell("documents", "preview", "docs", "--model", "static", *model[2:], code=2).stderr
     assert "cannot be read" in shell("index", "docs", "-c", "b", *model[:3], "nowhere.json", code=2).stderr
     assert shell("index", "docs", "-c", "b", "--model", "static").returncode == 0  # a setting is no option
 

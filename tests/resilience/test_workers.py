@@ -127,7 +127,7 @@ def check_effects(book: Any, connection: psycopg.Connection[Any], round_: int) -
     assert count_faults(connection, "book") == {"a chunk without a document": 2 * ADDED + 1}  # what was added has none
     assert book.count({"round": round_}) == 2 * ADDED
     assert book.count() == 2 * ADDED + 3 * INDEXED + 1
-    assert book.count('@uri == "0.md"') == INDEXED
+    assert book.count('@source_document == "0.md"') == INDEXED
     texts = connection.execute("SELECT chunk_text FROM semlex.book_chunk WHERE source_document = '0.md'").fetchall()
     assert all(f"Round {round_} in" in text for (text,) in texts)
 

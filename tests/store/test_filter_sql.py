@@ -166,7 +166,7 @@ class Library:
     @staticmethod
     def _read(metadata: Any, uri: Any, chapter: Any, section: Any, below: Any, *rest: Any) -> tuple[Any, Any]:
         names = ("type", "language", "parent", "page", "created", "updated", "document", "id", "source", "title")
-        own = dict(zip(names, rest, strict=True)) | {"uri": uri, "chapter": chapter, "section": section}
+        own = dict(zip(names, rest, strict=True)) | {"source_document": uri, "chapter": chapter, "section": section}
         own["heading"] = [title for title in (chapter, section, *below) if title]
         return metadata, {name: value for name, value in own.items() if value}
 

@@ -173,9 +173,12 @@ def user(server_url: str, later: str) -> Iterator[str]:
 
 
 def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
-    with pytest.raises(PrivilegeError, match=r"let the owner of its tables run: semlex migrate .*--sql"):
+    with pytest.raises(PrivilegeError, match=r"let the owner of its tables run: semlex maintain migrate .*--sql"):
         answers(user, "words")
-    with client(user) as opened, pytest.raises(PrivilegeError, match=r"let their owner run: semlex migrate .*--sql"):
+    with (
+        client(user) as opened,
+        pytest.raises(PrivilegeError, match=r"let their owner run: semlex maintain migrate .*--sql"),
+    ):
         opened.collection("words").submit("optimize")
     with psycopg.connect(later, autocommit=True) as connection:
         for step in migrated(user, dry_run=True):
@@ -377,7 +380,7 @@ def test_a_collection_of_an_edited_migration_is_refused_until_it_is_made_again(
             answers(filled, "words")
     execute(filled, "CREATE TABLE semlex.other_wisdom (x int)")
     for create in (True, False):
-        with pytest.raises(SchemaVersionError, match=r"unreleased semlex .* drop it \(semlex drop other\)"):
+        with pytest.raises(SchemaVersionError, match=r"unreleased semlex .* drop it \(semlex collections drop other\)"):
             sync_opened(filled, collection="other", create=create).initialize()
     assert all_answers(filled) == before
     with client(filled) as opened:
@@ -452,7 +455,7 @@ def test_tables_without_fingerprints_are_refused_until_they_are_dropped(bare_dat
 
 def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
     """Everything refuses the registry and names what helps, which does help."""
-    drops = ", ".join(f"semlex drop {name}" for name in names)
+    drops = ", ".join(f"semlex collections drop {name}" for name in names)
     refusal = rf"schema 'semlex' were made by an unreleased semlex .* drop each of them \({drops}\) and index again"
     with client(url) as opened:
         for doing in (

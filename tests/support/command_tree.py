@@ -24,7 +24,7 @@ def is_group(command: Any) -> bool:
 
 MAIN: Any = typer.main.get_command(app)
 TREE = tree(MAIN)
-RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one) or one.invoke_without_command}
+RUNNABLE = {name: one for name, one in TREE.items() if not is_group(one)}
 
 
 def options_of(command: Any) -> set[str]:
@@ -43,5 +43,6 @@ def parted(words: list[str]) -> tuple[str, list[str]]:
     """
     depth = max((count for count in (1, 2, 3) if " ".join(words[:count]) in TREE), default=0)
     name, rest = " ".join(words[:depth]), words[depth:]
+    default = getattr(TREE.get(name), "default", None)
     # `semlex eval DIR` is `semlex eval run DIR`.
-    return ("eval run", rest) if name == "eval" and rest else (name, rest)
+    return (f"{name} {default}", rest) if default and rest[:1] != ["COMMAND"] else (name, rest)

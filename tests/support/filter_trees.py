@@ -28,7 +28,7 @@ NAMES = [
     "é",
     "",
     "$gt",
-    "@uri",
+    "@source_document",
     "source_document",
 ]
 TEXTS = [
@@ -94,7 +94,9 @@ values: st.SearchStrategy[Any] = st.recursive(
 documents = st.dictionaries(st.sampled_from(NAMES), values, max_size=5)
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(tuple)
 fields = paths.map(Field)
-own_texts = st.sampled_from(["source", "uri", "title", "chapter", "section", "type", "language", "parent", "id"])
+own_texts = st.sampled_from(
+    ["source", "source_document", "title", "chapter", "section", "type", "language", "parent", "id"]
+)
 instants = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30), timezones=st.just(dt.UTC))  # noqa: DTZ001
 
 

@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel
 
 from semlex import PostgreSQLRetriever
-from semlex.cli.output import print_report
+from semlex.cli.reports import print_report
 from semlex.embedding import sentence_transformers as module
 from semlex.embedding.base import Embedder
 from semlex.embedding.registry import choose_embedder

@@ -243,7 +243,7 @@ def test_words_alone_where_nothing_is_installed(empty_cache, monkeypatch):
     assert choice.model is None
     assert "keyword search only" in one_line(choice.reason)
     assert "wordllama" in choice.reason
-    assert "semlex embed --model NAME" in choice.reason
+    assert "semlex models fill --model NAME" in choice.reason
 
 
 def test_words_alone_with_another_version_of_the_wheel(empty_cache, monkeypatch):
@@ -374,7 +374,7 @@ def run(code):
 
 def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
     loaded = run(
-        "import os, sys\n"
+        "documents import os, sys\n"
         f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
         "import semlex\n"
         "from semlex.embedding.registry import choose_embedder\n"
@@ -389,7 +389,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
 
 def test_light_imports():
     loaded = run(
-        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
+        "documents import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
         "import semlex.models.local.device, semlex.models.files, semlex.embedding.registry\n"
         "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.cli.columns import Columns, choosing, json_text
+from semlex.cli.output import Columns, choosing, json_text
 from semlex.errors import ConfigurationError
 
 NAME = st.sampled_from(["a", "b", "c"])

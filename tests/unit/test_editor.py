@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.cli.interactive import editor
+from semlex.cli import editor
 from semlex.errors import ConfigurationError
 from semlex.types.results import SearchResult
 
@@ -67,8 +67,8 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     for hits, number, said in (
         ([], 1, "nothing was found"),
         ([there], 2, "no hit 2 to open: there are hits 1 to 1"),
-        ([SearchResult("x", id="added")], 1, "semlex show added"),
-        ([gone], 1, r"there is no file .*b\.md any more: semlex show x"),
+        ([SearchResult("x", id="added")], 1, "semlex documents show added"),
+        ([gone], 1, r"the file .*b\.md is gone: semlex documents show x"),
         ([there], 1, "no-such-editor cannot be run"),
     ):
         with pytest.raises(ConfigurationError, match=said):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex.cli.skipped import skipped_line
+from semlex.cli.reports import skipped_line
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import MAX_KEYS, MAX_VALUE_CHARACTERS, CodeLoader, MarkdownLoader, read_front_matter
 from semlex.ingest.loaders.records import parse_json
@@ -498,7 +498,7 @@ def test_long_front_matter_is_read_to_its_end(piece: str, monkeypatch: pytest.Mo
 
 
 def test_a_line_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semlex.cli.skipped.WITH_EXTRA", {"pdf": "files", "docx": "files"})
+    monkeypatch.setattr("semlex.ingest.loaders.registry.WITH_EXTRA", {"pdf": "files", "docx": "files"})
     formats = {".pdf": 3, ".png": 1200, ".docx": 1}
     skipped = {"generated": {"_build/": 1, "x.map": 1}, "format": formats, "ignored": {".log": 10, "old/": 2}}
     assert skipped_line(skipped) == (

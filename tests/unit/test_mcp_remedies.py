@@ -14,13 +14,13 @@ READING = {offer.name for offer in OFFERS if offer.reads_only}
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ("damaged; rebuild it with: semlex reindex --keyword", "damaged; rebuild it with: the tool reindex_collection"),
+        ("damaged; rebuild it with: semlex maintain reindex", "damaged; rebuild it with: the tool reindex_collection"),
         ("semlex index FOLDER makes one", "the tool index_folder makes one"),
         ("read: semlex index '/a b/c.md' --collection x (a file)", "read: the tool index_folder (a file)"),
-        ("semlex reindex --keyword --collection x, then go on", "the tool reindex_collection, then go on"),
-        ("semlex optimize merges them", "the tool optimize_search merges them"),
+        ("semlex maintain reindex --collection x, then go on", "the tool reindex_collection, then go on"),
+        ("semlex maintain optimize merges them", "the tool optimize_search merges them"),
         ("semlex fields add year number", f"semlex fields add year number{FOR_THE_PERSON}"),
-        ("semlex embed --collection x", f"semlex embed --collection x{FOR_THE_PERSON}"),
+        ("semlex models fill --collection x", f"semlex models fill --collection x{FOR_THE_PERSON}"),
         ("nothing to do", "nothing to do"),
         ("semlexx index", "semlexx index"),
     ],
@@ -30,7 +30,7 @@ def test_commands_are_tools_where_there_are_some(message: str, told: str) -> Non
 
 
 def test_a_tool_that_is_not_there_is_not_named() -> None:
-    message = "damaged; rebuild it with: semlex reindex --keyword"
+    message = "damaged; rebuild it with: semlex maintain reindex"
     assert in_tools(message, READING) == message + FOR_THE_PERSON
 
 

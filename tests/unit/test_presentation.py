@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from semlex import _core
-from semlex.cli import figures, output, terminal
-from semlex.cli import progress_bar as progress_display
-from semlex.cli.figures import print_collections
-from semlex.cli.output import best_match, location_of, number, print_json, print_report, print_results
-from semlex.cli.progress_bar import progress_bar
-from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable
+from semlex.cli import output, terminal
+from semlex.cli import terminal as progress_display
+from semlex.cli.commands.collections import print_collections
+from semlex.cli.output import best_match, location_of, number, print_json, print_results
+from semlex.cli.reports import print_report
+from semlex.cli.terminal import SafeConsole, marked_text, one_line, printable, progress_bar
 from semlex.diagnostics.status import CountedCollection
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
@@ -180,7 +180,7 @@ def test_programs_are_told_as_well(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Streams(monkeypatch, is_terminal=True)
-    monkeypatch.setattr(figures, "output", output.output)
+    monkeypatch.setattr(output, "output", output.output)
     model = "[/red]x[link=file:///etc]y\n\x1b]z"
     made = datetime(2026, 1, 1, tzinfo=UTC)
     listed = CountedCollection("a", "bm25", "english", model, 3, made, documents=1, chunks=1, estimated=False)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.exit_codes import EXIT_CODES, OTHER, exit_code
-from semlex.cli.manual.groups import MainGroup
+from semlex.cli.groups import USAGE_ERROR, MainGroup
 from semlex.cli.terminal import messages, output, set_quiet, set_verbose
 from semlex.errors import ConfigurationError, SemlexError
 
@@ -20,10 +20,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 app = typer.Typer(
     name="semlex",
-    help="Hybrid search on the Postgres you already have: vectors and words, fused, every score explained.\n\n"
-    "The server is DATABASE_URL (or --database), else that of PGSERVICE or PGHOST; without any, an embedded Postgres "
-    "runs on this machine. What stays the same from run to run can come from the environment or a file: "
-    "`semlex config` shows all settings.",
+    help="Hybrid search on the Postgres you already have: vectors and words, every score explained.\n\n"
+    "The server is DATABASE_URL (or --database), else PGSERVICE or PGHOST, else an embedded Postgres on this machine. "
+    "Defaults can come from the environment or a file: `semlex config` shows all settings.",
     epilog=EXIT_CODES,
     cls=MainGroup,
     pretty_exceptions_enable=False,
@@ -48,12 +47,12 @@ def semlex(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Say which settings a collection does not follow; may follow a command, too."
+            "--verbose", "-v", help="Report more: all options in a help, and settings that a collection ignores."
         ),
     ] = False,
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", "-q", help="Only results, notes and errors, no progress; may follow a command, too."),
+        typer.Option("--quiet", "-q", help="Print only results, notes and errors, no progress."),
     ] = False,
 ) -> None:
     """The options before a command."""
@@ -65,16 +64,28 @@ def semlex(
 
 
 def main() -> None:
-    """Runs the command line; an error of semlex becomes one line and its exit code."""
+    """Run the command line; an error becomes one line and its exit code."""
     try:
-        app(prog_name="semlex")
+        raise SystemExit(app(prog_name="semlex", standalone_mode=False) or 0)
     except SemlexError as error:
-        messages.print(f"[red]error:[/red] {escape(str(error))}")
+        _print_error(str(error))
         raise SystemExit(exit_code(error)) from None
+    except USAGE_ERROR.__base__ as error:
+        _print_error(error.format_message())
+        if (context := getattr(error, "ctx", None)) is not None:
+            messages.print(f"[dim]all options: {context.command_path} --help[/dim]")
+        raise SystemExit(error.exit_code) from None
+    except typer.Abort:
+        messages.print("aborted: nothing was done")
+        raise SystemExit(OTHER) from None
     except OSError as error:
-        # What commands open themselves has a name; files of semlex's own tell their errors.
+        # Files that commands open themselves have a name; files of semlex's own report their errors.
         if error.filename is not None or error.errno not in FULL:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
-        messages.print(f"[red]error:[/red] the output cannot be written: {escape(error.strerror or str(error.errno))}")
+        _print_error(f"the output cannot be written: {error.strerror or error.errno}")
         raise SystemExit(OTHER) from None
+
+
+def _print_error(text: str) -> None:
+    messages.print(f"[red]error:[/red] {escape(text)}")

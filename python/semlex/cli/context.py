@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import typer
 from rich.markup import escape
 
-from semlex.cli.columns import choosing
-from semlex.cli.manual.remedies import set_server
+from semlex.cli.manual import set_server
 from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
     AsJson,
     Calibration,
@@ -32,9 +31,9 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Reranker,
     Tokenizer,
 )
-from semlex.cli.output import print_json, write_lines
-from semlex.cli.progress_bar import progress_bar
-from semlex.cli.terminal import inform, is_verbose, messages, one_line
+from semlex.cli.output import choosing, print_json, write_lines
+from semlex.cli.search_flags import expanded
+from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar
 from semlex.errors import CollectionNotFoundError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ if TYPE_CHECKING:
 SERVER = ("database_url", "data_dir", "keep_alive")
 OUTPUT = ("as_json", "columns", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
-ONLY = "the only one"  # where a collection's name comes from that nobody has said
+ONLY = "the only one"  # the origin of a collection's name that nobody has given
+SHOWN_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,23 +118,35 @@ class Context:
         try:
             retriever.initialize()
         except CollectionNotFoundError:
-            only = self.with_only_collection(settings)
-            if only is settings:
+            if settings.is_set("collection"):
                 raise
-            retriever = SyncRetriever(**options | {"collection": only.collection}, create=False)
+            retriever = SyncRetriever(**options | {"collection": self._only_collection(settings)}, create=False)
             retriever.initialize()
         return retriever
 
-    def with_only_collection(self, settings: Settings) -> Settings:
-        """Settings with the only collection that there is, where none was named; it is told.
+    def _only_collection(self, settings: Settings) -> str:
+        names = self.collection_names(settings)
+        if not names:
+            raise CollectionNotFoundError("there is no collection yet: semlex index FOLDER makes one")
+        if len(names) > 1:
+            shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
+            raise CollectionNotFoundError(f"which collection? -c NAME; collections: {shown}")
+        self._report_only(names[0])
+        return names[0]
 
-        A command that makes a collection, but `index` and `try`, asks this before: else it would make another one.
+    def _report_only(self, name: str) -> None:
+        if not self.as_json:
+            inform(f"[dim]the only collection: {escape(one_line(name))}[/dim]")
+
+    def with_only_collection(self, settings: Settings) -> Settings:
+        """Return settings with the only collection that exists if none was named; it is reported.
+
+        A command that makes a collection, except `index` and `try`, calls this first: else it would make another one.
         """
         names = [] if settings.is_set("collection") else self.collection_names(settings)
         if len(names) != 1 or names[0] == settings.collection:
             return settings
-        if not self.as_json:
-            inform(f"[dim]the only collection: {escape(one_line(names[0]))}[/dim]")
+        self._report_only(names[0])
         return replace(settings, collection=names[0], origins=settings.origins | {"collection": ONLY})
 
     def client(self, settings: Settings | None = None, *, with_models: bool = False) -> SyncClient:
@@ -186,10 +198,12 @@ def with_context(*names: str | EllipsisType) -> Callable[[Callable[..., None]], 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        own, put_together = expanded(own)
 
         @wraps(command)
         def run(**given: Any) -> None:
             shared = {name: given.pop(name) for name in order if isinstance(name, str)}
+            put_together(given)
             _run(command, Context(**shared | fixed), given)
 
         signature = [parameter for name in order for parameter in (own if name is ... else [_OPTIONS[str(name)]])]

@@ -5,62 +5,23 @@ from __future__ import annotations
 import math
 import sys
 from datetime import datetime
-from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
-from semlex.cli.interactive.completion import collection_names
+from semlex.cli.completion import collection_names, source_names
 from semlex.cli.terminal import messages
 from semlex.errors import ConfigurationError
-from semlex.types.queries import MIN_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from semlex.filters.tree import FilterTree
 
 
 INT, SECONDS, NUMBER = "INT", "SECONDS", "NUMBER"
 
 
-class HelpGroup(TyperGroup):
-    """A group of commands that shows its help when it gets no arguments."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Without arguments the help is shown."""
-        return super().parse_args(ctx, args or ["--help"])
-
-
-class WorkingGroup(HelpGroup):
-    """A group that does something by itself, without a command."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Arguments as they are."""
-        return super(HelpGroup, self).parse_args(ctx, args)
-
-
-def has_command(ctx: typer.Context) -> bool:
-    """Whether a group was called with a command of its own, which alone has the options then."""
-    if ctx.invoked_subcommand is None:
-        return False
-    given = [
-        max(parameter.opts, key=len)
-        for parameter in ctx.command.params
-        if (source := ctx.get_parameter_source(parameter.name or "")) is not None and source.name == "COMMANDLINE"
-    ]
-    if given:
-        command = f"{ctx.command_path} {ctx.invoked_subcommand}"
-        raise ConfigurationError(f"options of {command} stand behind all its words: {', '.join(given)}")
-    return True
-
-
-def folded(text: str) -> str:
-    """A text whose paragraphs are one line each; what begins with a backspace keeps its lines."""
-    paragraphs = cleandoc(text).split("\n\n")
-    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+COMMON = "Common options"
 
 
 def whole_number(text: str | int) -> int:
@@ -107,11 +68,23 @@ def number_that(is_allowed: Callable[[float], bool], must: str) -> Callable[[str
     return read
 
 
-share = number_that(lambda value: 0 <= value <= 1, "a number between 0 and 1")
-share_or_never = number_that(
-    lambda value: value == 0 or MIN_SHARE <= value <= 1, f"0, for never, or between {MIN_SHARE:g} and 1"
-)
 seconds = number_that(lambda value: 0 <= value < math.inf, "a number of seconds, at least 0")
+
+
+def integer(text: str, *flags: str, between: tuple[int, ...] = (), **more: Any) -> Any:
+    """Declare an option that is a whole number, with bounds if the command itself has any."""
+    parser = whole_number_between(*between) if between else whole_number
+    return typer.Option(*flags, parser=parser, metavar=more.pop("metavar", INT), help=text, **more)
+
+
+def decimal(text: str, *flags: str, **more: Any) -> Any:
+    """Declare an option that is a number."""
+    return typer.Option(*flags, parser=number, metavar=more.pop("metavar", NUMBER), help=text, **more)
+
+
+def duration(text: str, *flags: str, **more: Any) -> Any:
+    """Declare an option that is a number of seconds."""
+    return typer.Option(*flags, parser=seconds, metavar=more.pop("metavar", SECONDS), help=text, **more)
 
 
 def time_with_zone(option: str, text: str | None) -> datetime | None:
@@ -125,30 +98,6 @@ def time_with_zone(option: str, text: str | None) -> datetime | None:
     if time is None or time.utcoffset() is None:
         raise ConfigurationError(f"{option} must be a time with its zone, as 2026-12-24T18:00Z; got {text!a}")
     return time
-
-
-def boosts_of(texts: Sequence[str] | None) -> list[tuple[FilterTree, float]] | None:
-    """The values of ``--boost``, each a factor and a filter: ``0.5 @source == "releases"``."""
-    from semlex.filters.text import tree_of_text
-
-    boosts = []
-    for text in texts or ():
-        number, _, filters = text.strip().partition(" ")
-        try:
-            factor = float(number)
-        except ValueError:
-            raise ConfigurationError("--boost takes a factor and a filter: '0.5 @source == \"old\"'") from None
-        boosts.append((tree_of_text(filters, "the filter of --boost"), factor))
-    return boosts or None
-
-
-def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
-    """The values of ``--filter`` as one filter: all of them must hold."""
-    from semlex.filters.text import tree_of_text
-    from semlex.filters.tree import joined
-
-    trees = [tree_of_text(text, "--filter") for text in texts or ()]
-    return joined("and", trees, "--filter") if trees else None
 
 
 def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
@@ -208,17 +157,21 @@ def existing_paths(paths: list[Path]) -> list[Path]:
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", help="libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded."
+        "--database",
+        rich_help_panel=COMMON,
+        help="libpq URL of the server; default: DATABASE_URL, PGSERVICE, PGHOST, else embedded.",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for the data of the embedded Postgres.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", rich_help_panel=COMMON, help="Folder for the data of the embedded Postgres."),
+]
 KeepAlive = Annotated[
     float | None,
-    typer.Option(
+    duration(
+        "Seconds until the unused embedded Postgres stops; default: 300; 0 stops it at once.",
         "--keep-alive",
-        parser=seconds,
-        metavar=SECONDS,
-        help="Seconds for which the embedded Postgres stays after its last user; default: 300; 0 stops it at once.",
+        rich_help_panel=COMMON,
     ),
 ]
 Model = Annotated[
@@ -231,106 +184,61 @@ Language = Annotated[str | None, typer.Option("--language", help="Language of a 
 Keyword = Annotated[
     str | None, typer.Option("--keyword", help="Keyword engine of a new collection: bm25 (default), tsvector, none, …")
 ]
-Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the best of this machine.")]
+Device = Annotated[str | None, typer.Option("--device", help="mps, cuda or cpu; default: the fastest of this machine.")]
 Dimensions = Annotated[
     int | None,
-    typer.Option(
-        "--dimensions",
-        parser=whole_number,
-        metavar=INT,
-        help="Length of the vectors: they are cut to it; for static ones a check.",
+    integer(
+        "Shorten vectors to this length; with static models it is only checked.", "--dimensions", rich_help_panel=COMMON
     ),
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option("--calibration", help="Calibration that gives hits a confidence, instead of the collection's own."),
+    typer.Option(
+        "--calibration",
+        rich_help_panel=COMMON,
+        help="File of a calibration, which gives hits a confidence; default: the collection's.",
+    ),
 ]
 Tokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", help="tokenizer.json of a model behind a server, to measure chunks by.")
-]
-Reranker = Annotated[
-    str | None,
-    typer.Option("--reranker", help="Name or folder of a reranker, term-overlap, none or auto; see the docs."),
-]
-Chat = Annotated[
-    str | None,
-    typer.Option("--chat-model", help="Language model behind a server that writes the answer, or none; see the docs."),
-]
-RouteOption = Annotated[
     str | None,
     typer.Option(
-        "--route", metavar="rules|chat", help="Let the kind of the question set depth, reranker and grouping."
+        "--tokenizer",
+        rich_help_panel=COMMON,
+        help="tokenizer.json of a model behind a server; chunks are measured with it.",
     ),
+]
+Reranker = Annotated[str | None, typer.Option("--reranker", help="Reranker: name, folder, term-overlap, none or auto.")]
+Chat = Annotated[
+    str | None, typer.Option("--chat-model", help="Language model behind a server that writes answers, or none.")
 ]
 Enrich = Annotated[
     str | None,
-    typer.Option(
-        "--enrich", help="Language model behind a server that writes a line about each chunk, or none; see the docs."
-    ),
+    typer.Option("--enrich", help="Language model behind a server that describes each chunk in one line, or none."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Filter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--filter", help="A condition such as 'year >= 2020'; repeatable, all must hold; see docs/filters.md."
-    ),
-]
-Boost = Annotated[
-    list[str] | None,
-    typer.Option("--boost", help="A factor on the score of what passes a filter: '0.5 year < 2000'; repeatable."),
-]
-Parents = Annotated[
-    bool, typer.Option("--parents", help="With each hit the chunk that it names as its parent: the one above it.")
-]
-Sections = Annotated[
-    float | None,
-    typer.Option(
-        "--sections",
-        parser=share_or_never,
-        metavar="SHARE",
-        help="A section comes whole where so many of its chunks are hits; 0: never.",
-    ),
-]
-NearDuplicates = Annotated[
-    float | None,
-    typer.Option(
-        "--near-duplicates",
-        parser=share_or_never,
-        metavar="SHARE",
-        help="A hit is left out where so much of it stands in a better one; 0: never.",
-    ),
-]
 CollectionName = Annotated[
     str | None,
-    typer.Option("--collection", "-c", help="Collection to work on.", autocompletion=collection_names),
-]
-ChunkTokens = Annotated[
-    int | None, typer.Option("--chunk-tokens", parser=whole_number, metavar=INT, help="Maximum tokens of a chunk.")
-]
-OverlapTokens = Annotated[
-    int | None,
-    typer.Option("--overlap-tokens", parser=whole_number, metavar=INT, help="Maximum tokens that neighbours share."),
-]
-MinTokens = Annotated[
-    int | None,
     typer.Option(
-        "--min-tokens",
-        parser=whole_number,
-        metavar=INT,
-        help="Smaller sections are joined with the next one.",
+        "--collection", "-c", autocompletion=collection_names, help="Collection; can be left out if there is only one."
     ),
 ]
+ChunkTokens = Annotated[int | None, integer("Maximum number of tokens per chunk.", "--chunk-tokens")]
+OverlapTokens = Annotated[int | None, integer("Maximum number of tokens that neighbours share.", "--overlap-tokens")]
+MinTokens = Annotated[int | None, integer("Sections with fewer tokens are joined with the next one.", "--min-tokens")]
+Source = Annotated[str | None, typer.Option("--source", autocompletion=source_names, help="Only this source.")]
 NewSource = Annotated[str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")]
 Include = Annotated[list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")]
 Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")]
-Recursive = Annotated[bool, typer.Option(help="Enter folders below.")]
+Recursive = Annotated[bool, typer.Option(help="Read folders below, too.")]
 TextFields = Annotated[
     list[str] | None,
-    typer.Option("--text-field", help="Field of tables and JSON Lines that is text; repeatable; default: all texts."),
+    typer.Option("--text-field", help="Field of tables and JSON Lines to index; repeatable; default: all texts."),
 ]
-IdField = Annotated[str | None, typer.Option("--id-field", help="Field of tables and JSON Lines that names a record.")]
+IdField = Annotated[
+    str | None, typer.Option("--id-field", help="Field of tables and JSON Lines that identifies a record.")
+]
 DetectEncoding = Annotated[
-    bool, typer.Option("--detect-encoding", help="Read texts that are not UTF-8 in their most probable encoding.")
+    bool, typer.Option("--detect-encoding", help="Guess the encoding of files that are not UTF-8.")
 ]
 OnBadText = Annotated[
     Literal["error", "repair", "skip"],
@@ -338,19 +246,23 @@ OnBadText = Annotated[
         "--on-bad-text",
         parser=str,  # the values are checked where they are used
         metavar="error|repair|skip",
-        help="Files with bytes that are no text: report them, put U+FFFD for those, or leave the files out.",
+        help="For files with invalid bytes: report them, replace the bytes by U+FFFD, or skip the files.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and no progress.")]
 Fields = Annotated[
     str | None,
     typer.Option(
         "--fields",
         metavar="KEY,…",
-        help="Print only these keys of --json (metadata.year for one inside): with --json as objects, else as "
+        help="Print only these keys of --json, such as id,metadata.year: with --json as objects, else as "
         "tab-separated values.",
+        rich_help_panel=COMMON,
     ),
 ]
 Header = Annotated[
-    bool, typer.Option("--header/--no-header", help="Begin tables with their titles.", show_default=False)
+    bool,
+    typer.Option(
+        "--header/--no-header", show_default=False, rich_help_panel=COMMON, help="Print the titles of tables."
+    ),
 ]

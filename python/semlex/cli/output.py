@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
+import json
 import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +16,154 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from semlex.cli.columns import chosen_columns, json_text
-from semlex.cli.terminal import counted, inform, marked_text, messages, one_line, output
+from semlex.cli.terminal import UNSAFE, inform, marked_text, messages, one_line, output
+from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from semlex.ingest.progress import IndexReport
-    from semlex.types.reports import EnrichmentReport
     from semlex.types.results import SearchResult, SearchResults
+
+
+SHOWN_NAMES = 12
+_MISSING = object()
+
+
+def json_text(value: object) -> str:
+    """A value as JSON on one line; control characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False, default=_plain)
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, (datetime, date)) else str(value)
+
+
+def value_at(value: Any, path: str) -> Any:
+    """What stands at a path, ``legs.vector`` or ``heading_path.0``; of objects in a list, that of each."""
+    if not path:
+        return value
+    first, _, rest = path.partition(".")
+    if isinstance(value, dict):
+        if path in value:
+            return value[path]
+        return value_at(value[first], rest) if first in value else _MISSING
+    if isinstance(value, (list, tuple)):
+        if first.isdigit():
+            return value_at(value[int(first)], rest) if int(first) < len(value) else None
+        found = [one for one in (value_at(entry, path) for entry in value) if one is not _MISSING]
+        return found if found or not value else _MISSING
+    return _MISSING
+
+
+def cell(value: object) -> str:
+    """A value as a cell of a line: texts on one line, nothing for None, JSON for lists and objects."""
+    if value is None or value is _MISSING:
+        return ""
+    return one_line(value) if isinstance(value, str) else json_text(value)
+
+
+@dataclass(slots=True)
+class Columns:
+    """Which keys are shown, and what was seen of them.
+
+    A line is shown when it has all of them, so that of hits and their summary only those are shown that were meant.
+
+    Attributes:
+        names: Keys, with dots for keys inside objects.
+        as_json: Whether objects are printed, in place of tab-separated values.
+        header: Whether the first line of values has the names.
+    """
+
+    names: tuple[str, ...]
+    as_json: bool
+    header: bool
+    _shown: int = 0
+    _has_rows: bool = False
+    _keys: dict[str, None] = field(default_factory=dict)
+    _met: set[str] = field(default_factory=set)
+
+    def lines(self, value: dict[str, Any]) -> Iterator[str]:
+        """What is printed of an object."""
+        self._keys |= dict.fromkeys(value)
+        # How many there were of something is said where there was nothing, too.
+        self._has_rows |= value.get("type") != "summary"
+        if any(name not in value and name.partition(".")[0] not in value for name in self.names):
+            for warning in value.get("warnings") or ():
+                messages.print(f"note: {one_line(str(warning))}", markup=False)
+            if value.get("next_cursor"):
+                inform(f"next page: semlex search --after {value['next_cursor']}")
+            return
+        found = {name: value_at(value, name) for name in self.names}
+        self._met |= {name for name, one in found.items() if one is not _MISSING}
+        self._nested(value)
+        if self.as_json:
+            yield json_text({name: None if one is _MISSING else one for name, one in found.items()})
+        else:
+            yield from self._header()
+            yield "\t".join(map(cell, found.values()))
+        self._shown += 1
+
+    def _header(self) -> Iterator[str]:
+        if self.header and not self.as_json and not self._shown:
+            yield "\t".join(self.names)
+
+    def _nested(self, value: dict[str, Any]) -> None:
+        for name in self.names:
+            parent, dot, _ = name.rpartition(".")
+            inside = value_at(value, parent) if dot else None
+            if isinstance(inside, dict):
+                self._keys |= dict.fromkeys(f"{parent}.{key}" for key in inside)
+
+    def end(self) -> Iterator[str]:
+        """What is printed at the end."""
+        if self._has_rows and not self._shown:
+            unknown = [name for name in self.names if name.partition(".")[0] not in self._keys]
+            raise ConfigurationError(self._unknown(unknown) if unknown else self._apart())
+        if self._shown and (never := [name for name in self.names if name not in self._met]):
+            messages.print(f"note: {self._unknown(never)}", markup=False)
+        yield from self._header()
+
+    def _unknown(self, names: list[str]) -> str:
+        told = []
+        for name in names:
+            near = get_close_matches(name, self._keys, n=3)
+            told.append(f"nothing here has the field {name!a}" + (f": did you mean {', '.join(near)}?" if near else ""))
+        keys = list(self._keys)
+        rest = f", and {len(keys) - SHOWN_NAMES:,} more (--json shows all)" if len(keys) > SHOWN_NAMES else ""
+        return one_line(f"--fields: {'; '.join(told)}; there are {', '.join(keys[:SHOWN_NAMES])}{rest}")
+
+    def _apart(self) -> str:
+        return f"--fields: {', '.join(self.names)} stand on different lines of --json: choose those of one kind"
+
+
+_chosen: ContextVar[Columns | None] = ContextVar("columns", default=None)
+
+
+def chosen_columns() -> Columns | None:
+    """What ``--fields`` has chosen; None where it was not given."""
+    return _chosen.get()
+
+
+@contextmanager
+def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Columns | None]:
+    """Lets `chosen_columns` be these meanwhile."""
+    if names is None:
+        yield None
+        return
+    listed = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not listed:
+        raise ConfigurationError("--fields names keys of --json, with commas between: --fields id,source_document")
+    columns = Columns(listed, as_json, header)
+    token = _chosen.set(columns)
+    try:
+        yield columns
+    finally:
+        _chosen.reset(token)
+
 
 EXCERPT_LINES = 12
 INDENT = 3
-SHOWN_PROBLEMS = 20
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -40,30 +179,11 @@ def write_lines(lines: Iterable[str]) -> None:
         sys.stdout.flush()
 
 
-def result_object(result: SearchResult) -> dict[str, Any]:
-    """A hit as a JSON object."""
-    names = [field.name for field in dataclasses.fields(result)]
-    return {name: getattr(result, name) for name in names if name not in ("child_ids", "created_at", "updated_at")}
-
-
 def summary_object(results: SearchResults) -> dict[str, Any]:
-    """How the hits were found, as a JSON object."""
-    return {
-        "hits": len(results),
-        "mode": results.mode,
-        "requested_mode": results.requested_mode,
-        "embedding_model": results.embedding_model,
-        "reranker_model": results.reranker_model,
-        "fusion": results.fusion,
-        "legs": {name: dataclasses.asdict(leg) for name, leg in results.legs.items()},
-        "best_similarity": results.best_similarity,
-        "coverage": results.coverage,
-        "query_cached": results.query_cached,
-        "timings": {name: round(milliseconds, 3) for name, milliseconds in results.timings.items()},
-        "warnings": results.warnings,
-        "next_cursor": results.next_cursor,
-        "route": None if results.route is None else dataclasses.asdict(results.route),
-    } | ({} if results.explanation is None else {"explanation": dataclasses.asdict(results.explanation)})
+    """Return how the hits were found, and how many there are, as a JSON object."""
+    found = results.to_dict()
+    del found["documents"]
+    return found | {"type": "summary", "hits": len(results)}
 
 
 def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as_json: bool) -> None:
@@ -79,8 +199,8 @@ def print_many(questions: Sequence[str], answers: Sequence[SearchResults], *, as
 def _print_objects(results: SearchResults, beside: dict[str, Any]) -> None:
     documents = {id(hit): {"document": document.rank} for document in results.documents for hit in document.hits}
     for result in results:
-        print_json({"type": "hit", **beside, **documents.get(id(result), {}), **result_object(result)})
-    print_json({"type": "summary", **beside, **summary_object(results)})
+        print_json(beside | documents.get(id(result), {}) | result.to_dict())
+    print_json(beside | summary_object(results))
 
 
 def print_results(results: SearchResults, *, as_json: bool) -> None:
@@ -208,75 +328,14 @@ def print_note(text: str) -> None:
     messages.print(f"[yellow]note:[/yellow] {escape(text)}")
 
 
-def print_report(report: IndexReport, *, as_json: bool) -> None:
-    """Prints what an indexing run did."""
-    if as_json:
-        print_json(dataclasses.asdict(report))
-        return
-    inform(
-        f"{report.added:,} new, {report.changed:,} changed, {report.unchanged:,} unchanged, {report.failed:,} failed; "
-        f"{counted(report.chunks, 'chunk')} written, {report.embedded:,} embedded, {report.seconds:.1f} s"
-    )
-    if not (report.added or report.changed or report.unchanged or report.failed or report.vanished):
-        print_note("no file was found there that could be read: see --include and --exclude")
-    for source, count in report.vanished.items():
-        gone = "is gone; its chunks" if count == 1 else "are gone; their chunks"
-        remedy = f"semlex delete --source {shlex.quote(source)} --vanished"
-        print_note(f"{counted(count, 'file')} of {one_line(source)} {gone} are still found, until: {remedy}")
-    print_notes(report)
-
-
-def print_lines(report: EnrichmentReport) -> None:
-    """Prints what became of lines about chunks."""
-    usage = report.usage
-    if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-        told = f"; {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    else:
-        told = ""
-    chunks = counted(report.chunks, "chunk")
-    inform(f"lines about {report.written:,} of {chunks}, by {escape(one_line(report.model))}{told}")
-    if lacking := report.failed + report.left:
-        not_asked = f", {report.left:,} of them not asked about any more" if report.left else ""
-        reason = one_line(report.first_failure or "")
-        print_note(f"{counted(lacking, 'chunk')} got no line{not_asked}: {reason}; semlex enrich asks again")
-
-
-def print_notes(report: IndexReport) -> None:
-    """Prints what did not go as asked in a run over files, on stderr."""
-    if report.skipped:
-        from semlex.cli.skipped import skipped_line
-
-        inform(escape(one_line(skipped_line(report.skipped))))
-    if report.repaired:
-        characters = counted(report.repaired_characters, "character")
-        print_note(f"{characters} of {counted(report.repaired, 'file')} could not be read, and became U+FFFD")
-    if report.cut:
-        print_note(
-            f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "
-            "(--chunk-tokens) would keep what it leaves out"
-        )
-    if report.outdated:
-        was = "was" if report.outdated == 1 else "were"
-        print_note(
-            f"{counted(report.outdated, 'document')} {was} cut by an older version; a preview of cutting them again: "
-            "semlex rechunk --dry-run"
-        )
-    if report.enrichment is not None and report.enrichment.estimate is None:
-        print_lines(report.enrichment)
-    elif report.lines_kept:
-        chunks, keep = counted(report.lines_kept, "chunk"), "keeps" if report.lines_kept == 1 else "keep"
-        print_note(f"{chunks} {keep} the line that a language model wrote; what is new has none: semlex enrich")
-    for warning in report.warnings:
-        print_note(one_line(warning))
-    print_problems(report)
-
-
-def print_problems(report: IndexReport) -> None:
-    """Prints which files could not be read, and which have no text, on stderr."""
-    for title, problems in (("not read", report.problems), ("not found by any search", report.without_text)):
-        for problem in problems[:SHOWN_PROBLEMS]:
-            messages.print(
-                f"[yellow]{title}:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"
-            )
-        if len(problems) > SHOWN_PROBLEMS:
-            messages.print(f"… and {len(problems) - SHOWN_PROBLEMS} more (--json lists all)")
+def print_table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str], *, header: bool
+) -> None:
+    """Prints columns that are as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in [titles, *rows] if header else rows:
+        cells = [
+            cell.rjust(width) if title in numbers else cell.ljust(width)
+            for title, cell, width in zip(titles, row, widths, strict=True)
+        ]
+        output.print(escape("  ".join(cells).rstrip()), style="bold" if row is titles else None)

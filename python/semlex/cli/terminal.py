@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from semlex.cli.manual.remedies import with_server
+from semlex.cli.manual import with_server
 from semlex.types.display import UNSAFE as UNSAFE  # noqa: PLC0414 - the commands take it from here
 from semlex.types.display import marked_parts
 from semlex.types.display import one_line as one_line  # noqa: PLC0414 - the commands take it from here
 from semlex.types.display import printable as printable  # noqa: PLC0414 - the commands take it from here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
+
+    from semlex.ingest.progress import Progress
 
 
 def counted(number: int, noun: str) -> str:
@@ -104,3 +108,36 @@ def marked_text(excerpt: str, content: str, style: str) -> Text:
     for piece, is_marked in marked_parts(excerpt, content):
         text.append(piece, style if is_marked else None)
     return text
+
+
+@contextmanager
+def progress_bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """The progress callback of long work; None when nothing is shown."""
+    if not shown or is_quiet():
+        yield None
+    elif messages.is_terminal:
+        from semlex.progress import terminal_bars
+
+        with terminal_bars(messages) as step:
+            yield step
+    else:
+        from semlex.progress import ProgressLines
+
+        yield ProgressLines(lambda line: messages.print(line, markup=False))
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Says after Ctrl-C what has become of the work, and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell_interruption(
+            "interrupted: whole batches are stored, the rest is as before; the same command goes on from there"
+        )
+        raise
+
+
+def is_interactive() -> bool:
+    """Whether a person types, and sees what is printed."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

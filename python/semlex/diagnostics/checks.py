@@ -147,7 +147,7 @@ async def check_privileges(subject: Subject) -> None:
             "can be written by this role, but not migrated, and no index of it built or dropped: its tables belong to "
             + ", ".join(owners),
             "after an update of semlex, that role runs",
-            "semlex migrate",
+            "semlex maintain migrate",
         )
 
 
@@ -181,7 +181,7 @@ def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
             f"server {server}",
             f"is reached through a pooler{how}",
             "all of semlex works so, but an index that is built concurrently holds up writers: give semlex "
-            "create-index --concurrently the address of the server itself",
+            "maintain create-index --concurrently the address of the server itself",
         )
 
 
@@ -226,13 +226,13 @@ async def check_model(subject: Subject) -> None:
 
 
 def _differs(subject: Subject, what: str) -> None:
-    named = "" if subject.models.tried is None else f" --model {shlex.quote(subject.models.tried.name)}"
+    named = "" if subject.models.tried is None else f" {shlex.quote(subject.models.tried.name)}"
     subject.find(
         "model_differs",
         "error",
         f"has vectors of another model than the one that is configured here: {what}",
         "name the collection's model (--model, SEMLEX_EMBEDDING_MODEL), or change the collection's",
-        subject.command("reembed") + named,
+        subject.command(f"models set{named}"),
     )
 
 
@@ -256,7 +256,7 @@ async def check_missing(subject: Subject) -> None:
             "warning",
             f"lacks the vector index that it should have, so that {without}",
             "build it",
-            subject.command("create-index"),
+            subject.command("maintain create-index"),
         )
     missing = await missing_others(connection, collection) if is_large_enough else []
     if missing:
@@ -266,7 +266,7 @@ async def check_missing(subject: Subject) -> None:
             "warning",
             f"lacks the index {names}",
             "build what is missing",
-            subject.command("create-index"),
+            subject.command("maintain create-index"),
         )
 
 
@@ -297,7 +297,9 @@ async def check_recall(subject: Subject) -> None:
         "warning",
         f"has a vector index that finds {recall.found:.0%} of the nearest {NEIGHBOURS} vectors ({recall.plan})",
         remedy,
-        subject.command("create-index --kind hnsw" + (" --m 32 --ef-construction 200" if used.kind == "hnsw" else "")),
+        subject.command(
+            "maintain create-index --kind hnsw" + (" --m 32 --ef-construction 200" if used.kind == "hnsw" else "")
+        ),
     )
 
 
@@ -323,7 +325,7 @@ async def check_keyword_index(subject: Subject) -> None:
             f"has a keyword index of version {state.version} of the analyzer, this is {_core.ANALYZER_VERSION}: "
             "words are not searched, and nothing can be written",
             "rebuild it",
-            subject.command("reindex --keyword"),
+            subject.command("maintain reindex"),
         )
         return
     large = await is_large(connection, collection.names.chunk)
@@ -339,7 +341,7 @@ async def check_keyword_index(subject: Subject) -> None:
             f"has {figures['chunks_not_indexed']:,} chunks that searches by words do not find: they were written "
             "without semlex",
             "rebuild the keyword index",
-            subject.command("reindex --keyword"),
+            subject.command("maintain reindex"),
         )
     await _check_tombstones(subject, state.generation)
 
@@ -353,7 +355,7 @@ async def _check_tombstones(subject: Subject, generation: int) -> None:
             f"has {tombstones:,} tombstones among the {chunks:,} chunks of its keyword index: deleted ones that take "
             "room and time until a merge",
             "merge them away",
-            subject.command("optimize"),
+            subject.command("maintain optimize"),
         )
 
 
@@ -409,7 +411,7 @@ async def check_missing_vectors(subject: Subject) -> None:
             "warning",
             f"has {share.counted('chunk')} without a vector: searches by vectors do not find them",
             "embed them",
-            subject.command("embed"),
+            subject.command("models fill"),
         )
 
 
@@ -446,7 +448,7 @@ async def check_cut_chunks(subject: Subject) -> None:
             f"has {share.counted('chunk')} with more tokens than its model reads ({tried.max_tokens:,}): "
             "their ends have no part in their vectors",
             "cut the files into smaller chunks",
-            subject.command("rechunk --chunk-tokens 500"),
+            subject.command("maintain rechunk --chunk-tokens 500"),
         )
 
 
@@ -507,7 +509,7 @@ async def check_questions(subject: Subject) -> None:
             "hint",
             f"was asked {asked:,} questions in {QUESTION_DAYS} days, of which {nothing:,} found nothing",
             "see which, and what the documents lack",
-            subject.command("queries"),
+            subject.command("eval queries"),
         )
 
 

@@ -124,7 +124,9 @@ async def _look_at_collection(
         return False  # dropped in the meantime
     collection, version = stored
     if version != len(migrations.COLLECTION):
-        found.not_checked.append(_all(names, "it is of an older version; semlex migrate brings it to this one"))
+        found.not_checked.append(
+            _all(names, "it is of an older version; semlex maintain migrate brings it to this one")
+        )
         return False
     for check in CHECKS:
         tell(f"{names.collection}: {check.name}")

@@ -100,7 +100,7 @@ def advise(settings: dict[str, ServerSetting], machine: Machine) -> Iterator[Adv
     yield _at_least(
         settings["maintenance_work_mem"],
         None if memory is None else min(MAX_BUILD_MEMORY, max(MIN_BUILD_MEMORY, memory // 16)),
-        "256MB, or the estimate of semlex create-index --dry-run",
+        "256MB, or the estimate of semlex maintain create-index --dry-run",
         "a graph that fits into it is built several times as fast; a build of semlex takes as much as it needs of it",
     )
     workers = None if cores is None else max(2, min(cores - 1, MAX_WORKERS))

@@ -61,14 +61,14 @@ class EmbedderProbe:
             return ModelMismatchError(
                 f"{model} makes other vectors now than those of collection {collection!r} (cosine {cosine:.3f} for the "
                 f"same text): other weights have the same name. Use those that made the vectors, or make them again: "
-                f"semlex reembed --collection {collection}"
+                f"semlex models set --collection {collection}"
             )
         self._passed.add(stored)
         if cosine < EQUAL:
             note = (
                 f"{model} makes slightly other vectors now than those of collection {collection!r} (cosine "
                 f"{cosine:.4f} for the same text): other precision, or another server; if answers are worse, make them "
-                f"again: semlex reembed --collection {collection}"
+                f"again: semlex models set --collection {collection}"
             )
             self.notes.append(note)
             logger.warning("%s", note)

@@ -186,7 +186,9 @@ def _automatic_embedder(device: str | None, dimensions: int | None) -> ModelChoi
     try:
         static = StaticEmbedder()
     except (MissingExtraError, ModelError) as error:
-        reason = f"keyword search only ({obstacle}; {error}); for hybrid search afterwards: semlex embed --model NAME"
+        reason = (
+            f"keyword search only ({obstacle}; {error}); for hybrid search afterwards: semlex models fill --model NAME"
+        )
         return ModelChoice(None, reason)
     return ModelChoice(static, f"hybrid search with static embeddings (small, English; {obstacle})")
 

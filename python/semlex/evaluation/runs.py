@@ -60,7 +60,7 @@ async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, u
         ids = judged[start : start + _IDS_AT_ONCE]
         present |= {chunk.id for chunk in await retriever.get(ids) if chunk.id is not None}
         if unit == "document":
-            present |= await _paths(retriever, F("@uri").in_(ids))
+            present |= await _paths(retriever, F("@source_document").in_(ids))
     absent = [document for document in judged if document not in present]
     if not absent or not present:
         return []
@@ -72,8 +72,8 @@ async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, u
 
 
 async def _paths(retriever: PostgreSQLRetriever, filters: FilterTree | None) -> set[str]:
-    counted = await retriever.facets(["@uri"], filters, limit=_IDS_AT_ONCE)
-    return {str(value.value) for value in counted["@uri"].values}
+    counted = await retriever.facets(["@source_document"], filters, limit=_IDS_AT_ONCE)
+    return {str(value.value) for value in counted["@source_document"].values}
 
 
 def _with_suggestion(document: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ OwnKind = Literal["text", "texts", "instant", "key", "number"]
 # Fields of semlex's own, and what their values are.
 OWN: dict[str, OwnKind] = {
     "source": "text",
-    "uri": "text",
+    "source_document": "text",
     "title": "text",
     "heading": "texts",
     "chapter": "text",
@@ -34,7 +34,7 @@ OWN: dict[str, OwnKind] = {
 }
 # Names that mean a field of semlex's own in mappings; in quotes they are keys of the metadata there, too.
 COLUMNS = {
-    "source_document": "uri",
+    "source_document": "source_document",
     "chapter_title": "chapter",
     "section_title": "section",
     "chunk_type": "type",

@@ -3,9 +3,9 @@
     {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}, "$or": [{...}, {...}]}
 
 All entries of a mapping must hold. A key that begins with ``$`` is an operator, any other is the name of a field:
-``a.b`` leads into an object, ``"a.b"`` in double quotes is one key, ``@uri`` is one of semlex's own fields (and so are
-the names of `COLUMNS`). A value must be equal; a list means that the field's list has all of its values, or that the
-field's single value is one of them; a mapping holds operators, or names of fields further inside.
+``a.b`` leads into an object, ``"a.b"`` in double quotes is one key, ``@source_document`` is one of semlex's own fields,
+and so are the names of `COLUMNS`. A value must be equal; a list means that the field's list has all of its values, or
+that the field's single value is one of them; a mapping holds operators, or names of fields further inside.
 """
 
 from __future__ import annotations

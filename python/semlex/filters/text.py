@@ -1,4 +1,4 @@
-"""Filters as texts: ``year >= 2020 and (lang == "de" or not exists draft) and @uri like "handbook/%"``.
+"""Filters as texts: ``year >= 2020 and (lang == "de" or not exists draft) and @source_document like "handbook/%"``.
 
 ::
 

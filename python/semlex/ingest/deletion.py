@@ -124,7 +124,7 @@ def _vanished(source: Source, uris: Sequence[str]) -> set[str]:
     if not root.is_dir():
         raise ConfigurationError(
             f"the folder of the source {source.name!r} is not there ({root}), so nothing can be said about its files: "
-            f"semlex sources move {source.name} FOLDER where it has moved; semlex delete --source {source.name} "
+            f"semlex documents move {source.name} FOLDER where it has moved; semlex delete --source {source.name} "
             "removes it with all its documents"
         )
     gone = set(vanished_files(root, uris))

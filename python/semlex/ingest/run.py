@@ -141,7 +141,7 @@ def refuse_moved(found: Sequence[FoundFile], known: OpenSources) -> None:
             alike = [(file, one) for file, one in pairs if file.size == one.size_bytes]
             needed = (len(stored) + 1) // 2
             if len(alike) >= needed and sum(_is_same(*pair) for pair in alike) >= needed:
-                move = f"semlex sources move {shlex.quote(source.name)} {shlex.quote(str(root))}"
+                move = f"semlex documents move {shlex.quote(source.name)} {shlex.quote(str(root))}"
                 raise ConfigurationError(
                     f"{root} has the files of the source {source.name!r}, whose folder {source.root} is gone. If it "
                     f"has moved: {move}. If not, give this folder a name of its own with --source NAME (source=)"

@@ -96,8 +96,8 @@ async def searched(collection: Collection, *arguments: Any, **options: Any) -> S
     return results
 
 
-EVERYTHING: FilterTree = F("@uri").exists() | ~F("@uri").exists()
-NOTHING: FilterTree = F("@uri").exists() & ~F("@uri").exists()
+EVERYTHING: FilterTree = F("@source_document").exists() | ~F("@source_document").exists()
+NOTHING: FilterTree = F("@source_document").exists() & ~F("@source_document").exists()
 PAGE = 1_000
 
 

@@ -231,14 +231,14 @@ class Manifest:
         """Read the manifest of a folder."""
         path = folder / MANIFEST
         if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
-            raise DumpError(f"{folder}: no such folder; name the one that semlex dump has made")
+            raise DumpError(f"{folder}: no such folder; name the one that semlex collections dump has made")
         try:
             with path.open("rb") as file:
                 values = json.loads(file.read(MAX_MANIFEST_BYTES))
         except (OSError, ValueError, RecursionError):
             raise DumpError(f"{folder} is not a complete dump: {MANIFEST} is missing or damaged; dump again") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise DumpError(f"{path} is not of a dump; name the folder that semlex dump has made")
+            raise DumpError(f"{path} is not of a dump; name the folder that semlex collections dump has made")
         if values.get("version") != VERSION:
             raise DumpError(
                 f"{folder} is a dump of version {values.get('version')!r:.20}, this semlex reads version {VERSION}: "

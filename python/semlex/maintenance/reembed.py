@@ -182,7 +182,7 @@ class EmbeddingChecks:
                 f"{wrong} of {len(made)} texts of collection {name!r} have another vector than before when "
                 f"{self._embedder.identity.model} embeds them once more (differences up to {differences.max():.2f}, "
                 f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or what stands behind its "
-                f"name, has changed; embed all texts again with: semlex reembed --collection {name} --restart"
+                f"name, has changed; embed all texts again with: semlex models set --collection {name} --restart"
             )
 
     async def _recall(self, texts: list[str]) -> float | None:
@@ -211,7 +211,7 @@ class EmbeddingChecks:
             raise StoreError(
                 f"the vector index of the new vectors of collection {name!r} finds {recall:.0%} of the {NEIGHBORS} "
                 f"nearest, and {MIN_RECALL:.0%} are asked for, so nothing was switched: choose another index for the "
-                f"collection (semlex create-index --collection {name} --kind hnsw --m 32, for example), and run the "
+                f"collection (semlex maintain create-index --collection {name} --kind hnsw --m 32), and run the "
                 "same command again, which builds that one"
             )
         return recall
@@ -340,7 +340,7 @@ class Reembedding:
         if report.cut:
             report.warnings.append(
                 f"{report.cut:,} texts were longer than {report.model} reads, which saw their beginning: semlex "
-                f"rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
+                f"maintain rechunk --collection {info.names.collection} --chunk-tokens N cuts the files shorter"
             )
         if serving is not None and serving.calibration is not None:
             report.warnings.append(
@@ -365,7 +365,7 @@ class Reembedding:
             if isinstance(begun.run, float):
                 raise StoreError(
                     f"another process is changing the model of collection {name!r} at this moment: wait until it is "
-                    f"done (semlex embeddings --collection {name} shows how far it is), or end it"
+                    f"done (semlex models list --collection {name} shows how far it is), or end it"
                 )
         return begun
 
@@ -413,13 +413,13 @@ class Reembedding:
                 if standing.version == versions.serving:
                     raise ModelServesError(
                         f"collection {name!r} has the model {wanted.model} ({wanted.dimensions} dimensions, "
-                        f"{wanted.storage}) already; what lacks a vector gets one with: semlex embed "
+                        f"{wanted.storage}) already; what lacks a vector gets one with: semlex models fill "
                         f"--collection {name}"
                     )
                 raise ConfigurationError(
                     f"collection {name!r} still has vectors of {wanted.model} as version {standing.version}: go back "
-                    f"to the one that served before with --rollback, or drop it first with: semlex embeddings "
-                    f"--collection {name} --drop {standing.version}"
+                    f"to the one that served before with: semlex models rollback --collection {name}; or drop it first "
+                    f"with: semlex models drop {standing.version} --collection {name}"
                 )
         return None
 

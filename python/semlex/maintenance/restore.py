@@ -94,7 +94,7 @@ class Restore:
             name = self._names.collection
             raise ConfigurationError(
                 f"collection {name!r} was made with {option}={stored!r}, and the restored one has {wanted!r}: restore "
-                f"under another name (--collection), or drop it first: semlex drop {name}"
+                f"under another name (--collection), or drop it first: semlex collections drop {name}"
             )
 
     def _begin_indexes(self) -> None:
@@ -107,7 +107,7 @@ class Restore:
             raise ConfigurationError(
                 f"collection {self._names.collection!r} is not empty ({held['chunks']:,} chunks, "
                 f"{held['documents']:,} documents): restore under another name (--collection), or drop it first: "
-                f"semlex drop {self._names.collection}"
+                f"semlex collections drop {self._names.collection}"
             )
         if manifest.settings.chunk_settings is not None:
             await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)

@@ -157,8 +157,9 @@ class Declared:
 @cache
 def declared(options: type) -> dict[str, Declared]:
     """Return the options of a ``TypedDict`` by name, in their order; keys without an `Option` are left out."""
-    # Arrays of NumPy are checked where they are used; importing their types takes longer than everything here.
-    hints = get_type_hints(options, localns={"ArrayLike": object}, include_extras=True)
+    # Arrays and filters are checked where they are used; importing their types takes longer than everything here.
+    unchecked = {"ArrayLike": object, "Filters": object, "Boosts": object}
+    hints = get_type_hints(options, localns=unchecked, include_extras=True)
     found = {}
     for name, hint in hints.items():
         annotated = next((one for one in _layers(hint) if get_origin(one) is Annotated), None)

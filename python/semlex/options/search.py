@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict
 
-from semlex.filters.forms import Boosts, Filters
 from semlex.options.declare import Option
 from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TOP_K, RouteBy
 from semlex.types.results import SearchMode
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from semlex.filters.forms import Boosts, Filters
 
 FusionMethod: TypeAlias = Literal["completed", "rrf", "linear"]
 
@@ -35,7 +36,7 @@ TopK: TypeAlias = Annotated[
     Option(text=f"Number of results. Default: {DEFAULT_TOP_K}.", minimum=1, maximum=MAX_TOP_K),
 ]
 FilterOption: TypeAlias = Annotated[
-    Filters | None,
+    "Filters | None",
     Option(text="Conditions that chunks must pass, such as lang == 'de' and year >= 2020.", form="filter"),
 ]
 Mode: TypeAlias = Annotated[

@@ -118,7 +118,7 @@ class JSONKBRetriever(DocumentRetriever):
         Args:
             query: A question or words, 1 character to 4 KiB after trimming.
             top_k: Number of results, 1 to 1,000; None: as this was made.
-            filters: As for a collection, over the entries' metadata, ``@uri`` (the file) and ``@heading``.
+            filters: As for a collection, over the entries' metadata, ``@source_document`` (the file) and ``@heading``.
 
         Raises:
             ValidationError: The query, top_k or a filter is refused.
@@ -238,7 +238,7 @@ def _own(chunk: StoredChunk) -> dict[str, Any]:
     return {
         "id": chunk.id,
         "source": chunk.source,
-        "uri": chunk.source_document,
+        "source_document": chunk.source_document,
         "heading": list(chunk.heading_path),
     }
 

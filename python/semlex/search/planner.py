@@ -42,7 +42,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
             for_model(collection, models.version)
         if not has_vectors:
             raise EmbeddingsMissingError(
-                f"collection {name!r} holds no vectors yet; fill them in with: semlex embed --collection {name}"
+                f"collection {name!r} holds no vectors yet; fill them in with: semlex models fill --collection {name}"
             )
         if not can_embed:
             models.refuse_without_model()

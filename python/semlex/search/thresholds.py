@@ -76,7 +76,7 @@ class LeftOut:
         if self.unknown:
             notes.append(
                 f"{self.unknown} chunks were left out because they have no cosine to compare with min_similarity: "
-                "they have no vector (semlex embed makes what is missing), or time was short"
+                "they have no vector (semlex models fill makes what is missing), or time was short"
             )
         return notes
 

@@ -63,7 +63,7 @@ async def ensure_embedding_version(
         if building is not None:
             raise ModelMismatchError(
                 f"the first vectors of collection {names.collection!r} are being made, with {building.model}: wait "
-                f"until semlex reembed --collection {names.collection} is done, or add without a model "
+                f"until semlex models set --collection {names.collection} is done, or add without a model "
                 "(embedding_model='none')"
             )
         version = await create_version(connection, now_open, wanted)
@@ -183,7 +183,7 @@ def dropped(collection: CollectionInfo) -> ModelMismatchError:
     whose = "" if embedding is None else f" of {embedding.model} (version {embedding.version})"
     return ModelMismatchError(
         f"the vectors{whose} of collection {name!r} were dropped since it was opened: open it again, with its present "
-        f"model (semlex embeddings --collection {name} shows it)"
+        f"model (semlex models list --collection {name} shows it)"
     )
 
 
@@ -320,7 +320,7 @@ def lost(collection: CollectionInfo, version: int) -> StoreError:
     name = collection.names.collection
     return StoreError(
         f"another process has taken over version {version} of the vectors of collection {name!r}, or has dropped it; "
-        f"this one stopped (semlex embeddings --collection {name} lists the versions)"
+        f"this one stopped (semlex models list --collection {name} lists the versions)"
     )
 
 
@@ -452,7 +452,7 @@ async def drop_version(connection: Connection, collection: CollectionInfo, versi
     if await cursor.fetchone() == (version,):
         raise ConfigurationError(
             f"version {version} serves the searches of collection {names.collection!r}, so it cannot be dropped; "
-            f"change to another first: semlex reembed --collection {names.collection}"
+            f"change to another first: semlex models set --collection {names.collection}"
         )
     if not force and row.seconds_left > 0:
         raise StoreError(

@@ -154,7 +154,7 @@ class JobQueue:
                 raise
             raise PrivilegeError(
                 f"the tables of schema {self._schema!r} were made by an older semlex and must be migrated, which this "
-                "role may not do; let their owner run: semlex migrate (or what semlex migrate --sql prints)",
+                "role may not do; let their owner run: semlex maintain migrate (or the SQL of its option --sql)",
                 sqlstate=error.sqlstate,
             ) from None
 

@@ -230,8 +230,8 @@ class SearchResults(list[SearchResult]):
             holds no answer.
         warnings: What did not go as requested, for example a failed vector search.
         next_cursor: Leads to the next page of a paged list, or None.
-        without_vector: How many of the hits have no vector yet and were found by their words (``semlex embed`` makes
-            the missing ones); None unless the fusion is ``completed``.
+        without_vector: How many of the hits have no vector yet and were found by their words (``semlex models fill``
+            makes the missing ones); None unless the fusion is ``completed``.
         documents: The documents with their hits, if the search is grouped by document.
         fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
         explanation: With ``explain=True``, what the hits rest on.

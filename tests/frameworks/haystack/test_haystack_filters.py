@@ -28,7 +28,7 @@ def group(operator: str, *conditions: dict[str, Any]) -> dict[str, Any]:
         (one("!=", None), "not (number == null or not exists number)"),
         (one(">", 0), "number > 0"),
         (one("<=", "1969-07-21T20:17:40", "meta.date"), "date <= '1969-07-21T20:17:40'"),
-        (one(">", None), "exists @uri and not exists @uri"),
+        (one(">", None), "exists @source_document and not exists @source_document"),
         (one("in", [10, -10]), "number in [10, -10]"),
         (one("not in", [9]), "number not in [9]"),
         (one("==", "x", "meta.author.name"), "author.name == 'x'"),

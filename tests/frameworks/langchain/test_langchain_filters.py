@@ -120,7 +120,7 @@ def test_what_is_not_known_is_refused_by_name(store: SemlexVectorStore, filters:
 
 def test_names_are_keys_of_the_metadata() -> None:
     assert filter_tree(filters_of({"source_document": "a"})) == (F('"source_document"') == "a")
-    assert filter_tree(filters_of({"@uri": "a"})) == (F("@uri") == "a")
+    assert filter_tree(filters_of({"@source_document": "a"})) == (F("@source_document") == "a")
     assert filter_tree(filters_of({"$not": [{"a": 1}, {"b": 2}]})) == ~((F("a") == 1) | (F("b") == 2))
 
 

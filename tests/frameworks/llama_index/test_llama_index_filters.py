@@ -202,5 +202,7 @@ def test_a_filter_that_is_nested_too_deep_is_refused() -> None:
 
 
 def test_a_field_of_semlex_is_named_with_its_sign() -> None:
-    filters = MetadataFilters(filters=[MetadataFilter(key="@uri", value="a.md"), MetadataFilter(key="a.b", value=1)])
-    assert str(tree_of_filters(filters)) == '@uri == "a.md" and "a.b" == 1'
+    filters = MetadataFilters(
+        filters=[MetadataFilter(key="@source_document", value="a.md"), MetadataFilter(key="a.b", value=1)]
+    )
+    assert str(tree_of_filters(filters)) == '@source_document == "a.md" and "a.b" == 1'

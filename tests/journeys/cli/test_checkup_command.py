@@ -1,4 +1,4 @@
-"""``semlex checkup``, and the page that it writes."""
+"""``semlex eval checkup``, and the page that it writes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from semlex.cli.checkup_output import REASONS, print_checkup
-from semlex.cli.checkup_page import checkup_page
-from semlex.cli.commands.diagnosis import checkup as command
+from semlex.cli.checkup_report import REASONS, checkup_page, print_checkup
+from semlex.cli.commands import evaluate as command
 from semlex.diagnostics import checkup
 from semlex.types.checkups import (
     AskedHeading,
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 def test_a_report(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
-    told = shell("checkup", "-c", "handbook", "--html", "report.html")
+    told = shell("eval", "checkup", "-c", "handbook", "--html", "report.html")
     assert "of the headings find their section in the first 3 hits\n" in told.stdout
     assert "searched by words alone" in told.stdout
     assert "nothing was written" in told.stderr
     assert told.stderr.endswith("written: report.html\n")
     page = (shell.folder / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    (values,) = shell.objects("checkup", "-c", "handbook", "--mode", "keyword", "--sample", "2", "--seed", "7")
+    (values,) = shell.objects("eval", "checkup", "-c", "handbook", "--mode", "keyword", "--sample", "2", "--seed", "7")
     assert (values["mode"], values["result"]["asked"], values["seed"]) == ("keyword", 2, 7)
     assert [path.name for path in shell.folder.iterdir() if "report" in path.name] == ["report.html"]
 
@@ -58,8 +57,8 @@ def test_wrong_input(shell: Shell) -> None:
         ["--html", "docs"],
         ["more"],
     ):
-        assert shell("checkup", "-c", "handbook", *wrong, code=2).stdout == ""
-    shell("checkup", "-c", "nobody", code=6)
+        assert shell("eval", "checkup", "-c", "handbook", *wrong, code=2).stdout == ""
+    shell("eval", "checkup", "-c", "nobody", code=6)
 
 
 def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +66,7 @@ def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatc
     sections = [f"## Part {number}\n\nword{number}" for number in range(checkup.FIRST_BATCH + 1)]
     (shell.folder / "docs" / "parts.md").write_text("\n\n".join(sections), encoding="utf-8")
     shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
-    told = shell("checkup", "-c", "c").stderr
+    told = shell("eval", "checkup", "-c", "c").stderr
     assert re.search(r"^this takes about \d+ s; --sample N asks fewer headings$", told, re.MULTILINE), told
 
 
@@ -75,7 +74,7 @@ def test_the_time_is_estimated_after_the_first_headings(shell: Shell, monkeypatc
 def test_it_ends_at_once(shell: Shell) -> None:
     """Ctrl-C while headings are asked; nothing is left beside the page's place."""
     shell("index", "docs", "-c", "c", "--model", "none", "--min-tokens", "0")
-    command, moment = ("checkup", "-c", "c", "--html", "page.html"), ("ask a heading", "before", 1)
+    command, moment = ("eval", "checkup", "-c", "c", "--html", "page.html"), ("ask a heading", "before", 1)
     with halted(shell, command, moment, "c_chunk", mode="ACCESS EXCLUSIVE") as (program, _):
         program.send(signal.SIGINT)
         assert program.ended() == 130
@@ -177,12 +176,14 @@ def test_every_code_is_told() -> None:
 def test_a_file_that_cannot_be_written(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
     long = "n" * 300 + ".html"
-    assert "could be written" in shell("checkup", "-c", "handbook", "--html", str(tmp_path / long), code=2).stderr
+    assert (
+        "could be written" in shell("eval", "checkup", "-c", "handbook", "--html", str(tmp_path / long), code=2).stderr
+    )
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    told = shell("checkup", "-c", "handbook", "--html", str(tmp_path / "report.html"), code=2)
+    told = shell("eval", "checkup", "-c", "handbook", "--html", str(tmp_path / "report.html"), code=2)
     assert "cannot be written: No space left on device" in told.stderr
     assert list(tmp_path.glob("*.html*")) == []

@@ -1,4 +1,4 @@
-"""``semlex chunks``: what files become, shown before anything is written."""
+"""``semlex documents preview``: what files become, shown before anything is written."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def test_it_shows_what_files_become(shell: Shell) -> None:
     folder = shell.folder / "docs"
     (folder / "store.py").write_text(CODE)
     (folder / "bad.md").write_bytes(b"\xff\xfe\xfa")
-    done = shell("chunks", "docs", code=5)
+    done = shell("documents", "preview", "docs", code=5)
     assert "fruit.txt: text, 1 chunk" in done.stdout
     assert "store.py: code, 'store.py', 2 chunks" in done.stdout
     assert "store.py > class Store" in done.stdout
     assert "bad.md: byte" in done.stderr
-    files = [json.loads(line) for line in shell("chunks", "docs", "--json", code=5).stdout.splitlines()]
+    files = [json.loads(line) for line in shell("documents", "preview", "docs", "--json", code=5).stdout.splitlines()]
     assert {file["uri"]: file["format"] for file in files} == {
         "bad.md": "markdown",
         "fruit.txt": "text",
@@ -33,8 +33,8 @@ def test_it_shows_what_files_become(shell: Shell) -> None:
         "store.py": "code",
     }
     assert [file["problem"]["code"] for file in files if file["problem"]] == ["not_utf16"]
-    shell("chunks", "nowhere", code=2)
-    shell("chunks", "docs", "--chunk-tokens", "5", code=2)
+    shell("documents", "preview", "nowhere", code=2)
+    shell("documents", "preview", "docs", "--chunk-tokens", "5", code=2)
 
 
 def test_it_cuts_as_the_settings_say(shell: Shell) -> None:
@@ -42,7 +42,7 @@ def test_it_cuts_as_the_settings_say(shell: Shell) -> None:
     (shell.folder / "docs" / "parts.md").write_text(page)
 
     def counts(*options: str) -> list[int]:
-        told = json.loads(shell("chunks", "docs/parts.md", "--json", *options).stdout)
+        told = json.loads(shell("documents", "preview", "docs/parts.md", "--json", *options).stdout)
         return [chunk["tokens"] for chunk in told["chunks"]]
 
     assert counts() == [50] * 4
@@ -70,4 +70,4 @@ def test_brackets_in_names_are_shown(shell: Shell) -> None:
     for folder, name in (("[locale]", "a.md"), ("x[", "y].md")):
         (shell.folder / folder).mkdir()
         (shell.folder / folder / name).write_bytes(b"\xff\xfe\xfa")
-        assert f"{folder}/{name}: byte" in shell("chunks", ".", "--include", f"*{name}", code=5).stderr
+        assert f"{folder}/{name}: byte" in shell("documents", "preview", ".", "--include", f"*{name}", code=5).stderr

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from semlex.retriever.synchronous import SyncRetriever
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -20,7 +22,9 @@ def test_index_search_status_drop(shell: Shell) -> None:
     [report] = shell.objects("index", "docs", "--collection", "handbook")
     assert (report["added"], report["failed"]) == (2, 0)
     *hits, summary = shell.objects("search", "rotate a key", "-c", "handbook", "--top-k", "1")
-    assert [hit["type"] for hit in hits] == ["hit"]
+    with SyncRetriever(shell.environment["DATABASE_URL"], collection="handbook") as retriever:
+        [found] = retriever.search("rotate a key", 1)
+    assert [hit.keys() for hit in hits] == [found.to_dict().keys()]
     assert hits[0]["source_document"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
     assert hits[0]["fused_score"] == hits[0]["vector_contribution"] + hits[0]["keyword_contribution"]
@@ -37,7 +41,7 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
     assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
-    assert shell.objects("drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
+    assert shell.objects("collections", "drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
     assert shell.objects("collections") == []
 
 
@@ -69,8 +73,8 @@ def test_keyword_only_then_embed(shell: Shell) -> None:
     *_, summary = shell.objects("search", "banana")
     assert summary["mode"] == "keyword"
     refused = shell("search", "banana", "--mode", "vector", code=4)
-    assert "semlex embed" in refused.stderr
-    [embedded] = shell.objects("embed", "--model", "static")
+    assert "semlex models fill" in refused.stderr
+    [embedded] = shell.objects("models", "fill", "--model", "static")
     assert embedded["embedded"] > 0
     *_, summary = shell.objects("search", "banana", "--mode", "vector")
     assert summary["mode"] == "vector"
@@ -87,7 +91,7 @@ def test_a_setting_bounds_the_size_of_files(shell: Shell) -> None:
     (shell.folder / "docs" / "large.md").write_bytes(b"word " * 250_000)
     shell.environment["SEMLEX_MAX_FILE_MIB"] = "1"
     told = "large.md: 1.2 MiB or more, the limit is 1: split it, or raise the setting max_file_mib"
-    for command in (("index", "docs"), ("sync", "docs"), ("chunks", "docs")):
+    for command in (("index", "docs"), ("sync", "docs"), ("documents", "preview", "docs")):
         assert told in shell(*command, code=5).stderr
     assert "too_large" in shell("why", "large.md", "rotate").stdout
 

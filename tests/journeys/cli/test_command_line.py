@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semlex
-from semlex.cli.manual.groups import VERBOSITY, command_first, verbosity_first
-from semlex.cli.manual.questions import open_numbered, question_last
+from semlex.cli.groups import VERBOSITY, command_first, open_numbered, question_last, verbosity_first
 from semlex.retriever.synchronous import SyncRetriever
 from tests.support.shell import Shell, run_fresh
 
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 def test_codes_as_a_script_sees_them(program: Shell, shell: Shell) -> None:
     assert " 130  interrupted" in shell("--help").stdout
     shell("index", "docs", "--model", "none")
-    shell("embed", "--model", "none", code=4)
+    shell("models", "fill", "--model", "none", code=4)
     program("search", "key", "--deadline", "0.0000001", code=7)
     program("search", "key", "-c", "missing", code=6)
 
 
-@pytest.mark.parametrize("arguments", [(), ("models",), ("eval",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("maintain",), ("eval",)], ids=" ".join)
 def test_nothing_asked_is_a_question_for_help(shell: Shell, arguments: tuple[str, ...]) -> None:
     done = shell(*arguments)
     assert "Usage: semlex" in done.stdout
@@ -234,10 +233,10 @@ def test_ctrl_c_while_modules_are_loaded(shell: Shell, tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("method", "arguments", "told"),
     [
-        ("checkup", ("checkup",), "interrupted\n"),
+        ("checkup", ("eval", "checkup"), "interrupted\n"),
         ("answer_stream", ("ask", "how"), "interrupted\n"),
         ("search", ("search", "how"), "interrupted\n"),
-        ("embed_missing", ("embed",), "the same command goes on from there\n"),
+        ("embed_missing", ("models", "fill"), "the same command goes on from there\n"),
     ],
 )
 def test_ctrl_c_is_told_once(
@@ -269,11 +268,11 @@ def test_a_closed_pipe_is_quiet(shell: Shell) -> None:
 
 @pytest.mark.parametrize("option", ["--top-k", "--fusion", "--mode"])
 def test_a_page_takes_no_option_of_a_search(shell: Shell, option: str) -> None:
-    value = "3" if option == "--top-k" else "rrf"
+    value = {"--top-k": "3", "--fusion": "rrf", "--mode": "keyword"}[option]
     refused = shell("search", "--after", "x", option, value, code=2)
     assert f"--after, whose cursor is the search, takes no {option}" in refused.stderr
 
 
 @pytest.mark.parametrize("option", [("--json",), ("--fields", "name")])
 def test_a_migrations_sql_is_no_json(shell: Shell, option: tuple[str, ...]) -> None:
-    assert "--sql" in shell("migrate", "--sql", *option, code=2).stderr
+    assert "--sql" in shell("maintain", "migrate", "--sql", *option, code=2).stderr

@@ -173,7 +173,7 @@ def test_searches_begin_as_the_settings_say(shell: Shell) -> None:
     told = shell("why", "0.md", "lions", "-c", "notes", "--fusion", "completed").stdout
     assert "0.999" in told
     shell.environment["SEMLEX_VECTOR_INDEX"] = "ivfflat"
-    assert "ivfflat" in shell("create-index", "-c", "notes").stderr
+    assert "ivfflat" in shell("maintain", "create-index", "-c", "notes").stderr
     assert "ivfflat" in shell("status", "-c", "notes", "--json").stdout
 
 

@@ -1,4 +1,4 @@
-"""`semlex create-index` from a terminal: what it says first, what it builds, what it refuses."""
+"""`semlex maintain create-index` from a terminal: what it says first, what it builds, what it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.cli.commands.whole_collection.create_index import _print_built
+from semlex.cli.commands.maintain import _print_built
 from semlex.cli.terminal import messages
 from semlex.store.indexes.build import IndexesBuilt
 
@@ -22,10 +22,10 @@ def filled(shell: Shell) -> Shell:
 
 @pytest.mark.slow
 def test_what_is_missing_is_built(filled: Shell) -> None:
-    said = filled("create-index", "-c", "notes").stderr
+    said = filled("maintain", "create-index", "-c", "notes").stderr
     assert "vectors: an index of about" in said
     assert "hnsw_1" in said
-    assert filled.objects("create-index", "-c", "notes", "--json") == [
+    assert filled.objects("maintain", "create-index", "-c", "notes", "--json") == [
         {"built": [], "busy": [], "dropped": [], "warnings": []}
     ]
     (figures,) = filled.objects("status", "-c", "notes", "--json")
@@ -45,20 +45,21 @@ def test_what_is_missing_is_built(filled: Shell) -> None:
     ],
 )
 def test_another_kind(filled: Shell, options: list[str], shown: str) -> None:
-    filled("create-index", "-c", "notes", *options)
+    filled("maintain", "create-index", "-c", "notes", *options)
     assert shown in filled("status", "-c", "notes").stdout
-    assert "dropped notes_" in filled("create-index", "-c", "notes", "--kind", "none").stderr
+    assert "dropped notes_" in filled("maintain", "create-index", "-c", "notes", "--kind", "none").stderr
     assert "notes_ivfflat_1" not in filled("status", "-c", "notes").stdout
 
 
 def test_a_dry_run_builds_nothing(filled: Shell) -> None:
-    (said,) = filled.objects("create-index", "-c", "notes", "--dry-run", "--quantization", "bit", "--json")
+    (said,) = filled.objects("maintain", "create-index", "-c", "notes", "--dry-run", "--quantization", "bit", "--json")
     assert said["estimate"]["rows"] > 0
     assert said["estimate"]["index_bytes"] > 0
     (figures,) = filled.objects("status", "-c", "notes", "--json")
     assert figures["vector_indexes"] == []
     assert (
-        "no vector index has to be built" in filled("create-index", "-c", "notes", "--dry-run", "--kind", "none").stderr
+        "no vector index has to be built"
+        in filled("maintain", "create-index", "-c", "notes", "--dry-run", "--kind", "none").stderr
     )
 
 
@@ -75,7 +76,7 @@ def test_a_dry_run_builds_nothing(filled: Shell) -> None:
     ],
 )
 def test_what_is_refused(filled: Shell, options: list[str], words: str) -> None:
-    assert words in " ".join(filled("create-index", "-c", "notes", *options, code=2).stderr.split())
+    assert words in " ".join(filled("maintain", "create-index", "-c", "notes", *options, code=2).stderr.split())
 
 
 def test_brackets_in_a_warning_are_shown() -> None:

@@ -1,4 +1,4 @@
-"""``semlex enrich`` and ``--enrich``: what it costs is told first, and nothing is sent before somebody agrees."""
+"""``semlex maintain enrich`` and ``--enrich``: the cost is reported first; nothing is sent before somebody agrees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.cli.commands.whole_collection import enrich
+from semlex.cli.commands import maintain as enrich
 from semlex.models import http_client
 from tests.support.chat_servers import chat_server
 from tests.support.line_models import asked_passage, line_about
@@ -52,21 +52,21 @@ def test_files_with_lines(shell: Shell, command: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["index", "sync", "enrich"])
+@pytest.mark.parametrize("command", ["index", "sync", "maintain enrich"])
 def test_chunks_without_their_line_end_with_a_code(shell: Shell, command: str) -> None:
     def say_some(request: Request) -> str:
         return json.dumps({"line": ""}) if "banana" in request.body["messages"][1]["content"] else say(request)
 
-    if command == "enrich":
+    if command == "maintain enrich":
         shell("index", "docs", "--model", "none")
-    folder = () if command == "enrich" else ("docs",)
+    folder = () if command == "maintain enrich" else ("docs",)
     with chat_server(say_some) as double:
-        arguments = (command, *folder, "--model", "none", "--enrich", name(double), "--yes", "--json")
+        arguments = (*command.split(), *folder, "--model", "none", "--enrich", name(double), "--yes", "--json")
         report = json.loads(shell(*arguments, code=5).stdout)
-        lines = report if command == "enrich" else (report.get("run") or report)["enrichment"]
+        lines = report if command == "maintain enrich" else (report.get("run") or report)["enrichment"]
         assert (lines["chunks"], lines["failed"]) == (2, 1)
     with chat_server(say) as double:
-        shell(command, *folder, "--model", "none", "--enrich", name(double), "--yes")
+        shell(*command.split(), *folder, "--model", "none", "--enrich", name(double), "--yes")
 
 
 def test_changed_files_say_that_lines_stay(shell: Shell) -> None:
@@ -75,7 +75,7 @@ def test_changed_files_say_that_lines_stay(shell: Shell) -> None:
     page = shell.folder / "docs" / "keys.md"
     page.write_text(page.read_text(encoding="utf-8") + "\n## More\n\nMore words about this.\n", encoding="utf-8")
     done = shell("index", "docs", "--model", "none")
-    assert "the line that a language model wrote; what is new has none: semlex enrich" in done.stderr
+    assert "the line that a language model wrote; what is new has none: semlex maintain enrich" in done.stderr
 
 
 @pytest.mark.parametrize("agrees", [True, False])
@@ -95,14 +95,21 @@ def test_the_question(shell: Shell, monkeypatch: pytest.MonkeyPatch, agrees: boo
         assert "2 chunks written" in done.stderr
         assert bool(double.requests) == agrees
         assert found(shell) == (2 if agrees else 0)
-        done = shell("enrich", "--enrich", name(double), "--model", "none")
+        done = shell("maintain", "enrich", "--enrich", name(double), "--model", "none")
         assert ("every chunk has its line" in done.stderr) == agrees
         assert len(asked) == (1 if agrees else 2)
 
 
 def test_nobody_can_be_asked(shell: Shell) -> None:
     with chat_server(say) as double:
-        for arguments in (("index", "docs"), ("sync", "docs"), ("enrich",)):
+        for arguments in (
+            ("index", "docs"),
+            ("sync", "docs"),
+            (
+                "maintain",
+                "enrich",
+            ),
+        ):
             refused = shell(*arguments, "--enrich", name(double), "--model", "none", code=2)
             assert "agree with --yes" in refused.stderr
         assert json.loads(shell("collections", "--json").stdout or "[]") == []
@@ -111,26 +118,28 @@ def test_nobody_can_be_asked(shell: Shell) -> None:
 
 def test_the_command(shell: Shell) -> None:
     shell("index", "docs", "--model", "none")
-    refused = shell("enrich", "--yes", code=2)
+    refused = shell("maintain", "enrich", "--yes", code=2)
     assert "say which language model writes the lines" in refused.stderr
     with chat_server(say) as double:
         shell.environment["SEMLEX_ENRICHMENT_MODEL"] = name(double)
-        report = json.loads(shell("enrich", "--dry-run", "--model", "none", "--json").stdout)
+        report = json.loads(shell("maintain", "enrich", "--dry-run", "--model", "none", "--json").stdout)
         assert report["estimate"]["chunks"] == 2
-        assert "about" in shell("enrich", "--dry-run", "--model", "none").stderr
+        assert "about" in shell("maintain", "enrich", "--dry-run", "--model", "none").stderr
         assert double.requests == []
-        report = json.loads(shell("enrich", "--yes", "--model", "none", "--concurrency", "2", "--json").stdout)
+        report = json.loads(
+            shell("maintain", "enrich", "--yes", "--model", "none", "--concurrency", "2", "--json").stdout
+        )
         assert (report["written"], report["failed"]) == (2, 0)
         asked = len(double.requests)
-        assert json.loads(shell("enrich", "--yes", "--model", "none", "--json").stdout)["chunks"] == 0
+        assert json.loads(shell("maintain", "enrich", "--yes", "--model", "none", "--json").stdout)["chunks"] == 0
         assert len(double.requests) == asked
         (shell.folder / "docs" / "another.txt").write_text("A vault.", encoding="utf-8")
         double.then(status(401))
         shell("index", "docs", "--model", "none", "--enrich", "none")  # the setting is not asked
-        refused = shell("enrich", "--yes", "--model", "none", code=4)
+        refused = shell("maintain", "enrich", "--yes", "--model", "none", code=4)
         assert "no lines are written: 127.0.0.1" in refused.stderr
         refused = shell("sync", "docs", "--watch", code=2)
-        assert "ask no language model" in refused.stderr
+        assert "use no language model" in refused.stderr
 
 
 def test_a_folder_that_is_not_trusted_names_no_model(shell: Shell) -> None:
@@ -139,7 +148,17 @@ def test_a_folder_that_is_not_trusted_names_no_model(shell: Shell) -> None:
     assert "is not trusted" in refused.stderr
 
 
-@pytest.mark.parametrize("command", [("index", "docs"), ("sync", "docs"), ("enrich",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("index", "docs"),
+        ("sync", "docs"),
+        (
+            "maintain",
+            "enrich",
+        ),
+    ],
+)
 def test_a_name_that_is_none_is_told_before_anybody_is_asked(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:

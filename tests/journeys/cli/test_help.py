@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from semlex.cli.interactive import completion
-from semlex.cli.manual.commands import PLACES
-from semlex.cli.manual.panels import EXAMPLES, PANELS
-from semlex.cli.manual.remedies import WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
-from semlex.cli.manual.suggestions import COMMANDS, OPTIONS
+from semlex.cli import completion
+from semlex.cli.manual import EXAMPLES, PANELS, WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
+from semlex.cli.options import COMMON
+from semlex.cli.suggestions import COMMANDS, OPTIONS
 from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
 from tests.support.waiting import LIMIT
 
@@ -26,28 +25,40 @@ if TYPE_CHECKING:
 
 def test_every_command_has_its_panel_and_its_example() -> None:
     assert set(EXAMPLES) == set(TREE)
-    assert len(PANELS) == 5
+    assert [len(names) for names in PANELS.values()] == [10, 8, 6]
     assert [one.rich_help_panel for one in MAIN.commands.values()] == [
-        panel for panel, names in PANELS.items() for name in names if " " not in name
+        panel for panel, names in PANELS.items() for _ in names
     ]
 
 
 def test_the_list_of_commands_has_the_beginning_of_each_help() -> None:
-    assert list(PLACES) == list(MAIN.commands)
-    for name, place in PLACES.items():
-        command = MAIN.commands[name]
-        assert place.summary == command.help.split("\n\n")[0], name
+    for name, command in MAIN.commands.items():
         listed = MAIN.get_command(None, name)
-        assert (listed.help, listed.rich_help_panel) == (place.summary, command.rich_help_panel)
+        assert (listed.help, listed.rich_help_panel) == (command.help.split("\n\n")[0], command.rich_help_panel)
 
 
 def test_the_help_shows_panels_in_order_and_ends_with_an_example(shell: Shell) -> None:
     text = shell("--help").stdout
     places = [text.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
-    for name in ("search", "sources move", "jobs", "eval tune"):
+    for name in ("search", "documents move", "jobs", "eval tune"):
         lines = shell(*name.split(), "--help").stdout.split("Example:")[-1].split()
         assert lines == EXAMPLES[name].split()
+
+
+def test_common_options_are_folded_to_their_names(shell: Shell) -> None:
+    for line in ("search", "jobs", "serve"):
+        brief, whole = shell(line, "--help").stdout, shell(line, "--help", "-v").stdout
+        assert f"─ {COMMON} ─" in whole
+        assert "Folder for the data" not in brief
+        assert f"{COMMON}, described by semlex {line} --help -v: " in " ".join(brief.split())
+        assert all("--data-dir" in text for text in (brief, whole))
+
+
+def test_a_group_has_the_options_of_what_it_does_without_a_command(shell: Shell) -> None:
+    for group, option in (("jobs", "--state"), ("doctor", "--reranker"), ("serve", "--port"), ("eval", "--fusion")):
+        assert option in shell(group, "--help").stdout
+    assert "Usage: semlex maintain" in shell("maintain").stdout
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -56,8 +67,7 @@ def test_an_example_can_be_typed(name: str) -> None:
     depth = len(name.split())
     assert words[:depth] == name.split()
     rest = words[depth:]
-    if name == "eval":
-        name = "eval run"
+    name = f"{name} {default}" if (default := getattr(TREE[name], "default", None)) else name
     if rest == ["--help"]:
         assert is_group(TREE[name])
         return
@@ -72,7 +82,7 @@ def test_every_command_has_the_options_of_the_output(name: str) -> None:
         return
     options = {option for one in RUNNABLE[name].params for option in one.opts}
     assert "--json" in options
-    if name not in ("config", "config show", "serve token list"):  # its own; --json has its objects
+    if name not in ("config show", "serve token list"):  # its own; --json has its objects
         assert {"--fields", "--header"} <= options
 
 
@@ -89,23 +99,29 @@ def test_suggestions_lead_to_what_there_is() -> None:
 
 
 def test_a_command_in_a_message_names_the_server_that_was_given(tmp_path: Path) -> None:
-    text = "semlex sources move a b, semlex delete --source docs; semlex config; semlex indexes; semlex postgres stop"
+    text = "semlex documents move a b, semlex delete --source docs; semlex config; semlex indexes; "
+    text += "semlex documents preview f; semlex postgres stop"
     set_server(None, None)  # another test of this process may have noted one
     assert with_server(text) == text
     try:
         set_server(None, tmp_path / "a b")
         named = f"--data-dir '{tmp_path}/a b'"
         assert with_server(text) == (
-            f"semlex sources move {named} a b, semlex delete {named} --source docs; semlex config; semlex indexes; "
-            f"semlex postgres stop {named}"
+            f"semlex documents move {named} a b, semlex delete {named} --source docs; semlex config; semlex indexes; "
+            f"semlex documents preview f; semlex postgres stop {named}"
         )
         set_server(None, None, "c")
-        assert with_server("semlex embed; semlex drop c; semlex index x --collection d; semlex doctor") == (
-            "semlex embed; semlex drop c; semlex index x --collection d; semlex doctor --collection c"
+        assert with_server(
+            "semlex models fill; semlex collections drop c; semlex index x --collection d; semlex doctor"
+        ) == (
+            "semlex models fill; semlex collections drop c; semlex index x --collection d; semlex doctor --collection c"
         )
         assert with_server("next page: semlex search --after A") == "next page: semlex search --collection c --after A"
         set_server("postgresql://u:secret@h/d", None)
-        assert with_server("semlex embed, semlex postgres stop") == "semlex embed --database …, semlex postgres stop"
+        assert (
+            with_server("semlex models fill, semlex postgres stop")
+            == "semlex models fill --database …, semlex postgres stop"
+        )
     finally:
         set_server(None, None)
 
@@ -148,26 +164,26 @@ def test_names_are_completed_from_the_server(shell: Shell, monkeypatch: pytest.M
     monkeypatch.setattr(completion, "LIMIT_SECONDS", LIMIT)
     shell("index", "docs", "-c", "handbook", "--model", "none")
     assert complete(shell, "search", "--collection", "h") == ["handbook"]
-    assert complete(shell, "drop", "hand") == ["handbook"]
+    assert complete(shell, "collections", "drop", "hand") == ["handbook"]
     assert complete(shell, "documents", "--source", "d") == ["docs"]
-    assert complete(shell, "facets", "@ur") == ["@uri"]
-    assert complete(shell, "drop", "x") == []
+    assert complete(shell, "fields", "facets", "@source_d") == ["@source_document"]
+    assert complete(shell, "collections", "drop", "x") == []
 
 
 def test_a_server_that_does_not_answer_completes_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.environment["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
-    assert complete(shell, "drop", "h") == []
+    assert complete(shell, "collections", "drop", "h") == []
     answers = threading.Event()
     monkeypatch.setattr(completion, "LIMIT_SECONDS", 0.0)
     monkeypatch.setattr(completion, "_read", lambda *_: ["handbook"] if answers.wait(LIMIT) else [])
-    assert complete(shell, "drop", "h") == []
+    assert complete(shell, "collections", "drop", "h") == []
     answers.set()
 
 
 def test_an_embedded_server_is_not_started_for_a_key_press(shell: Shell) -> None:
     del shell.environment["DATABASE_URL"]
     shell.environment["SEMLEX_DATA_DIR"] = str(shell.folder / "data")
-    assert complete(shell, "drop", "h") == []
+    assert complete(shell, "collections", "drop", "h") == []
     assert not (shell.folder / "data").exists()
 
 
@@ -185,7 +201,9 @@ def test_no_help_shows_a_kind_of_value_for_flags(shell: Shell) -> None:
         assert "bool" not in shell(*name.split(), "--help").stdout.lower()
 
 
-@pytest.mark.parametrize("line", ["doctor models --data-dir x", "chunks docs -c c", "serve token list --database x"])
+@pytest.mark.parametrize(
+    "line", ["doctor models --data-dir x", "documents preview docs -c c", "serve token list --database x"]
+)
 def test_an_option_of_the_server_is_refused_with_the_reason(shell: Shell, line: str) -> None:
     told = " ".join(shell(*line.split(), code=2).stderr.split())
-    assert f"semlex {line.rsplit(' -', 1)[0].removesuffix(' docs')} asks no database" in told
+    assert f"semlex {line.rsplit(' -', 1)[0].removesuffix(' docs')} uses no database" in told

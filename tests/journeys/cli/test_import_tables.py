@@ -1,4 +1,4 @@
-"""``semlex import TABLE``: what is printed, exit codes, another run, Ctrl-C."""
+"""``semlex documents import TABLE``: what is printed, exit codes, another run, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def source(shell: Shell) -> Iterator[psycopg.Connection[Any]]:
 @pytest.mark.usefixtures("source")
 def test_tables_are_imported_twice_and_searched(shell: Shell) -> None:
     for _ in range(2):
-        done = shell("import", "haystack_docs", COLLECTION, "-c", "moved")
+        done = shell("documents", "import", "haystack_docs", COLLECTION, "-c", "moved")
         assert done.stdout == ""
         lines = done.stderr.splitlines()
         assert lines[0].startswith("public.haystack_docs (haystack): 6 rows stored, 0 skipped in ")
@@ -48,7 +48,7 @@ def test_tables_are_imported_twice_and_searched(shell: Shell) -> None:
 
 def test_a_dry_run_tells_and_makes_nothing(shell: Shell, source: psycopg.Connection[Any]) -> None:
     KINDS["haystack"].fill(source, [Row("w\x1b[2J", None, "[1,2,3]", {})])
-    done = shell("import", "haystack_docs", "-c", "moved", "--dry-run", code=5)
+    done = shell("documents", "import", "haystack_docs", "-c", "moved", "--dry-run", code=5)
     assert done.stdout.splitlines() == [
         "table     public.haystack_docs, of the layout haystack",
         "rows      7, of which 1 would be skipped",
@@ -64,7 +64,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
     wrong = [Row(f"w{number}", None, None, {}) for number in range(20)]
     KINDS["haystack"].fill(source, wrong)
     source.execute("UPDATE haystack_docs SET blob_data = 'x' WHERE id = 'r1'")
-    done = shell("import", "haystack_docs", "-c", "moved", code=5)
+    done = shell("documents", "import", "haystack_docs", "-c", "moved", code=5)
     lines = done.stderr.splitlines()
     assert lines[0].startswith("public.haystack_docs (haystack): 6 rows stored, 20 skipped in ")
     assert lines[1] == "skipped: row 5 (id 'w0'): content must be given, and not be None"
@@ -73,7 +73,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
         "note: skipped in all: 20 content: missing, 20 embedding: missing; --json names the first 40",
         "note: the column 'blob_data' is not taken; 1 row have something in it",
     ]
-    [report] = shell("import", "haystack_docs", "-c", "moved", "--json", code=5).stdout.splitlines()
+    [report] = shell("documents", "import", "haystack_docs", "-c", "moved", "--json", code=5).stdout.splitlines()
     report = json.loads(report)
     assert (report["rows"], report["written"], report["skipped"], len(report["problems"])) == (26, 6, 20, 40)
 
@@ -95,7 +95,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
     ],
 )
 def test_mistakes(shell: Shell, arguments: list[str], message: str) -> None:
-    done = shell("import", *arguments, "-c", "moved", code=2)
+    done = shell("documents", "import", *arguments, "-c", "moved", code=2)
     assert message in done.stderr
     assert "secret" not in done.stderr
     assert done.stdout == ""
@@ -105,7 +105,7 @@ def test_another_database(shell: Shell, source: psycopg.Connection[Any], empty_d
     del source  # filled
     url = shell.environment["DATABASE_URL"]
     shell.environment["DATABASE_URL"] = empty_database_url
-    shell("import", "haystack_docs", "-c", "moved", "--source-database", url)
+    shell("documents", "import", "haystack_docs", "-c", "moved", "--source-database", url)
     assert '"r3"' in shell("search", "apple 3", "-c", "moved", "--json").stdout
 
 
@@ -118,7 +118,7 @@ def test_ctrl_c_leaves_whole_batches_and_the_same_command_goes_on(
         " '[1,2,3]' FROM generate_series(1, %s) AS n",
         [MANY],
     )
-    arguments = ("import", "haystack_docs", "-c", "moved", "--json")
+    arguments = ("documents", "import", "haystack_docs", "-c", "moved", "--json")
     limits = {"semlex.store.tables": {"PART_BYTES": PART_BYTES}}
     moment = ("add documents", "committed", 6)
     with halted(shell, arguments, moment, "moved_chunk", limits=limits) as (program, _):

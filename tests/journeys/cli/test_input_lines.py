@@ -47,20 +47,20 @@ def test_valid_json_lines_are_added_whatever_their_texts_hold(words_alone: Shell
     rows = [json.dumps({"content": text, "id": str(n)}, ensure_ascii=False) for n, text in enumerate(texts)]
     rows = [row for row in rows if not any(ord(character) < ord(" ") for character in row)]
     (words_alone.folder / "rows.jsonl").write_text("\r\n".join(rows), encoding="utf-8", newline="")
-    [added] = words_alone.objects("add", "rows.jsonl", "-c", "lines")
+    [added] = words_alone.objects("documents", "add", "rows.jsonl", "-c", "lines")
     assert len(added["ids"]) == len(rows)
-    [shown] = words_alone.objects("show", added["ids"][-1], "-c", "lines")
+    [shown] = words_alone.objects("documents", "show", added["ids"][-1], "-c", "lines")
     assert shown["text"] == texts[int(added["ids"][-1])]
 
 
 @pytest.mark.slow
 def test_texts_are_added_as_they_are(words_alone: Shell) -> None:
-    piped(words_alone, "  indented \n \nflush\n", "add", "-", "--texts", "-c", "lines")
+    piped(words_alone, "  indented \n \nflush\n", "documents", "add", "-", "--texts", "-c", "lines")
     [found, _] = words_alone.objects("search", "indented", "-c", "lines")
     assert found["content"] == "  indented "
 
 
-@pytest.mark.parametrize("arguments", [("add", "-"), ("submit", "index", "--arguments", "-")])
+@pytest.mark.parametrize("arguments", [("documents", "add", "-"), ("jobs", "submit", "index", "--arguments", "-")])
 def test_json_that_is_nested_too_deep_is_refused(words_alone: Shell, arguments: tuple[str, ...]) -> None:
     deep = '{"content": "x", "metadata": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001 + "\n"
     assert "no JSON" in piped(words_alone, deep, *arguments, code=2).stderr

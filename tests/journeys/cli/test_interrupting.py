@@ -35,7 +35,7 @@ def test_whole_batches_are_kept(shell: Shell) -> None:
 def test_whole_pages_of_new_vectors_are_kept(shell: Shell) -> None:
     _write_files(shell)
     shell("index", "many", "-c", "c", "--model", "none", "--min-tokens", "0")
-    arguments = ("reembed", "-c", "c", "--model", "static", "--json")
+    arguments = ("models", "set", "static", "-c", "c", "--json")
     stored = _interrupt(shell, arguments, ("write embeddings", "committed", 2), "c_embedding_1")
     report = json.loads(shell(*arguments).stdout)
     assert report["resumed"]

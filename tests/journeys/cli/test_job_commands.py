@@ -24,9 +24,11 @@ FILES = 20
 
 
 def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
-    (job,) = shell.objects("submit", "index", "docs", "-c", "book", *MODEL, "--priority", "3", "--unique-key", "k")
+    (job,) = shell.objects(
+        "jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--priority", "3", "--unique-key", "k"
+    )
     assert (job["state"], job["arguments"]) == ("queued", {"paths": [str(shell.folder / "docs")]})
-    (same,) = shell.objects("submit", "index", "docs", "-c", "book", *MODEL, "--unique-key", "k")
+    (same,) = shell.objects("jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--unique-key", "k")
     assert same["id"] == job["id"]
     assert job["id"] in shell("jobs").stdout
     done = shell("worker", "--drain", "--allow", "docs", *MODEL)
@@ -41,7 +43,7 @@ def test_a_job_from_its_submission_to_its_end(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
-    job = shell("submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
+    job = shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL).stdout.strip()
     shell("worker", "--once", *MODEL)
     assert "may read: start one with --allow" in shell("jobs").stdout
     assert "cannot be cancelled" in shell("jobs", "cancel", job, code=2).stderr
@@ -54,8 +56,8 @@ def test_a_job_that_fails_is_shown_and_tried_again(shell: Shell) -> None:
 
 def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
     given = {"documents": [{"content": "a lion", "id": "lion", "metadata": {"year": 2026}}], "on_duplicate": "skip"}
-    shell("submit", "add", "-c", "book", *MODEL, "--arguments", json.dumps(given))
-    shell("submit", "index", "docs", "-c", "book", *MODEL, "--arguments", '{"include": ["*.txt"]}')
+    shell("jobs", "submit", "add", "-c", "book", *MODEL, "--arguments", json.dumps(given))
+    shell("jobs", "submit", "index", "docs", "-c", "book", *MODEL, "--arguments", '{"include": ["*.txt"]}')
     shell("worker", "--drain", "--concurrency", "2", "--allow", "docs", *MODEL)
     assert {job["kind"]: job["state"] for job in shell.objects("jobs")} == {"add": "done", "index": "done"}
     found = shell.objects("search", "lion", "-c", "book", "--filter", "year == 2026", *MODEL)
@@ -65,10 +67,10 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_waiting_for_a_job(shell: Shell) -> None:
-    waiting = ("submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
+    waiting = ("jobs", "submit", "optimize", "-c", "book", *MODEL, "--wait", "--timeout", "0.1")  # expires
     shell("index", "docs", "-c", "book", *MODEL)
     assert "is queued after 0.1 s" in shell(*waiting, code=7).stderr
-    shell("submit", "sync", "nowhere", "-c", "book", *MODEL)
+    shell("jobs", "submit", "sync", "nowhere", "-c", "book", *MODEL)
     shell("worker", "--drain", *MODEL)
     assert "failed" in shell("jobs", "--state", "failed").stdout
 
@@ -76,14 +78,14 @@ def test_waiting_for_a_job(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (("submit", "dance"), "kinds: index"),
-        (("submit", "index"), "needs paths"),
-        (("submit", "index", "docs", "--arguments", "{"), "no JSON"),
-        (("submit", "index", "docs", "--arguments", "[]"), "must be an object"),
-        (("submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "stand twice"),
-        (("submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),
-        (("submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
-        (("submit", "index", "docs", "--timeout", "1"), "give --wait, too"),
+        (("jobs", "submit", "dance"), "kinds: index"),
+        (("jobs", "submit", "index"), "needs paths"),
+        (("jobs", "submit", "index", "docs", "--arguments", "{"), "no JSON"),
+        (("jobs", "submit", "index", "docs", "--arguments", "[]"), "must be an object"),
+        (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "stand twice"),
+        (("jobs", "submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),
+        (("jobs", "submit", "index", "docs", "--not-before", "2030-01-01"), "with its zone"),
+        (("jobs", "submit", "index", "docs", "--timeout", "1"), "give --wait, too"),
         (("jobs", "--state", "sleeping"), "state must be one of"),
         (("jobs", "show", "7"), "not the id of a job"),
         (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
@@ -98,7 +100,7 @@ def test_mistakes_are_refused(shell: Shell, arguments: tuple[str, ...], match: s
 
 
 def test_no_jobs(shell: Shell) -> None:
-    assert "semlex submit" in shell("jobs").stderr
+    assert "semlex jobs submit" in shell("jobs").stderr
     assert shell.objects("jobs") == []
 
 
@@ -106,7 +108,7 @@ def test_no_jobs(shell: Shell) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: signal.Signals, code: int) -> None:
     _fill_many(shell)
-    (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
+    (job,) = shell.objects("jobs", "submit", "index", "many", "-c", "c", *MODEL)
     with _halted(shell) as (program, holder):
         program.send(number)
         program.until_said("stopping:")
@@ -125,7 +127,7 @@ def test_a_signal_stops_a_worker_which_gives_its_job_back(shell: Shell, number: 
 @pytest.mark.slow
 def test_a_second_signal_ends_a_worker_at_once_and_its_job_goes_on_elsewhere(shell: Shell) -> None:
     _fill_many(shell)
-    (job,) = shell.objects("submit", "index", "many", "-c", "c", *MODEL)
+    (job,) = shell.objects("jobs", "submit", "index", "many", "-c", "c", *MODEL)
     with _halted(shell) as (program, _):
         program.send(signal.SIGTERM)
         program.until_said("stopping:")
@@ -145,9 +147,9 @@ def test_dropping_a_collection_ends_its_jobs(shell: Shell) -> None:
     (shell.folder / "page.md").write_text("# Page\n\nA page.", encoding="utf-8")
     for collection in ("c", "other"):
         shell("index", "page.md", "-c", collection, *MODEL)
-    (job,) = shell.objects("submit", "optimize", "-c", "c", *MODEL)
-    (other,) = shell.objects("submit", "optimize", "-c", "other", *MODEL)
-    shell("drop", "c", "--yes")
+    (job,) = shell.objects("jobs", "submit", "optimize", "-c", "c", *MODEL)
+    (other,) = shell.objects("jobs", "submit", "optimize", "-c", "other", *MODEL)
+    shell("collections", "drop", "c", "--yes")
     assert shell.objects("jobs", "show", job["id"])[0]["state"] == "cancelled"
     assert shell.objects("jobs", "show", other["id"])[0]["state"] == "queued"
 

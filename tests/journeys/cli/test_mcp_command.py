@@ -14,7 +14,7 @@ import pytest
 from mcp.client import Client as Assistant
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from semlex.cli.commands.assistants import mcp
+from semlex.cli.commands import mcp
 from semlex.errors import ConnectionFailedError
 from semlex.server.mcp import stdio
 from semlex.server.mcp.access import Access

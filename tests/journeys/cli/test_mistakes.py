@@ -93,8 +93,8 @@ TYPED = {
         "index docs --language german", 2, ("language", "german", "english"), "index docs --language english"
     ),
     "another chunk size than the collection's": Typed(
-        "index docs --chunk-tokens 200", 2, ("chunk_tokens", "200", "500", "semlex rechunk"),
-        "rechunk --chunk-tokens 200",
+        "index docs --chunk-tokens 200", 2, ("chunk_tokens", "200", "500", "semlex maintain rechunk"),
+        "maintain rechunk --chunk-tokens 200",
     ),
     "a folder above a source": Typed(
         "index .", 2, ("'docs'", "Index that", "semlex delete --source docs"), "index docs"
@@ -137,9 +137,11 @@ TYPED = {
         "index docs -c second --model static",
     ),
     "vectors where there are none": Typed(
-        "search keys --mode vector", 4, ("handbook", "semlex embed"), "embed --model static"
+        "search keys --mode vector", 4, ("handbook", "semlex models fill"), "models fill --model static"
     ),
-    "dropping without a yes": Typed("drop handbok --yes", 6, ("handbok", "handbook"), "drop handbook --yes"),
+    "dropping without a yes": Typed(
+        "collections drop handbok --yes", 6, ("handbok", "handbook"), "collections drop handbook --yes"
+    ),
     "deleting nothing in particular": Typed(
         "delete", 2, ("ids", "document", "source", "filters"), "delete --source docs --dry-run"
     ),

@@ -73,7 +73,7 @@ def test_the_nearer_of_folder_and_server_counts(
 def test_an_option_for_a_folder_leaves_the_server_of_the_environment_alone(shell: Shell, open_folder: Path) -> None:
     shell.environment["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/production"
     shell.environment["SEMLEX_KEEP_ALIVE"] = "0"
-    done = shell("drop", "handbook", "--yes", "--data-dir", str(open_folder), code=6)
+    done = shell("collections", "drop", "handbook", "--yes", "--data-dir", str(open_folder), code=6)
     assert "127.0.0.1" not in done.stderr
     assert f"Server: the embedded Postgres in {open_folder}/postgres" in done.stderr
 
@@ -88,26 +88,21 @@ def test_a_folder_and_a_server_are_not_both_typed(shell: Shell) -> None:
 # --- options of groups ----------------------------------------------------------------------------------------------
 
 
+def test_an_option_before_the_command_of_a_group_counts(shell: Shell) -> None:
+    shell("index", "docs", "-c", "handbook", "--model", "none")
+    shell("index", "docs", "-c", "other", "--model", "none")
+    assert shell("documents", "-c", "handbook", "outline", "keys.md").stdout.startswith("     1  Keys")
+    assert "no index" in shell("fields", "-c", "handbook", "remove", "year", code=2).stderr
+    assert json.loads(shell("config", "--json", "show").stdout.splitlines()[0])["name"]
+
+
 @pytest.mark.parametrize(
-    ("line", "lost"),
-    [
-        ("sources -c handbook move docs docs", "--collection"),
-        ("fields -c handbook add year number --force", "--collection"),
-        ("jobs --limit 5 show x", "--limit"),
-        ("--data-dir scratch jobs cancel x", "--data-dir"),
-        ("serve --token-file tokens.json token add ann", "--token-file"),
-        ("config --json show", "--json"),
-        ("doctor -c handbook --json server", "--collection, --json"),
-    ],
+    "line", ["jobs --limit 5 show x", "documents --vanished show keys.md", "serve --port 1 token list"]
 )
-def test_an_option_before_the_command_of_a_group_is_refused(shell: Shell, line: str, lost: str) -> None:
-    shell.environment["SEMLEX_CONFIG"] = str(shell.folder / "own" / "config.toml")
-    (shell.folder / "own").mkdir()
-    (shell.folder / "own" / "config.toml").touch()
+def test_an_option_before_the_command_of_a_group_that_has_none_such_is_refused(shell: Shell, line: str) -> None:
     refused = shell(*line.split(), code=2)
     assert refused.stdout == ""
-    assert f"stand behind all its words: {lost}\n" in refused.stderr
-    assert not (shell.folder / "own" / "tokens.json").exists()
+    assert "No such option" in refused.stderr
 
 
 # --- the only collection --------------------------------------------------------------------------------------------
@@ -127,11 +122,11 @@ def test_a_preview_is_of_the_collection_that_is_written(handbook: Shell) -> None
 def test_what_writes_takes_the_only_collection(handbook: Shell) -> None:
     rows = handbook.folder / "rows.jsonl"
     rows.write_text(json.dumps({"content": "An apple.", "id": "a"}) + "\n", encoding="utf-8")
-    assert "the only collection: handbook" in handbook("add", "rows.jsonl").stderr
-    [job] = handbook.objects("submit", "index", "docs")
+    assert "the only collection: handbook" in handbook("documents", "add", "rows.jsonl").stderr
+    [job] = handbook.objects("jobs", "submit", "index", "docs")
     assert job["collection"] == "handbook"
     rows.write_text(json.dumps({"text": "A pear.", "vector": [1, 0], "id": "b"}) + "\n", encoding="utf-8")
-    handbook("import", "rows.jsonl", "--text-field", "text", "--vector-field", "vector")
+    handbook("documents", "import", "rows.jsonl", "--text-field", "text", "--vector-field", "vector")
     assert names(handbook) == ["handbook"]
     handbook("index", "docs")  # which makes one
     assert sorted(names(handbook)) == ["default_collection", "handbook"]
@@ -154,13 +149,13 @@ def test_the_remedy_after_try_names_its_collection(handbook: Shell) -> None:
 
 @pytest.mark.slow
 def test_the_shells_remedies_name_the_collection_that_is_open(handbook: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from semlex.cli.interactive import session
+    from semlex.cli.commands import shell as session
 
     handbook("index", "docs", "-c", "other")
     (handbook.folder / "docs" / "keys.md").unlink()
     monkeypatch.setattr(session, "require_editor", lambda: None)
     lines = "rotate\n:open 1\n:collection other\nrotate\n:open 1\n"
     done = run_here(("shell", "-c", "handbook"), handbook.environment, handbook.folder, lines)
-    told = [line for line in done.stderr.splitlines() if "semlex show" in line]
+    told = [line for line in done.stderr.splitlines() if "semlex documents show" in line]
     assert ["--collection handbook" in line for line in told] == [True, False]
     assert ["--collection other" in line for line in told] == [False, True]

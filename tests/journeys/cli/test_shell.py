@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from semlex.cli.interactive import prompt, session
-from semlex.cli.interactive.prompt import MAX_HISTORY, History, write_history
+from semlex.cli.commands import shell as session
+from semlex.cli.commands.shell import MAX_HISTORY, History, write_history
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.types.documents import Document
 from tests.support.shell import Shell, run_here
@@ -51,7 +51,7 @@ def typed(
     readline.clear_history()
     with monkeypatch.context() as patch:
         patch.setattr("builtins.input", read)
-        patch.setattr(prompt, "is_interactive", lambda: True)
+        patch.setattr(session, "is_interactive", lambda: True)
         return run_here(("shell", *options), handbook.environment, handbook.folder)
 
 
@@ -99,7 +99,14 @@ def test_commands_change_the_next_questions(handbook: Shell) -> None:
     (handbook.folder / "more").mkdir()
     (handbook.folder / "more" / "tea.txt").write_text("Tea is rotated, too.\n", encoding="utf-8")
     handbook("index", "more", "-c", "second")
-    lines = ("rotate", ":why fruit.txt", ":filter @uri == 'fruit.txt'", "rotate", ":filter", ":collection second")
+    lines = (
+        "rotate",
+        ":why fruit.txt",
+        ":filter @source_document == 'fruit.txt'",
+        "rotate",
+        ":filter",
+        ":collection second",
+    )
     done = piped(handbook, *lines, "rotate", ":explain", "rotate", options=("-c", "handbook"))
     assert done.returncode == 0, done.stderr
     assert "docs: fruit.txt" in done.stdout
@@ -172,7 +179,7 @@ def test_tab_completes_commands_modes_collections_and_fields(opened: session.Ses
     assert set(found[":m"]) == {f":{name}" for name in session.HELP}
     assert found[":mode k"] == ["vector", "keyword", "hybrid"]
     assert found[":collection h"] == ["handbook"]
-    assert {"year", "@uri"} <= set(found[":filter y"])
+    assert {"year", "@source_document"} <= set(found[":filter y"])
     assert found["words h"] == []
 
 
@@ -191,4 +198,4 @@ def test_the_number_of_hits_is_that_of_the_settings(handbook: Shell) -> None:
     handbook.environment["SEMLEX_TOP_K"] = "1"
     for options, hits in (((), 1), (("--top-k", "2"), 2)):
         done = piped(handbook, "keys banana", options=(*options, "--json"))
-        assert [json.loads(line)["type"] for line in done.stdout.splitlines()].count("hit") == hits
+        assert sum("rank" in json.loads(line) for line in done.stdout.splitlines()) == hits

@@ -1,4 +1,4 @@
-"""`semlex sources`, `delete`, `rechunk` and `migrate` from a terminal: what they say, and that their remedies work."""
+"""Sources, `delete`, `rechunk` and `migrate` from a terminal: what they report, and that their remedies work."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def followed(semlex: Callable[..., Run], message: str, command: str, *more: str)
 @pytest.mark.slow
 def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Path) -> None:
     semlex("index", docs)
-    (entry,) = map(json.loads, semlex("sources", "--json").stdout.splitlines())
+    (entry,) = map(json.loads, semlex("documents", "sources", "--json").stdout.splitlines())
     assert (entry["name"], entry["root"], entry["documents"]) == ("docs", str(docs), 3)
-    assert "docs" in semlex("sources").stdout
+    assert "docs" in semlex("documents", "sources").stdout
     moved = tmp_path / "elsewhere" / "docs"
     shutil.move(docs, moved)
     refused = semlex("index", moved, code=2)
-    followed(semlex, refused.stderr, "sources move")
+    followed(semlex, refused.stderr, "documents move")
     assert "0 new, 0 changed, 3 unchanged" in semlex("index", moved).stderr
-    assert json.loads(semlex("sources", "--json").stdout)["root"] == str(moved)
+    assert json.loads(semlex("documents", "sources", "--json").stdout)["root"] == str(moved)
     # Under another name, and not all is as it was.
     renamed = moved.rename(moved.with_name("manual"))
     (renamed / "a.md").unlink()
@@ -76,9 +76,9 @@ def test_sources_and_moving(semlex: Callable[..., Run], docs: Path, tmp_path: Pa
     for command in ("index", "sync"):
         refused = semlex(command, renamed, code=2)
         assert "name of its own with --source NAME" in refused.stderr
-    followed(semlex, refused.stderr, "sources move")
+    followed(semlex, refused.stderr, "documents move")
     semlex("sync", renamed)
-    assert json.loads(semlex("sources", "--json").stdout)["documents"] == 3
+    assert json.loads(semlex("documents", "sources", "--json").stdout)["documents"] == 3
     again = renamed.rename(renamed.with_name("again"))
     (again / "b.md").write_text("other")
     (again / "new.md").unlink()
@@ -90,10 +90,12 @@ def test_a_folder_that_contains_a_source(semlex: Callable[..., Run], docs: Path)
     semlex("index", docs / "guide")
     refused = semlex("index", docs, code=2)
     followed(semlex, refused.stderr, "delete --source", "--yes")
-    assert "no sources" in semlex("sources").stderr
+    assert "no sources" in semlex("documents", "sources").stderr
     semlex("index", docs)
     semlex("index", docs / "guide", docs / "guide" / "c.md")
-    assert [json.loads(line)["name"] for line in semlex("sources", "--json").stdout.splitlines()] == ["docs"]
+    assert [json.loads(line)["name"] for line in semlex("documents", "sources", "--json").stdout.splitlines()] == [
+        "docs"
+    ]
 
 
 @pytest.mark.slow
@@ -117,12 +119,10 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
         "documents": 1,
         "dry_run": False,
     }
-    assert (
-        "1 chunk deleted, 1 document with nothing left" in semlex("delete", "--document", "guide/c.md", "--yes").stderr
-    )
+    assert "1 chunk deleted, 1 document with nothing left" in semlex("delete", "guide/c.md", "--yes").stderr
     semlex("index", docs)
     assert "did you mean guide/c.md?" in semlex("delete", "guide/cc.md", code=2).stderr
-    assert "there is no document 'nosuch.md'" in semlex("delete", "--document", "nosuch.md", "a.md", code=2).stderr
+    assert "there is no document 'nosuch.md'" in semlex("delete", "nosuch.md", "a.md", code=2).stderr
     assert "0 chunks" in semlex("delete", "c.md", "--filter", "topic == 'x'").stderr
     assert "1 chunk would be deleted, 1 document" in semlex("delete", docs / "guide" / "c.md", "--dry-run").stderr
     assert (
@@ -139,11 +139,11 @@ def test_rechunk(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs, "--chunk-tokens", "200")
     refused = semlex("index", docs, "--chunk-tokens", "50", code=2)
     assert "chunk_tokens=200" in refused.stderr
-    assert "3 documents would be cut" in semlex("rechunk", "--chunk-tokens", "50", "--dry-run").stderr
+    assert "3 documents would be cut" in semlex("maintain", "rechunk", "--chunk-tokens", "50", "--dry-run").stderr
     assert "3 unchanged" in semlex("index", docs).stderr
-    followed(semlex, refused.stderr, "rechunk")
+    followed(semlex, refused.stderr, "maintain rechunk")
     assert "3 unchanged" in semlex("index", docs, "--chunk-tokens", "50").stderr
-    assert "0 documents would be cut" in semlex("rechunk", "--dry-run").stderr
+    assert "0 documents would be cut" in semlex("maintain", "rechunk", "--dry-run").stderr
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_sections_are_joined_on_request(semlex: Callable[..., Run], docs: Path) 
     assert json.loads(semlex("status", "--json").stdout)["chunk_settings"] == told
     refused = semlex("index", docs, "--min-tokens", "100", code=2)
     assert "min_tokens=200" in refused.stderr
-    followed(semlex, refused.stderr, "rechunk")
+    followed(semlex, refused.stderr, "maintain rechunk")
     assert "3 unchanged" in semlex("index", docs, "--min-tokens", "100", SEMLEX_MIN_TOKENS="7").stderr
 
 
@@ -184,8 +184,8 @@ def test_what_is_refused_makes_no_collection(semlex: Callable[..., Run], docs: P
 
 def test_migrate_has_nothing_to_do(semlex: Callable[..., Run], docs: Path) -> None:
     semlex("index", docs)
-    assert "nothing to migrate" in semlex("migrate").stderr
-    assert semlex("migrate", "--sql").stdout == ""
+    assert "nothing to migrate" in semlex("maintain", "migrate").stderr
+    assert semlex("maintain", "migrate", "--sql").stdout == ""
 
 
 @pytest.mark.parametrize("changed", ["registry_version SET fingerprint", "collection SET schema_fingerprint"])
@@ -198,9 +198,9 @@ def test_tables_of_an_unreleased_version_are_refused_until_they_are_dropped(
     for command in (("status", "-c", "docs"), ("search", "word", "-c", "docs"), ("index", docs, "-c", "docs")):
         refusal = " ".join(semlex(*command, code=3).stderr.split())
         assert "unreleased semlex with other tables" in refusal
-        assert "(semlex drop docs) and index again" in refusal
-    assert "semlex drop docs" in semlex("doctor", code=3).stdout
-    semlex("drop", "docs", "--yes")
+        assert "(semlex collections drop docs) and index again" in refusal
+    assert "semlex collections drop docs" in semlex("doctor", code=3).stdout
+    semlex("collections", "drop", "docs", "--yes")
     assert semlex("collections").stdout == ""
     semlex("index", docs, "-c", "docs")
     assert "unreleased" not in semlex("doctor").stdout
@@ -212,10 +212,12 @@ def test_a_file_that_cannot_be_read_is_told_by_every_command_that_reads(shell: S
     shell("index", "docs", "-c", "c")
     (shell.folder / "docs" / "fruit.txt").write_bytes(b"\xff\x00")
     for options in ((), ("--dry-run",)):
-        done = shell("rechunk", "-c", "c", "--chunk-tokens", "64", "--overlap-tokens", "8", *options, code=5)
+        done = shell(
+            "maintain", "rechunk", "-c", "c", "--chunk-tokens", "64", "--overlap-tokens", "8", *options, code=5
+        )
         assert "not read: fruit.txt" in done.stderr
     done = shell("try", "docs", "keys", code=5)
     assert "not read: fruit.txt" in done.stderr
     done = shell("try", "docs", "keys", "--json", code=5)
     assert "not read: fruit.txt" in done.stderr
-    assert '"type": "hit"' in done.stdout
+    assert '"rank": 1' in done.stdout

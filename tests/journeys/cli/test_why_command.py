@@ -19,7 +19,9 @@ def test_why_takes_the_options_of_the_search(shell: Shell) -> None:
     there = shell("why", "keys.md", "rotate", "a", "key", "-c", "handbook")
     assert there.stdout.startswith("docs: keys.md: found\nit is hit 1 of 1 [found]\n")
     assert "word 'rotat' (weight " in there.stdout
-    (filtered,) = shell.objects("why", "docs/keys.md", "key", "-c", "handbook", "--filter", '@uri == "fruit.txt"')
+    (filtered,) = shell.objects(
+        "why", "docs/keys.md", "key", "-c", "handbook", "--filter", '@source_document == "fruit.txt"'
+    )
     assert (filtered["code"], filtered["found"], filtered["reasons"][0]["code"]) == ("filtered", False, "filtered")
     excluded = shell("why", "keys.md", "vault -rotate key", "-c", "handbook")
     assert "[excluded]\n  what helps: " in excluded.stdout
@@ -56,7 +58,7 @@ def test_an_explained_search(shell: Shell) -> None:
     assert "plan: keyword: keyword index; 30 candidates of each leg, 1 together\nreranker: none\n1. keys.md:" in told
     *_, summary = shell.objects("search", "key", "-c", "handbook", "--explain")
     assert summary["explanation"]["hits"][0]["terms"][0]["term"] == "key"
-    assert "explanation" not in shell.objects("search", "key", "-c", "handbook")[-1]
+    assert shell.objects("search", "key", "-c", "handbook")[-1]["explanation"] is None
     shell("search", "--after", "abc", "--explain", "-c", "handbook", code=2)
 
 

@@ -144,7 +144,7 @@ def test_what_is_broken_is_found(indexed: str, code: str, severity: str, stateme
 def test_a_collection_that_an_older_version_made(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     second_migration.install(monkeypatch.setattr)
     finding = only(indexed)
-    assert (finding.code, finding.severity, finding.command) == ("collection_old", "hint", "semlex migrate")
+    assert (finding.code, finding.severity, finding.command) == ("collection_old", "hint", "semlex maintain migrate")
     found = diagnosis(indexed)
     assert (found.is_well, [skipped.check for skipped in found.not_checked]) == (True, ["all checks of rows"])
     with SyncClient(indexed, "none", use_reranking=False) as client:
@@ -193,7 +193,7 @@ def test_a_change_of_the_model_that_was_left(indexed: str, monkeypatch: pytest.M
     )
     finding = only(indexed)
     assert finding.code == "reembed_left"
-    assert finding.command == "semlex reembed --collection c --model tests/other"
+    assert finding.command == "semlex models set tests/other --collection c"
     # The server's clock has stepped back: no run has as much time left.
     execute(indexed, "UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour' WHERE version = 2")
     assert only(indexed).code == "reembed_left"
@@ -284,8 +284,8 @@ def test_missing_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(checks, "INDEX_FROM_ROWS", 20)
     found = findings(database_url)
     assert [(one.code, one.command) for one in found] == [
-        ("vector_index_missing", "semlex create-index --collection c"),
-        ("index_missing", "semlex create-index --collection c"),
+        ("vector_index_missing", "semlex maintain create-index --collection c"),
+        ("index_missing", "semlex maintain create-index --collection c"),
     ]
     with opened(database_url) as retriever:
         retriever.create_index()

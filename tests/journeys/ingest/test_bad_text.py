@@ -176,14 +176,14 @@ def test_the_command_line_says_what_it_did(shell: Shell) -> None:
     done = shell("sync", *options, "skip")
     assert "skipped: 1 with bad text" in done.stderr
     assert "0 failed" in done.stderr
-    done = shell("chunks", *options, "skip")
+    done = shell("documents", "preview", *options, "skip")
     assert "bad.md: left out: byte 6 is not UTF-8" in done.stderr
     (report,) = shell.objects("index", *options, "repair")
     assert (report["repaired"], report["repaired_characters"], report["failed"]) == (1, 1, 0)
     (shell.folder / "docs" / "bad.md").write_bytes(b"A worse \xff\xff apple.\n")
     done = shell("index", *options, "repair")
     assert "note: 2 characters of 1 file could not be read, and became U+FFFD" in done.stderr
-    assert "2 characters repaired" in shell("chunks", *options, "repair").stdout
-    for command in ("index", "sync", "chunks"):
-        done = shell(command, *options, "drop", code=2)
+    assert "2 characters repaired" in shell("documents", "preview", *options, "repair").stdout
+    for command in ("index", "sync", "documents preview"):
+        done = shell(*command.split(), *options, "drop", code=2)
         assert "on_bad_text must be error, repair or skip; got 'drop'" in done.stderr

@@ -164,7 +164,7 @@ async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> 
         hits = await opened.search("banana")
         assert hits.mode == "keyword"
         assert hits[0].source_document == "fruit.txt"
-        with pytest.raises(EmbeddingsMissingError, match="semlex embed"):
+        with pytest.raises(EmbeddingsMissingError, match="semlex models fill"):
             await opened.search("banana", mode="vector")
         with pytest.raises(EmbeddingsMissingError):
             await opened.embed_missing()

@@ -184,7 +184,7 @@ def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Pa
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
     moved = handbook.parent.parent / "container" / "handbook"
     shutil.move(handbook, moved)
-    with pytest.raises(ConfigurationError, match=f"semlex sources move handbook {moved}"):
+    with pytest.raises(ConfigurationError, match=f"semlex documents move handbook {moved}"):
         store.index(moved)
     store.move_source("handbook", moved)
     report = store.index(moved)
@@ -266,7 +266,7 @@ def test_a_file_that_cannot_be_looked_at_has_not_vanished(store: SyncRetriever, 
     assert (report.failed, report.vanished) == (1, {})
     assert store.delete(vanished=True).chunks == 0
     shutil.rmtree(handbook)
-    with pytest.raises(ConfigurationError, match="semlex sources move handbook FOLDER"):
+    with pytest.raises(ConfigurationError, match="semlex documents move handbook FOLDER"):
         store.delete(vanished=True)
     assert store.count() == 3
 

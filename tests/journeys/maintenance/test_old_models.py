@@ -225,7 +225,7 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         ):
             with pytest.raises(ModelMismatchError, match="were dropped since it was opened: open it again"):
                 await work()
-        with pytest.raises(ModelMismatchError, match="semlex reembed"):
+        with pytest.raises(ModelMismatchError, match="semlex models set"):
             await opened(database_url).initialize()
         # What needs no vectors goes on.
         await old.delete(["d1"])

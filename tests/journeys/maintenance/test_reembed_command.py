@@ -1,4 +1,4 @@
-"""``semlex reembed`` and ``semlex embeddings``."""
+"""``semlex models set`` and ``semlex models list``."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_there_and_back(shell: Shell, tiny: Path) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
-    [dry] = shell.objects("reembed", "-c", "keys", "--model", str(tiny), "--dry-run")
+    [dry] = shell.objects("models", "set", str(tiny), "-c", "keys", "--dry-run")
     assert (dry["embedded"], dry["chunks"], dry["dimensions"], dry["dry_run"]) == (2, 2, 8, True)
-    assert "2 of 2 chunks would be embedded" in shell("reembed", "-c", "keys", "--model", str(tiny), "--dry-run").stderr
-    done = shell("reembed", "-c", "keys", "--model", str(tiny), "--vector-storage", "halfvec")
+    assert "2 of 2 chunks would be embedded" in shell("models", "set", str(tiny), "-c", "keys", "--dry-run").stderr
+    done = shell("models", "set", str(tiny), "-c", "keys", "--vector-storage", "halfvec")
     assert re.search(r"version 2 serves: .*tiny, 8 dimensions, halfvec; 2 chunks embedded in ", done.stderr)
-    assert "semlex embeddings --collection keys --drop 1 drops it" in done.stderr
-    old, new = shell.objects("embeddings", "-c", "keys")
+    assert "semlex models drop --collection keys 1 drops it" in done.stderr
+    old, new = shell.objects("models", "list", "-c", "keys")
     assert (old["version"], old["state"], old["dimensions"], old["storage"], old["vectors"]) == (
         1,
         "old",
@@ -58,7 +58,7 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
         "halfvec",
         0,
     )
-    listed = shell("embeddings", "-c", "keys").stdout.splitlines()
+    listed = shell("models", "list", "-c", "keys").stdout.splitlines()
     assert listed[0].split() == [
         "version",
         "state",
@@ -77,13 +77,13 @@ def test_there_and_back(shell: Shell, tiny: Path) -> None:
     assert "this process goes on with version 1" in asked.stderr
     asked = shell("search", "-c", "keys", "--model", str(tiny), "Rotate a key every ninety days")
     assert "note" not in asked.stderr
-    assert "version 1 serves" in shell("reembed", "-c", "keys", "--rollback").stderr
+    assert "version 1 serves" in shell("models", "rollback", "-c", "keys").stderr
     assert "goes on" not in shell("search", "-c", "keys", "key").stderr
-    shell("embeddings", "-c", "keys", "--drop", "1", "--yes", code=2)
-    refused = shell("embeddings", "-c", "keys", "--drop", "2", "--yes", code=3)
+    shell("models", "drop", "1", "-c", "keys", "--yes", code=2)
+    refused = shell("models", "drop", "2", "-c", "keys", "--yes", code=3)
     assert "has searched version 2" in refused.stderr
-    assert shell.objects("embeddings", "-c", "keys", "--drop", "2", "--yes", "--force") == [{"dropped": 2}]
-    assert len(shell.objects("embeddings", "-c", "keys")) == 1
+    assert shell.objects("models", "drop", "2", "-c", "keys", "--yes", "--force") == [{"dropped": 2}]
+    assert len(shell.objects("models", "list", "-c", "keys")) == 1
 
 
 @pytest.mark.slow
@@ -95,22 +95,22 @@ def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
         pytest.raises(ModelError, match="gone"),
     ):
         retriever.reembed(FailingEmbedder(1))
-    assert re.search(r"in the making +version 2, tests/other: 0 of 2 chunks; semlex reembed", shell("status").stdout)
+    assert re.search(r"in the making +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
     [status] = shell.objects("status", "-c", "keys")
     assert status["building_version"] == {"version": 2, "model": "tests/other", "vectors": 0, "is_running": False}
     said = shell("doctor", "server")
-    assert "semlex reembed --collection keys --model tests/other" in said.stdout + said.stderr
-    assert "semlex embeddings --collection keys --drop 2" in said.stdout + said.stderr
-    assert "building" in shell("embeddings", "-c", "keys").stdout
-    shell("reembed", "-c", "keys", "--model", str(tiny), code=2)
-    shell("reembed", "-c", "keys", "--model", str(tiny), "--restart")
-    assert [one["state"] for one in shell.objects("embeddings", "-c", "keys")] == ["old", "serving"]
+    assert "semlex models set tests/other --collection keys" in said.stdout + said.stderr
+    assert "semlex models drop 2 --collection keys" in said.stdout + said.stderr
+    assert "building" in shell("models", "list", "-c", "keys").stdout
+    shell("models", "set", str(tiny), "-c", "keys", code=2)
+    shell("models", "set", str(tiny), "-c", "keys", "--restart")
+    assert [one["state"] for one in shell.objects("models", "list", "-c", "keys")] == ["old", "serving"]
 
 
 def test_from_words_alone(shell: Shell) -> None:
     shell("index", "docs", "-c", "keys", "--model", "none")
-    assert "no vectors" in shell("embeddings", "-c", "keys").stderr
-    shell("reembed", "-c", "keys", "--model", "static")
+    assert "no vectors" in shell("models", "list", "-c", "keys").stderr
+    shell("models", "set", "static", "-c", "keys")
     [hit, *_] = shell.objects("search", "-c", "keys", "how often is a key rotated")
     assert hit
 
@@ -119,40 +119,33 @@ def test_from_words_alone(shell: Shell) -> None:
 def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
     """A name in the database leads nowhere: neither the old one's nor that of what was begun."""
     shell("index", "docs", "-c", "keys", "--model", "static")
-    refused = shell("reembed", "-c", "keys", code=2)
-    assert "say which model the collection is to have: --model NAME" in refused.stderr
-    shell("reembed", "-c", "keys", "--model", str(tiny))
-    shell("reembed", "-c", "keys", "--model", "static", code=2)
-    shell("reembed", "-c", "keys", "--rollback")
+    refused = shell("models", "set", "-c", "keys", code=2)
+    assert "no model is named: semlex models set" in refused.stderr
+    shell("models", "set", str(tiny), "-c", "keys")
+    shell("models", "set", "static", "-c", "keys", code=2)
+    shell("models", "rollback", "-c", "keys")
     with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(
             "DELETE FROM semlex.keys_embedding_2 WHERE chunk_id IN (SELECT min(chunk_id) FROM semlex.keys_chunk)"
         )
     # Back to the folder's model, which only the database names.
-    refused = shell("reembed", "-c", "keys", "--rollback", code=3)
+    refused = shell("models", "rollback", "-c", "keys", code=3)
     assert "1 chunks have no vector" in refused.stderr
     assert "a name from a database is not followed there" in refused.stderr
-    assert "1 chunk embedded" in shell("reembed", "-c", "keys", "--rollback", "--model", str(tiny)).stderr
+    assert "1 chunk embedded" in shell("models", "rollback", "-c", "keys", "--model", str(tiny)).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("reembed", "--rollback", "--restart"), "--rollback has no --restart"),
-        (("reembed", "--rollback", "--dry-run", "--vector-storage", "vector"), "no --dry-run and no --vector-storage"),
-        (("reembed", "--model", "static", "--force"), "--force goes with --rollback"),
-        (("reembed", "--model", "none"), "'none' is not a model"),
-        (("reembed", "--model", "static"), "has the model .* already"),
-        (
-            ("reembed", "--model", "static", "--vector-storage", "float"),
-            "vector_storage must be one of vector, halfvec",
-        ),
-        (("reembed", "--rollback"), "nothing to go back to"),
-        (("embeddings", "--force"), "go with --drop"),
-        (("embeddings", "--drop", "5", "--yes"), "has no version 5"),
-        (("embeddings", "--drop", "0", "--yes"), "version must be"),
+        (("set", "none"), "'none' is no model"),
+        (("set", "static"), "has the model .* already"),
+        (("set", "static", "--vector-storage", "float"), "vector_storage must be one of vector, halfvec"),
+        (("rollback",), "nothing to go back to"),
+        (("drop", "5", "--yes"), "has no version 5"),
+        (("drop", "0", "--yes"), "version must be"),
     ],
 )
 def test_what_is_refused(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
     shell("index", "docs", "-c", "keys", "--model", "static")
-    assert re.search(said, shell(arguments[0], "-c", "keys", *arguments[1:], code=2).stderr)
+    assert re.search(said, shell("models", *arguments, "-c", "keys", code=2).stderr)

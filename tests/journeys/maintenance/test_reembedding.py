@@ -200,7 +200,7 @@ async def test_a_run_that_failed_is_continued(database_url: str) -> None:
         assert (status.building_version.version, status.building_version.vectors) == (2, 30)
         assert not status.building_version.is_running
         # It does not answer, and no other model begins beside it.
-        with pytest.raises(ModelMismatchError, match="being made: wait until semlex reembed"):
+        with pytest.raises(ModelMismatchError, match="being made: wait until semlex models set"):
             await opened(database_url, new_model()).initialize()
         with pytest.raises(ConfigurationError, match=r"tests/other .* was begun and is not done.*--restart"):
             await holder.reembed(OtherEmbedder(salt="third"))
@@ -238,10 +238,10 @@ async def test_a_search_whose_vectors_were_dropped_says_so(database_url: str, mo
 async def test_the_same_model_is_refused(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
-        with pytest.raises(ConfigurationError, match=r"has the model .* already.*semlex embed"):
+        with pytest.raises(ConfigurationError, match=r"has the model .* already.*semlex models fill"):
             await holder.reembed(old_model())
         await holder.reembed(new_model())
-        with pytest.raises(ConfigurationError, match=r"as version 1: go back .*--rollback"):
+        with pytest.raises(ConfigurationError, match=r"as version 1: go back .*semlex models rollback"):
             await holder.reembed(old_model())
         for none in (None, "", "none"):
             with pytest.raises((ConfigurationError, ValueError)):
@@ -427,7 +427,7 @@ async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkey
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         await holder.create_index(HnswIndex())
-        with pytest.raises(StoreError, match=r"finds 100% of the 10 nearest.*semlex create-index"):
+        with pytest.raises(StoreError, match=r"finds 100% of the 10 nearest.*semlex maintain create-index"):
             await holder.reembed(new_model())
         assert versions(database_url)[0] == 1
         monkeypatch.setattr(reembed, "MIN_RECALL", 0.8)

@@ -109,7 +109,7 @@ def test_chunk_settings_are_those_of_the_first_file(database_url: str, page: Pat
         assert retriever.info.settings.chunk_settings is None
         retriever.index(page, chunk_tokens=60)
         assert retriever.index(page).unchanged == 1
-        with pytest.raises(CollectionSettingsError, match="semlex rechunk --collection default_collection"):
+        with pytest.raises(CollectionSettingsError, match="semlex maintain rechunk --collection default_collection"):
             retriever.index(page, chunk_tokens=61)
     with sync_opened(database_url) as retriever:
         assert retriever.info.settings.chunk_settings == ChunkSettings(60, 29, 15)

@@ -99,7 +99,7 @@ def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncR
     assert fields["long"].values == ("x" * 40 + "…",)
     assert (fields["author"].values, fields["author.name"].values) == ((), ("Ada",))
     assert fields["author.ok"].values == (True,)
-    assert fields["@uri"].types == {"text": 1}
+    assert fields["@source_document"].types == {"text": 1}
     assert fields["@title"].types == {"text": 1}
     assert fields["@source"].types == {"text": 1}
     assert fields["@created"].types == {"instant": 9}
@@ -183,7 +183,7 @@ def test_hostile_names(retriever: SyncRetriever) -> None:
     for name in names:
         assert retriever.count(f"{name} >= 0") == 1
         retriever.remove_field(name)
-    for name in ("a\0b", "k" * 10_240, "a..b", "@uri", "a" + ".b" * 70):
+    for name in ("a\0b", "k" * 10_240, "a..b", "@source_document", "a" + ".b" * 70):
         with pytest.raises(ValidationError):
             retriever.add_field(name, "text", force=True)
     assert indexed(retriever.fields()) == {}

@@ -197,7 +197,7 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     filled(database_url)
     execute(database_url, "UPDATE semlex.collection SET building_generation = 2, building_analyzer_version = 1")
     (problem,) = examine_server(database_url).problems
-    assert "semlex reindex --keyword --collection default_collection" in problem
+    assert "semlex maintain reindex --collection default_collection" in problem
     with opened(database_url) as retriever:
         retriever.reindex_keyword()
     assert examine_server(database_url).problems == []
@@ -209,8 +209,14 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     [
         ("INSERT INTO semlex.registry_version VALUES (99, 'its', now())", "schema semlex was made by a newer semlex"),
         ("UPDATE semlex.collection SET schema_version = 99", "collection default_collection .* by a newer semlex"),
-        ("UPDATE semlex.collection SET schema_fingerprint = 'x'", "unreleased semlex .*semlex drop default_collection"),
-        ("UPDATE semlex.registry_version SET fingerprint = 'x'", "unreleased semlex .*semlex drop default_collection"),
+        (
+            "UPDATE semlex.collection SET schema_fingerprint = 'x'",
+            "unreleased semlex .*semlex collections drop default_collection",
+        ),
+        (
+            "UPDATE semlex.registry_version SET fingerprint = 'x'",
+            "unreleased semlex .*semlex collections drop default_collection",
+        ),
         ("DROP TABLE semlex.default_collection_source CASCADE", "lacks the table default_collection_source"),
         ("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'semlex.collection_pkey'::regclass", "DROP INDEX"),
     ],
@@ -226,7 +232,7 @@ def test_tables_of_an_older_version_are_named(database_url: str, monkeypatch: py
     filled(database_url)
     second_migration.install(monkeypatch.setattr)
     (problem,) = examine_server(database_url).problems
-    assert re.search("collection default_collection .* has version 1 of 2.*semlex migrate", problem)
+    assert re.search("collection default_collection .* has version 1 of 2.*semlex maintain migrate", problem)
 
 
 def test_a_role_that_may_not_read(database_url: str) -> None:

@@ -135,11 +135,13 @@ def test_many_factors_stay_finite(library: SyncRetriever) -> None:
 @pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs")
-    done = shell("search", "key fruit", "--boost", '0.25 @uri == "keys.md"', "--boost", "2 exists @uri")
+    done = shell(
+        "search", "key fruit", "--boost", '0.25 @source_document == "keys.md"', "--boost", "2 exists @source_document"
+    )
     assert "times 0.5" in done.stdout
     assert "times 2" in done.stdout
-    first, *_ = shell.objects("search", "key fruit", "--boost", '9 @uri == "fruit.txt"')
+    first, *_ = shell.objects("search", "key fruit", "--boost", '9 @source_document == "fruit.txt"')
     assert (first["source_document"], first["boost"]) == ("fruit.txt", 9.0)
-    assert "--boost takes a factor" in shell("search", "key", "--boost", "exists @uri", code=2).stderr
+    assert "--boost takes a factor" in shell("search", "key", "--boost", "exists @source_document", code=2).stderr
     assert "column 1" in shell("search", "key", "--boost", "2 @urri == 'x'", code=2).stderr
-    assert "--boost" in shell("search", "--after", "x", "--boost", "2 exists @uri", code=2).stderr
+    assert "--boost" in shell("search", "--after", "x", "--boost", "2 exists @source_document", code=2).stderr

@@ -82,7 +82,7 @@ def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -
         tokens, neighbours = chance.randrange(60, 900), chance.randrange(3)
         context = retriever.context(
             question, tokens, top_k=chance.randrange(1, 30), neighbours=neighbours, near_duplicates=None,
-            order=chance.choice(["score", "document"]), filters={"@uri": {"$like": "docs/%"}},
+            order=chance.choice(["score", "document"]), filters={"@source_document": {"$like": "docs/%"}},
         )  # fmt: skip
         check(context, tokens)
         assert len(context.results) == sum(len(one.hits) for one in context.sources) + len(context.left_out)
@@ -101,12 +101,16 @@ def test_passages_of_files_are_their_text(library: tuple[SyncRetriever, Path]) -
 @pytest.mark.slow
 def test_a_section_comes_whole_where_half_of_it_was_hit(library: tuple[SyncRetriever, Path]) -> None:
     retriever, _ = library
-    everything = retriever.context("otter", top_k=15, neighbours=0, filters={"@uri": "rows.csv"}, near_duplicates=None)
+    everything = retriever.context(
+        "otter", top_k=15, neighbours=0, filters={"@source_document": "rows.csv"}, near_duplicates=None
+    )
     # The table is one section of 30 rows, of which half are hits.
     [table] = everything.sources
     assert len(table.chunk_ids) == 30
     assert len(table.hits) == 15
-    less = retriever.context("otter", top_k=14, neighbours=0, filters={"@uri": "rows.csv"}, near_duplicates=None)
+    less = retriever.context(
+        "otter", top_k=14, neighbours=0, filters={"@source_document": "rows.csv"}, near_duplicates=None
+    )
     assert sum(len(source.chunk_ids) for source in less.sources) == 14
     never = retriever.context("otter", top_k=15, neighbours=0, sections=None, near_duplicates=None)
     assert sum(len(source.chunk_ids) for source in never.sources) == 15

@@ -119,10 +119,11 @@ def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: boo
 
 
 @pytest.mark.parametrize(
-    "filters", [None, {"year": 2001}, F("tags").contains("b"), "year > 2000 and @uri != '3.pdf'", {"year": 1}]
+    "filters",
+    [None, {"year": 2001}, F("tags").contains("b"), "year > 2000 and @source_document != '3.pdf'", {"year": 1}],
 )
 def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) -> None:
-    facets = library.facets(["year", "tags", "@uri", "@language", "@source", "@heading", "@type"], filters)
+    facets = library.facets(["year", "tags", "@source_document", "@language", "@source", "@heading", "@type"], filters)
     assert (facets.of, facets.exact, facets.warnings) == ("filter", True, [])
     assert facets.chunks == library.count(filters)
     outer = filter_tree(filters)
@@ -152,7 +153,7 @@ def library_names(keys: int) -> dict[str, int]:
 
 
 def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: SyncRetriever) -> None:
-    facet = library.facets(["@uri"], limit=3)["@uri"]
+    facet = library.facets(["@source_document"], limit=3)["@source_document"]
     assert [one.count for one in facet.values] == [9, 9, 9]
     assert [one.value for one in facet.values] == ["0.pdf", "1.pdf", "2.pdf"]
     assert facet.left_out == 5
@@ -202,11 +203,11 @@ def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
 def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
     for mode in ("keyword", "vector", "hybrid"):
         hits = library.search("sea", 1000, {"year": 2001}, mode=mode, tuning={"candidates": 1000})  # type: ignore[arg-type]
-        facets = library.facets(["tags", "@uri"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
+        facets = library.facets(["tags", "@source_document"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
         assert (facets.of, facets.exact, facets.chunks) == ("candidates", True, len(hits))
         rows = [dict(hit.metadata) for hit in hits]
         assert same(facets["tags"], plain_counts(rows, ("tags",)))
-        assert same(facets["@uri"], plain_counts(rows, ("source_document",)))
+        assert same(facets["@source_document"], plain_counts(rows, ("source_document",)))
     few = library.facets(["year"], query="sea", mode="vector", candidates=10)
     assert (few.exact, few.chunks) == (False, 10)
     nothing = library.facets(["year"], query="zzqx", mode="keyword")
@@ -257,14 +258,24 @@ def test_as_json(library: SyncRetriever) -> None:
 @pytest.mark.slow
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
-    [shown] = shell.objects("facets", "@source", "@uri", "-c", "handbook")
+    [shown] = shell.objects("fields", "facets", "@source", "@source_document", "-c", "handbook")
     assert shown["facets"]["@source"]["values"] == [{"value": "docs", "count": shown["chunks"]}]
-    [shown] = shell.objects("facets", "@uri", "--query", "banana", "--mode", "keyword", "--filter", '@source == "docs"')
-    assert shown["facets"]["@uri"]["values"] == [{"value": "fruit.txt", "count": 1}]
+    [shown] = shell.objects(
+        "fields",
+        "facets",
+        "@source_document",
+        "--query",
+        "banana",
+        "--mode",
+        "keyword",
+        "--filter",
+        '@source == "docs"',
+    )
+    assert shown["facets"]["@source_document"]["values"] == [{"value": "fruit.txt", "count": 1}]
     assert shown["of"] == "candidates"
-    done = shell("facets", "@uri", "missing", "--limit", "1")
-    assert done.stdout.splitlines()[0] == "@uri"
+    done = shell("fields", "facets", "@source_document", "missing", "--limit", "1")
+    assert done.stdout.splitlines()[0] == "@source_document"
     assert "and 1 more value" in done.stdout
     assert "no values" in done.stdout
     assert "that pass the filter" in done.stderr
-    assert "@source" in shell("facets", "@sourse", code=2).stderr
+    assert "@source" in shell("fields", "facets", "@sourse", code=2).stderr

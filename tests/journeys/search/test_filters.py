@@ -94,8 +94,13 @@ SPELLINGS: list[tuple[Any, FilterTree, str, set[str]]] = [
     ({"year": {"$gt": 2024}}, F("year") > 2024, "year > 2024", {"half"}),
     ({"year": {"$ne": 2024}}, F("year") != 2024, "year != 2024", {"words", "half", "none"}),
     ({"draft": {"$exists": False}}, ~F("draft").exists(), "not exists draft", {"half", "none"}),
-    ({"@uri": ["a.md", "d.md"]}, F("@uri").in_(["a.md", "d.md"]), '@uri in ["a.md", "d.md"]', {"number", "none"}),
-    ({"source_document": {"$like": "b%"}}, F("@uri").like("b%"), "@uri like 'b%'", {"words"}),
+    (
+        {"@source_document": ["a.md", "d.md"]},
+        F("@source_document").in_(["a.md", "d.md"]),
+        '@source_document in ["a.md", "d.md"]',
+        {"number", "none"},
+    ),
+    ({"source_document": {"$like": "b%"}}, F("@source_document").like("b%"), "@source_document like 'b%'", {"words"}),
     (
         {"$or": [{"draft": True}, {"size": {"$startswith": "1"}}]},
         (F("draft") == True) | F("size").startswith("1"),  # noqa: E712
@@ -119,7 +124,9 @@ def test_three_spellings(
             assert {hit.id for hit in shelf.search("text", 10, filters, mode=mode)} == expected
         assert {hit.id for hit in shelf.search(SearchQuery("text", filters=filters))} == expected
     arguments = ["search", "text", "--database", url, "-c", "default_collection", "--model", "none"]
-    *hits, _summary = Shell(url, tmp_path).objects(*arguments, "--filter", text, "--filter", 'not @uri == "c.md"')
+    *hits, _summary = Shell(url, tmp_path).objects(
+        *arguments, "--filter", text, "--filter", 'not @source_document == "c.md"'
+    )
     assert {hit["id"] for hit in hits} == expected - {"half"}
 
 
@@ -127,10 +134,10 @@ def test_three_spellings(
     ("name", "told"),
     [
         ("source", "did you mean @source?"),
-        ("source_document", "did you mean @uri?"),
+        ("source_document", "did you mean @source_document?"),
         ("yaer", "did you mean year?"),
-        ("nowhere", "filters know @source, @uri"),
-        ("year.month", "filters know @source, @uri"),
+        ("nowhere", "filters know @source, @source_document"),
+        ("year.month", "filters know @source, @source_document"),
     ],
 )
 def test_a_field_that_no_chunk_has(

@@ -68,7 +68,7 @@ def test_every_text_is_found_with_its_place(tmp_path: Path) -> None:
 def test_filters(tmp_path: Path) -> None:
     base = written(tmp_path, a=[{"id": str(n), "text": "sea", "year": 2000 + n} for n in range(5)], b={"text": "sea"})
     assert [hit.id for hit in search(base, "sea", 10, {"year": {"$gte": 2003}})] == ["3", "4"]
-    assert [hit.id for hit in search(base, "sea", 10, '@uri == "b.json"')] == ["b.json#"]
+    assert [hit.id for hit in search(base, "sea", 10, '@source_document == "b.json"')] == ["b.json#"]
     assert [hit.id for hit in search(base, "sea", 10, '@id in ["b.json#", "gone"]')] == ["b.json#"]
     with pytest.raises(ValidationError):
         search(base, "sea", 10, {"year": {"$wrong": 1}})

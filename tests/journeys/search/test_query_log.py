@@ -394,26 +394,26 @@ async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
 @pytest.mark.slow
 def test_the_command(shell: Shell) -> None:
     shell("index", "docs", "--model", "none", "-c", "c")
-    assert "no questions" in shell("queries", "-c", "c").stderr
+    assert "no questions" in shell("eval", "queries", "-c", "c").stderr
     shell.environment["SEMLEX_QUERY_LOG"] = "text"
     for question in ("banana", "Banana", "unicorn", "\x1b[31mred"):
         shell("search", question, "-c", "c")
     shell.environment["SEMLEX_QUERY_LOG"] = "hash"
     shell("search", "griffin", "-c", "c")
-    (found,) = shell.objects("queries", "-c", "c")
+    (found,) = shell.objects("eval", "queries", "-c", "c")
     assert (found["logged"], found["without_hits"]) == (5, 3)
     assert (found["most_asked"][0]["query"], found["most_asked"][0]["asked"]) == ("Banana", 2)
     assert {one["query"] for one in found["nothing_found"]} == {"unicorn", None, "\x1b[31mred"}
-    said = shell("queries", "-c", "c", "--limit", "1").stdout
+    said = shell("eval", "queries", "-c", "c", "--limit", "1").stdout
     assert said.startswith("5 questions since ")
     assert "Nothing was found" in said
-    assert "\x1b" not in shell("queries", "-c", "c").stdout
-    assert "(hash " in shell("queries", "-c", "c").stdout
-    shell("queries", "--clear", "-c", "c", code=2)  # nobody answers
+    assert "\x1b" not in shell("eval", "queries", "-c", "c").stdout
+    assert "(hash " in shell("eval", "queries", "-c", "c").stdout
+    shell("eval", "queries", "--clear", "-c", "c", code=2)  # nobody answers
     assert len(rows(shell.environment["DATABASE_URL"])) == 5
-    assert shell.objects("queries", "-c", "c", "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
+    assert shell.objects("eval", "queries", "-c", "c", "--clear", "--yes") == [{"collection": "c", "cleared": 5}]
     assert rows(shell.environment["DATABASE_URL"]) == []
-    shell("queries", "-c", "missing", code=6)
+    shell("eval", "queries", "-c", "missing", code=6)
     shell.environment["SEMLEX_QUERY_LOG"] = "all"
     assert "must be off, hash or text" in shell("search", "banana", "-c", "c", code=2).stderr
 

@@ -260,8 +260,8 @@ def test_the_command_line(shell: Shell) -> None:
     assert summary["route"] == {"kind": "analytical", "by": "rules", "reason": "has 'why'", "warning": None}
     assert shell.objects("ask", "keys", "--route", "rules")[0]["route"]["kind"] == "exploratory"
     assert shell.objects("context", "keys", "--route", "rules")[0]["search"]["route"]["kind"] == "exploratory"
-    assert "route must be" in shell("search", "keys", "--route", "best", code=2).stderr
-    assert "route must be" in shell("eval", "docs", "--route", "best", code=2).stderr
+    assert "must be rules or chat" in shell("search", "keys", "--route", "best", code=2).stderr
+    assert "must be rules or chat" in shell("eval", "docs", "--route", "best", code=2).stderr
     assert "--chat-model" in shell("search", "keys", "--route", "chat", code=2).stderr
     with chat_server(lambda _: '{"kind": "factual", "reason": "\\u001b[2Jno"}') as double:
         done = shell("search", "keys", "--route", "chat", "--chat-model", f"{double.url}/v1#small")

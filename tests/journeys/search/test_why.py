@@ -59,9 +59,9 @@ async def test_the_filter_names_its_smallest_part(database_url: str) -> None:
         assert "the filter: year > 2020 or year == 2000 does not hold" in told.reasons[0].text
         assert (await retriever.why("2021", "key", filters="lang == 'de' and year > 2020")).found
         own = await retriever.why(
-            "2021", "key", filters='@uri == "x" and year > 2020 and @document == "' + "0" * 32 + '"'
+            "2021", "key", filters='@source_document == "x" and year > 2020 and @document == "' + "0" * 32 + '"'
         )
-        assert '@uri == "x" and @document == "' in own.reasons[0].text
+        assert '@source_document == "x" and @document == "' in own.reasons[0].text
 
 
 async def test_words_that_the_question_excludes_or_demands(database_url: str) -> None:
@@ -91,7 +91,7 @@ async def test_a_chunk_without_a_vector(database_url: str) -> None:
             connection.execute(f"DELETE FROM {VECTORS} WHERE chunk_id IN ('x', 'k4')")  # noqa: S608 - constants
         told = await retriever.why("x", "key")
         assert codes(told) == ["no_vector", "no_shared_word"]
-        assert told.reasons[0].remedy == "semlex embed --collection default_collection"
+        assert told.reasons[0].remedy == "semlex models fill --collection default_collection"
         assert (await retriever.why("x", "key", mode="vector")).code == "no_vector"
         low = await retriever.why("k4", "key", top_k=1)
         assert codes(low) == ["below_top_k", "no_vector"]

@@ -137,7 +137,7 @@ def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
     if chance.random() < 0.3:
         options["tuning"] = {"candidates": options.get("max_results", top_k) + chance.randrange(10)}
     if chance.random() < 0.2:
-        options["boost"] = [("@uri startswith 'doc1'", 3.0)]
+        options["boost"] = [("@source_document startswith 'doc1'", 3.0)]
     return question, options
 
 

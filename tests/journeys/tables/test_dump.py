@@ -390,7 +390,9 @@ def test_an_empty_collection_of_other_settings_is_refused(
     with retriever(database_url, collection="empty", **made) as empty:
         assert empty.count() == 0
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        with pytest.raises(ConfigurationError, match=f"was made with {option}=.* drop it first: semlex drop empty"):
+        with pytest.raises(
+            ConfigurationError, match=f"was made with {option}=.* drop it first: semlex collections drop empty"
+        ):
             client.restore(tmp_path / "dump", "empty", **asked)
         client.drop("empty")
         assert client.restore(tmp_path / "dump", "empty", **asked).chunks == 1
@@ -412,7 +414,7 @@ def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path
     with retriever(database_url, model="none") as store:
         store.load_vectors({"text": [f"apple {number}" for number in range(200)], "vector": np.ones((200, WIDTH))})
         store.dump(tmp_path / "dump")
-    restore = ["restore", str(tmp_path / "dump"), "-c", "copy"]
+    restore = ["collections", "restore", str(tmp_path / "dump"), "-c", "copy"]
     with Program(stopped_command.main, database_url, restore, ("restore the collection", moment, 1)) as program:
         program.until_stopped()
     with SyncClient(database_url, "none", use_reranking=False) as client:
@@ -424,16 +426,16 @@ def test_on_the_command_line(shell: Shell) -> None:
     (shell.folder / "pages").mkdir()
     (shell.folder / "pages" / "a.md").write_text("# Apple\n\nAn apple tree.\n")
     shell("index", "pages", "-c", "c", "--model", "none")
-    (dumped,) = shell.objects("dump", "saved", "-c", "c")
+    (dumped,) = shell.objects("collections", "dump", "saved", "-c", "c")
     assert (dumped["chunks"], dumped["documents"]) == (1, 1)
-    assert "exists: name a folder" in shell("dump", "saved", "-c", "c", code=2).stderr
-    assert "c is not empty" in shell("restore", "saved", code=2).stderr.replace("'", "")
-    (restored,) = shell.objects("restore", "saved", "-c", "d")
+    assert "exists: name a folder" in shell("collections", "dump", "saved", "-c", "c", code=2).stderr
+    assert "c is not empty" in shell("collections", "restore", "saved", code=2).stderr.replace("'", "")
+    (restored,) = shell.objects("collections", "restore", "saved", "-c", "d")
     assert restored["chunks"] == 1
     (hit, *_) = shell.objects("search", "tree", "-c", "d")
     assert hit["source_document"] == "a.md"
     (shell.folder / "saved" / "manifest.json").write_text("{}")
-    assert "is not of a dump" in shell("restore", "saved", "-c", "e", code=2).stderr
+    assert "is not of a dump" in shell("collections", "restore", "saved", "-c", "e", code=2).stderr
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"folder", "a\0b", "a\udcffb/\0", ["folder"]])

@@ -462,13 +462,13 @@ def test_documents_can_fail_too(store: SyncRetriever) -> None:
 
 def test_import_on_the_command_line(shell: Shell) -> None:
     parquet(shell.folder, 5)
-    (report,) = shell.objects("import", "rows.parquet", "-c", "c")
+    (report,) = shell.objects("documents", "import", "rows.parquet", "-c", "c")
     assert (report["rows"], report["written"]) == (5, 5)
-    said = shell("import", "rows.parquet", "-c", "c", "--on-duplicate", "skip").stderr
+    said = shell("documents", "import", "rows.parquet", "-c", "c", "--on-duplicate", "skip").stderr
     assert "0 rows stored, 5 left as they were or repeated" in said
-    said = shell("import", "rows.parquet", "-c", "c", "--text-field", "body", code=2).stderr
+    said = shell("documents", "import", "rows.parquet", "-c", "c", "--text-field", "body", code=2).stderr
     assert "rows.parquet has no field 'body'" in said
-    said = shell("import", "rows.parquet", "-c", "c", "--on-duplicate", "fail", code=2).stderr
+    said = shell("documents", "import", "rows.parquet", "-c", "c", "--on-duplicate", "fail", code=2).stderr
     assert "these ids are stored already or given twice: 'r0'" in said
     (hit, *_) = shell.objects("search", "apple number 3", "-c", "c", "--mode", "keyword")
     assert hit["metadata"]["year"] == 2003

@@ -302,7 +302,7 @@ async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: s
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_posting SET data = set_byte(data, 5, get_byte(data, 5) # 1)")
-        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
+        with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
             await retriever.search("cat", mode="keyword")
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]
@@ -322,7 +322,7 @@ async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: st
             (form,) = connection.execute("SELECT get_byte(data, 5) FROM semlex.words_posting").fetchone() or (0,)
             assert form != 0
             connection.execute("UPDATE semlex.words_posting SET data = data || decode(repeat('00', 3000), 'hex')")
-        with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
+        with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
             await retriever.search("w7", mode="keyword")
         await retriever.reindex_keyword()
         assert set(await scores(retriever, "w7")) == {"7"}
@@ -376,7 +376,7 @@ async def test_a_lost_row_is_an_error_until_the_index_is_made_again(
         with psycopg.connect(database_url) as connection:
             assert connection.execute(damage).rowcount
         for _ in range(2):
-            with pytest.raises(DamagedSegmentError, match=r"semlex reindex --keyword"):
+            with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
                 await scores(retriever, "cat")
         assert "manifest" in ((await retriever.status()).index_problem or "")
         with pytest.raises(DamagedSegmentError):
@@ -393,7 +393,7 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.words_segment SET language = 'klingon'")
         for _ in range(2):
-            with pytest.raises(DamagedSegmentError, match=r"'klingon'.*semlex reindex --keyword"):
+            with pytest.raises(DamagedSegmentError, match=r"'klingon'.*semlex maintain reindex"):
                 await scores(retriever, "cat")
         await retriever.reindex_keyword()
         assert set(await scores(retriever, "cat")) == {"1"}
@@ -420,7 +420,7 @@ async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(
             assert connection.execute(damage.format("semlex.words_posting") + where).rowcount == 1
         async with bm25_retriever(database_url) as other:
             for _ in range(2):  # what is damaged is not remembered
-                with pytest.raises(DamagedSegmentError, match=r"posting rows of 1 segments .*semlex reindex --keyword"):
+                with pytest.raises(DamagedSegmentError, match=r"posting rows of 1 segments .*semlex maintain reindex"):
                     await scores(other, "w3")
         if searched_before:  # the keys are checked when a client first reads a segment, and not again
             await retriever.add_documents([Document("another", id="700")])
@@ -439,7 +439,7 @@ async def test_status_notices_segments_without_rows(database_url: str) -> None:
             connection.execute("DELETE FROM semlex.words_posting")
         problem = (await retriever.status()).index_problem
         assert "posting rows of 1 segments are missing" in problem
-        assert "semlex reindex --keyword" in problem
+        assert "semlex maintain reindex" in problem
         await retriever.reindex_keyword()
         assert (await retriever.status()).index_problem is None
 
@@ -477,9 +477,9 @@ async def test_another_analyzers_index_is_not_searched(database_url: str) -> Non
         await retriever.add_documents([Document("a cat", id="1")])
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
-        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --keyword --collection words"):
+        with pytest.raises(AnalyzerVersionError, match=r"semlex maintain reindex --collection words"):
             await retriever.search("cat", mode="keyword")
-        with pytest.raises(AnalyzerVersionError, match=r"semlex reindex --keyword --collection words"):
+        with pytest.raises(AnalyzerVersionError, match=r"semlex maintain reindex --collection words"):
             await retriever.add_documents([Document("a dog", id="2")])
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]

@@ -319,7 +319,7 @@ async def test_a_damaged_segment_is_reported_and_repaired(
         for number in range(TIER):
             await retriever.add_documents(many(1, start=100 + number))
         await retriever.delete(["d1"])
-        with pytest.raises(DamagedSegmentError, match="semlex reindex --keyword"):
+        with pytest.raises(DamagedSegmentError, match="semlex maintain reindex"):
             await retriever.optimize()
         damaged_header = "header" in damage
         assert ((await retriever.status()).index_problem is not None) == damaged_header

@@ -357,8 +357,8 @@ def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
         (found,) = shell.objects(*arguments, "--collection", "words")
         return found
 
-    assert run("optimize") == {"merged": 6}
-    assert run("reindex", "--keyword") == {"chunks": 60, "segments": 3, "generation": 2}
+    assert run("maintain", "optimize") == {"merged": 6}
+    assert run("maintain", "reindex", "--keyword") == {"chunks": 60, "segments": 3, "generation": 2}
     status = run("status")
     assert {name: status[name] for name in ("index_generation", "index_segments", "index_tombstones")} == {
         "index_generation": 2,
@@ -367,7 +367,7 @@ def test_from_the_command_line(database_url: str, tmp_path: Path) -> None:
     }
     assert status["index_postings"] > 60
     assert status["index_bytes"] > 0
-    shell("reindex", "--collection", "words", "--json", code=2)
+    shell("maintain", "reindex", "--collection", "words", "--json", code=2)
 
 
 @pytest.mark.slow

@@ -268,7 +268,7 @@ async def test_another_version_of_the_analyzer_writes_nothing(database_url: str)
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.collection SET analyzer_version = 0")
         for count in (1, 100):
-            with pytest.raises(AnalyzerVersionError, match="semlex reindex --keyword --collection words"):
+            with pytest.raises(AnalyzerVersionError, match="semlex maintain reindex --collection words"):
                 await retriever.add_documents(many(count, start=100))
         with pytest.raises(AnalyzerVersionError):
             await retriever.delete(["d1"])

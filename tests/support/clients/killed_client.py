@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 # What is imported now is not waited for later.
 import semlex.cli.commands.index
-import semlex.cli.commands.sync
 import semlex.retriever.synchronous  # noqa: F401
 from semlex.cli.app import main as semlex_main
 from semlex.ingest.sync.watch import FolderWatch

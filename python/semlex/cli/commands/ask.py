@@ -1,40 +1,26 @@
-"""``semlex ask``: an answer with citations."""
+"""``semlex ask`` and ``semlex context``: an answer with citations, or passages for a prompt."""
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from semlex.cli.commands.answers import surroundings
 from semlex.cli.commands.search import Question
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.options import (
-    INT,
-    Filter,
-    NearDuplicates,
-    Parents,
-    RouteOption,
-    Sections,
-    filter_of,
-    questions_of,
-    share,
-    whole_number,
-)
-from semlex.cli.output import number, print_json, print_note
-from semlex.cli.terminal import inform, one_line, output, printable
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
+from semlex.cli.options import questions_of
+from semlex.cli.output import number, print_json, print_note, summary_object
+from semlex.cli.search_flags import Flags
+from semlex.cli.terminal import counted, inform, one_line, output, printable
 
 if TYPE_CHECKING:
     from semlex.types.answers import Answer, AnswerSentence
+    from semlex.types.answers import Context as Passages
 
-Least = Annotated[
-    float,
-    typer.Option(
-        parser=share, metavar="SHARE", help="0 to 1; no answer where the hits are below this and the other one."
-    ),
-]
+AROUND = ("sections", "parents", "near_duplicates")
 
 
 @with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
@@ -42,40 +28,27 @@ def ask(
     context: Context,
     question: Question,
     *,
-    tokens: Annotated[
-        int, typer.Option("--tokens", parser=whole_number, metavar=INT, help="Most tokens of the passages.")
-    ] = 4000,
-    top_k: Annotated[
-        int, typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Hits that it is made from.")
-    ] = 10,
-    filters: Filter = None,
-    route: RouteOption = None,
-    sections: Sections = None,
-    parents: Parents = False,
-    near_duplicates: NearDuplicates = None,
-    min_coverage: Least = MIN_COVERAGE,
-    min_similarity: Least = MIN_SIMILARITY,
+    options: Annotated[dict[str, Any], Flags("answers:AnswerArguments", without=("mode",))],
+    around: Annotated[dict[str, Any], Flags("answers:ContextArguments", only=AROUND)],
     stream: Annotated[
-        bool, typer.Option("--stream", help="Print each sentence as soon as its citations were looked up.")
+        bool, typer.Option("--stream", help="Print each sentence as soon as its citations are checked.")
     ] = False,
 ) -> None:
-    """Answer a question from a collection, with citations that were looked up.
+    """Answer a question from a collection, with citations that semlex has checked.
 
-    With --chat-model a language model writes the answer; it is sent the question and the passages. Without one, the
-    answer is up to three sentences of the documents.
+    With --chat-model, a language model writes the answer; semlex sends it the question and the passages. Without one,
+    the answer is up to three sentences of the documents.
     """
-    searched: dict[str, Any] = {"top_k": top_k, "filters": filter_of(filters), "route": route}
-    least: dict[str, Any] = {"min_coverage": min_coverage, "min_similarity": min_similarity}
-    around = surroundings(sections, near_duplicates, parents=parents)
-    options = {} if around else searched
+    given = {name: options.pop(name) for name in ("tokens",) if name in options}
+    searched = {name: options.pop(name) for name in ("top_k", "filters", "route") if around and name in options}
     questions = questions_of(question)
     with context.opened(searches=True) as retriever:
         for asked in questions:
             if len(questions) > 1 and not context.as_json:
                 output.print(f"[bold underline]{escape(one_line(asked))}[/bold underline]")
             if around:
-                options["context"] = retriever.context(asked, tokens, **searched, **around)
-            for event in retriever.answer_stream(asked, tokens, **options, **least):
+                options["context"] = retriever.context(asked, **given, **searched, **around)
+            for event in retriever.answer_stream(asked, **given, **options):
                 _print_event(event, stream=stream, as_json=context.as_json)
 
 
@@ -124,3 +97,33 @@ def _print_end(answer: Answer) -> None:
         inform(f"[dim]route: {escape(one_line(str(answer.context.results.route)))}[/dim]")
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in answer.timings.items())
     inform(f"[dim]{timings}[/dim]")
+
+
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "tokenizer", "reranker_model", "chat_model")
+def context(
+    shared: Context,
+    question: Question,
+    *,
+    options: Annotated[dict[str, Any], Flags("answers:ContextArguments")],
+) -> None:
+    """Print the passages that fit a question best, numbered, for the prompt of a language model."""
+    questions = questions_of(question)
+    with shared.opened(searches=True) as retriever:
+        for asked in questions:
+            made = retriever.context(asked, **options)
+            beside = {} if list(question) != ["-"] else {"question": asked}
+            value = beside | made.to_dict() | {"search": summary_object(made.results)}
+            shared.emit(value, partial(_show_context, made))
+
+
+def _show_context(made: Passages) -> None:
+    """The text as it is, for a pipe; everything else beside it."""
+    if made.text:
+        sys.stdout.write(printable(made.text) + "\n")
+        sys.stdout.flush()
+    for warning in made.warnings:
+        print_note(warning)
+    if made.results.route is not None:
+        inform(f"[dim]route: {escape(one_line(str(made.results.route)))}[/dim]")
+    left_out = f"; {counted(len(made.left_out), 'hit')} left out" if made.left_out else ""
+    inform(f"[dim]{counted(len(made.sources), 'passage')}, {counted(made.tokens, 'token')}{left_out}[/dim]")

@@ -1,27 +1,34 @@
-"""The commands about whole collections: ``semlex collections``, ``status``, ``drop`` and ``migrate``."""
+"""List, drop, dump and restore collections."""
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from semlex.cli.completion import collection_names
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.figures import print_collections, print_status
-from semlex.cli.interactive.completion import collection_names
+from semlex.cli.groups import group_with_default
 from semlex.cli.options import Yes, agree
-from semlex.cli.output import print_json
-from semlex.cli.terminal import inform, messages, one_line
-from semlex.errors import ConfigurationError, SchemaVersionError
+from semlex.cli.output import print_json, print_note, print_table
+from semlex.cli.terminal import counted, inform, messages, one_line, output
+from semlex.errors import SchemaVersionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.diagnostics.status import CollectionStatus, CountedCollection
+    from semlex.maintenance.dump import TransferReport
     from semlex.retriever.synchronous import SyncClient
-    from semlex.store.schema.registry import Step
+    from semlex.store.write.documents import LogEntry
+
+collections_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
 
+@collections_app.command("list")
 @with_context(*SERVER)
 def collections(context: Context) -> None:
     """List the collections with their documents, chunks, model and language."""
@@ -34,14 +41,15 @@ def collections(context: Context) -> None:
 def status(
     context: Context,
     *,
-    exact: Annotated[bool, typer.Option("--exact", help="Count large tables, too, instead of estimating.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Count large tables instead of estimating.")] = False,
 ) -> None:
-    """Show a collection's figures: counts, model, server, the last run."""
+    """Show the counts, model, server and last run of a collection."""
     with context.opened() as retriever:
         figures = retriever.status(exact=exact)
     context.emit(figures.to_dict(), lambda: print_status(figures))
 
 
+@collections_app.command()
 @with_context(*SERVER)
 def drop(
     context: Context,
@@ -69,30 +77,177 @@ def _require(client: SyncClient, collection: str) -> None:
             raise no_such_collection(collection, known)
 
 
-@with_context(*SERVER)
-def migrate(
-    context: Context,
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be migrated.")] = False,
-    as_sql: Annotated[bool, typer.Option("--sql", help="Print the SQL, for a role that may change tables.")] = False,
-) -> None:
-    """Bring the tables of all collections to the form that this version uses; opening one does that as well."""
-    if as_sql and context.as_json:
-        raise ConfigurationError("--sql prints SQL: leave --json and --fields out")
-    with context.client() as client:
-        steps = client.migrate(dry_run=dry_run or as_sql)
-    if as_sql:
-        for entry in steps:
-            sys.stdout.write(entry.script())
+LABEL_WIDTH = 24
+
+
+KEYWORDS_ONLY = "keywords only"
+
+
+def print_collections(found: Sequence[CountedCollection], *, header: bool) -> None:
+    """Prints a line per collection."""
+    if not found:
+        messages.print("no collections: semlex index FOLDER makes one")
         return
-    objects = [
-        {"name": entry.name, "version": entry.version, "wanted": entry.wanted, "done": not dry_run} for entry in steps
+    titles = ("name", "documents", "chunks", "model", "language")
+    rows = [
+        (
+            one_line(entry.name),
+            _count(entry.documents, estimated=entry.estimated),
+            _count(entry.chunks, estimated=entry.estimated),
+            one_line(entry.embedding_model or KEYWORDS_ONLY),
+            one_line(entry.language),
+        )
+        for entry in found
     ]
-    context.emit(objects, lambda: _print_steps(steps, "would be migrated" if dry_run else "migrated"))
+    print_table(titles, rows, {"documents", "chunks"}, header=header)
 
 
-def _print_steps(steps: list[Step], done: str) -> None:
-    for entry in steps:
-        messages.print(escape(one_line(f"{entry.name}: version {entry.version} {done} to {entry.wanted}")))
-    if not steps:
-        inform("nothing to migrate")
+def print_status(figures: CollectionStatus) -> None:
+    """Prints a collection's figures in groups."""
+    for title, lines in _groups(figures):
+        output.print(title, style="bold")
+        for label, value in lines:
+            output.print(f"  {label:{LABEL_WIDTH}} {escape(one_line(value))}")
+
+
+def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, str]]]]:
+    estimated = figures.estimated
+    yield (
+        "Collection",
+        [
+            ("name", f"{figures.collection}, in the schema {figures.schema}"),
+            ("server", figures.server),
+            *([("data folder", figures.data_folder)] if figures.data_folder else []),
+            ("Postgres", f"{figures.postgres}, pgvector {figures.pgvector or 'missing'}"),
+        ],
+    )
+    yield (
+        "Content",
+        [
+            *(
+                (name, _count(getattr(figures, name), estimated=estimated))
+                for name in ("sources", "documents", "chunks")
+            ),
+            ("tokens", f"{_count(figures.tokens)}, counted by {figures.token_counter}"),
+            *_cutting(figures),
+        ],
+    )
+    yield "Vectors", list(_vectors(figures))
+    yield "Words", list(_words(figures))
+    yield "Last run", list(_last_run(figures.last_run))
+
+
+def _cutting(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    if (cut := figures.chunk_settings) is not None:
+        shared = f"neighbours share at most {cut.overlap_tokens:,}"
+        joined = f"sections below {cut.min_tokens:,} are joined"
+        yield "tokens of a chunk", f"at most {cut.chunk_tokens:,}; {shared}, {joined}"
+
+
+def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    if (building := figures.building_version) is not None:
+        of = f" of {_count(figures.chunks, estimated=figures.estimated)} chunks"
+        ended = "" if building.is_running else "; semlex models set with that model goes on"
+        yield "in the making", f"version {building.version}, {building.model}: {building.vectors:,}{of}{ended}"
+    if figures.embedding_model is None:
+        yield "model", f"none: {KEYWORDS_ONLY}"
+        return
+    if figures.serving_version != figures.embedding_version:
+        yield "version", f"{figures.embedding_version}; version {figures.serving_version} serves now"
+    yield "model", figures.embedding_model
+    yield "dimensions", f"{figures.dimensions:,}, distance {figures.distance}"
+    if (curve := figures.calibration) is not None:
+        learned_at = str(curve.get("learned_at"))[:10]  # of a newer version it may have another form
+        yield "calibration", f"hits have a confidence, learned on {learned_at}; judged queries: {curve.get('queries')}"
+    yield "chunks with a vector", _count(figures.embedded, estimated=figures.estimated)
+    for index in figures.vector_indexes:
+        options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}
+        shown = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+        state = "" if index.valid else "; not built to its end, semlex maintain create-index makes it anew"
+        yield "index", f"{index.name}: {index.kind} over {index.element}, {shown}, {index.bytes / 1e6:,.1f} MB{state}"
+    if figures.orphaned_vectors:
+        yield "vectors without a chunk", _count(figures.orphaned_vectors)
+
+
+def _words(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
+    yield "engine", f"{figures.keyword}, {figures.language}"
+    if figures.index_bytes is None:
+        return
+    yield "size", f"{figures.index_bytes / 1e6:,.1f} MB"
+    yield "entries", f"{_count(figures.index_postings)}, in {_segments(figures.index_segments)}"
+    if figures.index_tombstones:
+        yield "deletions not merged", f"{_count(figures.index_tombstones)}; semlex maintain optimize merges them"
+    if figures.index_building is not None:
+        yield "rebuilding", "a new index is being made"
+    if figures.chunks_not_indexed:
+        yield "chunks not indexed", f"{_count(figures.chunks_not_indexed)}; semlex maintain reindex adds them"
+    if figures.index_problem:
+        yield "problem", figures.index_problem
+
+
+def _last_run(run: LogEntry | None) -> Iterable[tuple[str, str]]:
+    if run is None:
+        yield "", "none"
+        return
+    yield "begun", f"{run.started_at:%Y-%m-%d %H:%M} UTC"
+    counts = (("added", "new"), ("changed",) * 2, ("unchanged",) * 2, ("failed",) * 2)
+    if run.finished_at is None:
+        yield "ended", "not: it was interrupted, or is still going on"
+        return
+    yield "documents", ", ".join(f"{_count(getattr(run, name))} {word}" for name, word in counts)
+    yield "took", f"{run.seconds:.1f} s"
+
+
+def _segments(number: int | None) -> str:
+    return "an unknown number of segments" if number is None else counted(number, "segment")
+
+
+def _count(number: int | None, *, estimated: bool = False) -> str:
+    if number is None:
+        return "unknown"
+    return f"about {number:,}" if estimated else f"{number:,}"
+
+
+MIB = 1024 * 1024
+
+
+@collections_app.command()
+@with_context("collection", ..., *SERVER)
+def dump(
+    context: Context, folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist or be empty.")]
+) -> None:
+    """Write a collection with its vectors into a folder of Parquet files."""
+    with context.opened() as retriever, context.progress() as progress:
+        report = retriever.dump(folder, progress=progress)
+    context.emit(report, lambda: _show_transfer(report, "dumped to"))
+
+
+@collections_app.command()
+@with_context("collection", ..., *SERVER, "keyword")
+def restore(
+    context: Context,
+    folder: Annotated[Path, typer.Argument(help="Folder that semlex collections dump has written.")],
+    *,
+    vector_storage: Annotated[str | None, typer.Option(show_default="as dumped", help="vector or halfvec.")] = None,
+    build_indexes: Annotated[
+        bool, typer.Option("--indexes/--no-indexes", help="Build vector indexes at the end.")
+    ] = True,
+) -> None:
+    """Make a collection from a dump, completely or not at all."""
+    given: dict[str, Any] = {
+        "keyword": context.keyword,
+        "vector_storage": vector_storage,
+    }
+    with context.client() as client, context.progress() as progress:
+        report = client.restore(folder, context.collection, **given, build_indexes=build_indexes, progress=progress)
+    context.emit(report, lambda: _show_transfer(report, "restored from"))
+
+
+def _show_transfer(report: TransferReport, done: str) -> None:
+    inform(
+        f"{escape(one_line(report.collection))} {done} {escape(one_line(report.folder))}: "
+        f"{counted(report.chunks, 'chunk')}, {counted(report.vectors, 'vector')}, "
+        f"{counted(report.documents, 'document')}, {report.bytes / MIB:,.1f} MiB in {report.seconds:.1f} s"
+    )
+    for warning in report.warnings:
+        print_note(warning)

@@ -1,4 +1,4 @@
-"""The commands about settings: ``semlex config show``, ``init``, ``trust`` and ``untrust``."""
+"""Show all settings and where they come from; write settings files, and trust folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from semlex.cli.options import AsJson, has_command
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import AsJson
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import is_verbose, messages, one_line, output
 from semlex.errors import ConfigurationError
@@ -22,27 +23,20 @@ if TYPE_CHECKING:
 
     from semlex.settings.table import Setting, Settings
 
-config_app = typer.Typer(help="All settings and where they come from; settings files, and the folders that you trust.")
+config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 
-TrustedFolder = Annotated[Path, typer.Argument(help="Folder; without one, the working directory.")]
+TrustedFolder = Annotated[Path, typer.Argument(help="Folder; default: the working directory.")]
 # What may be secret in an address: what stands in front of the last @, and behind ?.
 _SECRETS = ((re.compile(r"://\S*@"), "://***@"), (re.compile(r"\?[^#\s]+"), "?***"))
 
 
-@config_app.callback(invoke_without_command=True)
-def config(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """Show every setting and where it comes from; as `semlex config show`."""
-    if not has_command(context):
-        show(as_json=as_json)
-
-
 @config_app.command("show")
 def show(*, as_json: AsJson = False) -> None:
-    """Show every setting, its value and where it comes from; with --verbose also what did not count.
+    """Show every setting, its value and where it comes from; with -v also what was overridden.
 
-    An option goes before the environment (SEMLEX_ and the name in capitals), that before semlex.toml and
-    pyproject.toml in the working directory, these before your own settings file. Keys come from the environment only
-    and are not shown.
+    Options take precedence over the environment (SEMLEX_ and the name in capitals), then come semlex.toml and
+    pyproject.toml in the working directory, then your own settings file. Keys are read from the environment only and
+    never shown.
     """
     from semlex.settings.load import read_settings
 
@@ -69,11 +63,11 @@ def show(*, as_json: AsJson = False) -> None:
 def init(
     *,
     folder: Annotated[
-        bool, typer.Option("--folder", help="Write semlex.toml into the working directory, not your own file.")
+        bool, typer.Option("--folder", help="Write semlex.toml in the working directory instead of your own file.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
 ) -> None:
-    """Write a settings file in which every setting stands with its default, behind a #."""
+    """Write a settings file that lists every setting with its default, commented out."""
     from semlex.settings.table import write_template
 
     path = Path.cwd() / files.FOLDER_FILE if folder else files.own_file()
@@ -83,9 +77,9 @@ def init(
 
 @config_app.command("trust")
 def trust(folder: TrustedFolder = Path()) -> None:
-    """Trust a folder's semlex.toml and pyproject.toml as they are now: they may then say where texts and data go.
+    """Trust a folder's semlex.toml and pyproject.toml: they may then set where texts and data go.
 
-    When a file changes, it has to be trusted again.
+    After a change, a file must be trusted again.
     """
     from semlex.settings.trust import trust as trust_files
 
@@ -95,7 +89,7 @@ def trust(folder: TrustedFolder = Path()) -> None:
 
 @config_app.command("untrust")
 def untrust(folder: TrustedFolder = Path()) -> None:
-    """Trust a folder's settings files no longer."""
+    """Stop trusting a folder's settings files."""
     from semlex.settings.trust import untrust as untrust_files
 
     resolved = folder.expanduser().resolve()

@@ -1,4 +1,4 @@
-"""``semlex doctor``: everything that is wrong; ``semlex doctor models`` and ``semlex doctor server``: what there is."""
+"""Show what is wrong with models, server and collections, and what helps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.exit_codes import DATABASE, MODEL
-from semlex.cli.manual.remedies import with_server
-from semlex.cli.options import WorkingGroup, has_command
+from semlex.cli.groups import group_with_default
+from semlex.cli.manual import with_server
 from semlex.cli.terminal import counted, is_verbose, messages, one_line, output
 from semlex.types.checkups import SEVERITIES
 
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from semlex.diagnostics.doctor import ModelExamination, ModelsExamination, ServerExamination
     from semlex.types.checkups import Diagnosis
 
-doctor_app = typer.Typer(cls=WorkingGroup, invoke_without_command=True)
+doctor_app = typer.Typer(help=__doc__, cls=group_with_default("run"))
 STYLES = {"error": "red", "warning": "yellow", "hint": "dim"}
 
 
-@doctor_app.callback()
+@doctor_app.command("run", hidden=True)
 @with_context("collection", *SERVER, "embedding_model", "device", "dimensions", "reranker_model")
-def doctor(context: Context, command: typer.Context) -> None:
+def doctor(context: Context) -> None:
     """Show what is wrong with models, server and collections, and what helps.
 
-    Nothing is written and nothing is downloaded. Large tables are looked at in samples. The exit code is 0 when there
-    are hints at most, 3 for errors and warnings of the server and of collections, 4 for those of models alone.
+    Nothing is written or downloaded. Large tables are sampled. The exit code is 0 if there are only hints, 3 for errors
+    and warnings of the server and of collections, 4 for those of models alone.
     """
-    if has_command(command):
-        return
     settings = context.settings()
     collection = settings.collection if settings.is_set("collection") else None
     with context.client(settings, with_models=True) as client, messages.status("") as status:
@@ -72,12 +70,12 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
 def doctor_models(
     context: Context,
     *,
-    model: Annotated[str | None, typer.Option("--model", help="Embedding model to try: name or folder.")] = None,
-    reranker: Annotated[str | None, typer.Option("--reranker", help="Reranker to try: name or folder.")] = None,
+    model: Annotated[str | None, typer.Option(help="Embedding model to try: name or folder.")] = None,
+    reranker: Annotated[str | None, typer.Option(help="Reranker to try: name or folder.")] = None,
 ) -> None:
-    """Show packages, devices and precision, and try the models that are named.
+    """Show packages, devices and precision, and try the models that you name.
 
-    Nothing is downloaded. The exit code is 4 when a model that was named does not work.
+    Nothing is downloaded. The exit code is 4 if a named model does not work.
     """
     from semlex.diagnostics.doctor import examine_models
 
@@ -90,7 +88,7 @@ def doctor_models(
 @doctor_app.command("server")
 @with_context(*SERVER)
 def doctor_server(context: Context) -> None:
-    """Show versions, keyword engines of extensions, what is wrong with the collections, and settings worth changing."""
+    """Show versions, keyword engines, what is wrong with the collections, and settings worth changing."""
     from semlex.diagnostics.doctor import examine_server
     from semlex.store.postgres.embedded.server import EmbeddedServer
 

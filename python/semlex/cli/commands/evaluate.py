@@ -1,21 +1,27 @@
-"""The commands that measure a search: ``semlex eval``, ``semlex eval tune`` and ``semlex eval calibrate``."""
+"""Measure the search: with judged queries (`semlex eval DIR`), by its own headings, or by logged questions."""
 
 from __future__ import annotations
 
+import os
 import secrets
-from contextlib import asynccontextmanager
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.markup import escape
 
+from semlex.cli.checkup_report import checkup_page, print_checkup
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.evaluation_output import print_calibration, print_evaluation, print_tuning
-from semlex.cli.options import INT, HelpGroup, Reranker, RouteOption, whole_number_between
-from semlex.cli.terminal import inform, messages
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import INT, Reranker, agree, integer, whole_number_between
+from semlex.cli.output import print_json, print_note
+from semlex.cli.search_flags import Flags
+from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
+from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.queries import MAX_TOP_K
 
 if TYPE_CHECKING:
@@ -25,30 +31,16 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.documents import Document
-    from semlex.types.queries import RouteBy
 
     OnProgress = Callable[[Progress], None]
+    from collections.abc import Sequence
+
+    from semlex.types.query_log import LoggedQuery, QueryLogSummary
 
 Measured = TypeVar("Measured")
 
-DEFAULT_COMMAND = "run"
 
-
-class _DefaultCommand(HelpGroup):
-    """A group whose first command needs no name: ``semlex eval DIR`` is ``semlex eval run DIR``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = [DEFAULT_COMMAND, *args]
-        return super().parse_args(ctx, args)
-
-
-evaluation_app = typer.Typer(
-    help="Measure the search with judged queries: `semlex eval DIR`; choose the fusion's weight: `semlex eval tune "
-    "DIR`; learn which similarity means relevant: `semlex eval calibrate DIR`. `semlex eval run --help` has the "
-    "options.",
-    cls=_DefaultCommand,
-)
+evaluation_app = typer.Typer(help=__doc__, cls=group_with_default("run"))
 
 Folder = Annotated[
     Path | None,
@@ -56,21 +48,15 @@ Folder = Annotated[
 ]
 ExistingCollection = Annotated[
     str | None,
-    typer.Option("--collection", "-c", help="Measure this collection; nothing is written, the corpus is not read."),
+    typer.Option("--collection", "-c", help="Measure this collection; nothing is written, and the corpus is not read."),
 ]
 Queries = Annotated[Path | None, typer.Option("--queries", help="File of the queries, instead of the folder's.")]
 Qrels = Annotated[Path | None, typer.Option("--qrels", help="File of the judgements, instead of the folder's.")]
-K = Annotated[
-    int,
-    typer.Option("--k", "-k", parser=whole_number_between(1, MAX_TOP_K), metavar=INT, help="Depth of the measures."),
-]
+K = Annotated[int, integer("Depth of the measures.", "--k", "-k", between=(1, MAX_TOP_K))]
 LimitQueries = Annotated[
-    int | None,
-    typer.Option(
-        "--limit-queries", parser=whole_number_between(1), metavar=INT, help="Measure a random choice of this many."
-    ),
+    int | None, integer("Measure a random sample of this many queries.", "--limit-queries", between=(1,))
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that was made of the corpus.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the collection that is made from the corpus.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +131,7 @@ class _Target:
                     await retriever.drop_collection()
 
 
-@evaluation_app.command(DEFAULT_COMMAND)
+@evaluation_app.command("run", hidden=True)
 @with_context(*SERVER, *MODEL, "language", "chat_model")
 def measure(
     context: Context,
@@ -155,29 +141,29 @@ def measure(
     queries: Queries = None,
     qrels: Qrels = None,
     k: K = 10,
-    fusion: Annotated[
-        list[str] | None, typer.Option("--fusion", help="Fusion to measure; repeatable; default: all.")
-    ] = None,
+    fusion: Annotated[list[str] | None, typer.Option(help="Fusion to measure; repeatable; default: all.")] = None,
     rerank: Annotated[
-        bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: when there is one.")
+        bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: if there is one.")
     ] = None,
     reranker: Reranker = None,
-    route: RouteOption = None,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("route",))],
     run: Annotated[
-        Path | None, typer.Option("--run", help="Write TREC run files: this name, the system's before the suffix.")
+        Path | None,
+        typer.Option(help="Write TREC run files with this name; that of the system is added before the suffix."),
     ] = None,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
 ) -> None:
-    """Measure every leg, every fusion and the reranker with judged queries.
+    """Measure vector search, keyword search, every fusion and the reranker with judged queries.
 
-    The corpus of DIR is loaded into a collection of its own, which is dropped afterwards. With --collection an existing
-    one is measured: its chunk ids, or the sources of its files, are what is judged.
+    The corpus of DIR is loaded into a temporary collection. With --collection, an existing one is measured: its chunk
+    ids, or the sources of its files, are judged.
     """
     from semlex.answering.routing import check_route
     from semlex.evaluation.evaluate import FUSIONS, evaluate
     from semlex.evaluation.runs import write_run
 
+    route: Any = options.get("route")
     check_route(route)
     unknown = sorted(set(fusion or ()) - set(FUSIONS))
     if unknown:
@@ -191,9 +177,8 @@ def measure(
 
     async def work(retriever: PostgreSQLRetriever, progress: OnProgress | None) -> Report:
         texts, judgements = judged.queries, judged.judgements
-        by = cast("RouteBy | None", route)
         return await evaluate(
-            retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, route=by, progress=progress
+            retriever, texts, judgements, k=k, fusions=fusions, rerank=rerank, route=route, progress=progress
         )
 
     report = target.measured(work)
@@ -213,16 +198,11 @@ def tune_weight(
     queries: Queries = None,
     qrels: Qrels = None,
     k: K = 10,
-    folds: Annotated[
-        int,
-        typer.Option(
-            "--folds", parser=whole_number_between(2), metavar=INT, help="Parts of the queries for cross-validation."
-        ),
-    ] = 5,
+    folds: Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))] = 5,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
 ) -> None:
-    """Suggest the vector leg's share in the fusion, and say how far to trust that.
+    """Suggest the weight of the vector search in the fusion, and how far to trust that.
 
     Every query is searched once. The weight is chosen on some of the queries and measured on the others; unless the
     gain is significant, the advice is to keep the default.
@@ -252,27 +232,19 @@ def calibrate_confidence(
     collection: ExistingCollection = None,
     queries: Queries = None,
     qrels: Qrels = None,
-    depth: Annotated[
-        int,
-        typer.Option("--depth", parser=whole_number_between(1, MAX_TOP_K), metavar=INT, help="Hits of each query."),
-    ] = 10,
-    folds: Annotated[
-        int,
-        typer.Option(
-            "--folds", parser=whole_number_between(2), metavar=INT, help="Parts of the queries for cross-validation."
-        ),
-    ] = 5,
+    depth: Annotated[int, integer("Hits of each query.", between=(1, MAX_TOP_K))] = 10,
+    folds: Annotated[int, integer("Parts of the queries for cross-validation.", between=(2,))] = 5,
     file: Annotated[
-        Path | None, typer.Option("--output", help="Write the calibration into this file, not into the collection.")
+        Path | None, typer.Option("--output", help="Write the calibration into this file instead of the collection.")
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the calibration of --collection.")] = False,
     limit_queries: LimitQueries = None,
     keep: Keep = False,
 ) -> None:
-    """Learn which similarity means "relevant with probability p", and keep that with the collection's vectors.
+    """Learn which similarity means "relevant with probability p", and store that with the collection's vectors.
 
     Every hit of a later search then has a confidence. Hits without a judgement count as not relevant. The curve is
-    judged by queries that it was not learned from; another embedding model needs another curve.
+    tested with queries that it was not learned from. Another embedding model needs another curve.
     """
     if drop:
         _drop_calibration(context, collection, given=(folder, queries, qrels, file))
@@ -330,3 +302,265 @@ def _drop_calibration(context: Context, collection: str | None, given: tuple[Pat
         retriever.store_calibration(None)
     told = f"the calibration of {name} is dropped" if had else f"{name} has no calibration"
     context.emit({"collection": name, "dropped": had}, lambda: inform(told))
+
+
+SHOWN_DIGITS = 12
+
+
+@evaluation_app.command()
+@with_context("collection", ..., *SERVER)
+def queries(
+    context: Context,
+    *,
+    limit: Annotated[int, integer("Maximum number of questions per list.")] = 20,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all logged questions.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --clear: do not ask.")] = False,
+) -> None:
+    """Show logged questions: the most frequent ones, and those that found nothing.
+
+    Questions are logged only if query_log is hash or text (SEMLEX_QUERY_LOG, or query_log= in Python).
+    """
+    with context.opened() as retriever:
+        name = retriever.asynchronous.names.collection
+        if clear:
+            agree(f"Delete all logged questions of {name}?", yes=yes)
+            cleared = retriever.clear_queries()
+            if context.as_json:
+                print_json({"collection": name, "cleared": cleared})
+            else:
+                inform(f"{counted(cleared, 'question')} deleted")
+            return
+        summary = retriever.queries(limit=limit)
+    context.emit(summary.to_dict(), lambda: _print_summary(summary))
+
+
+def _print_summary(summary: QueryLogSummary) -> None:
+    if summary.oldest is None:
+        messages.print("no questions: they are logged with SEMLEX_QUERY_LOG=hash (or text)")
+        return
+    since = f"{summary.oldest:%Y-%m-%d %H:%M} UTC"
+    output.print(f"{counted(summary.logged, 'question')} since {since}, {summary.without_hits:,} of them without hits")
+    _print_list("Most frequent", summary.most_asked)
+    _print_list("Nothing was found", summary.nothing_found)
+
+
+def _print_list(title: str, found: Sequence[LoggedQuery]) -> None:
+    if not found:
+        return
+    output.print(f"\n[bold]{title}[/bold]")
+    output.print("   asked  no hits  last                  question", style="dim")
+    for one in found:
+        last = f"{one.last_asked_at:%Y-%m-%d %H:%M} UTC"
+        shown = f"(hash {one.query_hash[:SHOWN_DIGITS]})" if one.query is None else one_line(one.query)
+        output.print(escape(f"{one.asked:8,} {one.without_hits:8,}  {last}  {shown}"))
+
+
+# What takes longer is announced.
+ANNOUNCED_SECONDS = 5.0
+
+
+MINUTE = 60.0
+
+
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        parser=whole_number_between(1, MAX_SAMPLE),
+        metavar=INT,
+        help="Maximum number of headings to ask; default: 200, or 2,000 with a static model or keywords only.",
+        show_default=False,
+    ),
+]
+
+
+Seed = Annotated[
+    int, integer("Seed of the sample: the same seed asks the same headings.", "--seed", between=(0, MAX_SEED))
+]
+
+
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write the report as a page; an existing file is replaced."),
+]
+
+
+@evaluation_app.command()
+@with_context("collection", ..., *SERVER, "embedding_model", "device")
+def checkup(
+    context: Context,
+    *,
+    sample: Sample = None,
+    seed: Seed = 0,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("mode",))],
+    html: Html = None,
+) -> None:
+    """Report how well a collection can be searched, with its own headings as questions.
+
+    Each heading should find the section below it. Its own words are removed from that section first, in memory;
+    nothing is written.
+    """
+    if html is not None:
+        _check_place(html)
+    with context.opened() as retriever, context.progress() as progress:
+        told = retriever.checkup(
+            sample,
+            seed=seed,
+            **options,
+            progress=progress,
+            estimated=None if context.as_json else _announce,
+        )
+    if html is not None:
+        _write_page(html, checkup_page(told))
+    context.emit(told.to_dict(), lambda: print_checkup(told))
+    if html is not None and not context.as_json:
+        inform(f"[dim]written: {escape(one_line(str(html)))}[/dim]")
+
+
+def _announce(seconds: float) -> None:
+    if seconds >= ANNOUNCED_SECONDS:
+        shown = f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{seconds / MINUTE:.0f} minutes"
+        messages.print(f"[dim]this takes about {shown}; --sample N asks fewer headings[/dim]")
+
+
+def _check_place(path: Path) -> None:
+    """Refuses a path that no file can have, before anything is asked."""
+    try:
+        fits = path.absolute().parent.is_dir() and not path.is_dir()
+    except OSError:
+        fits = False
+    if not fits:
+        raise ConfigurationError(f"--html: {one_line(str(path))} is no file that could be written")
+
+
+def _write_page(path: Path, page: str) -> None:
+    """Writes the page beside its place and moves it there: a file is there whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(page, encoding="utf-8", newline="\n")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise ConfigurationError(f"--html: {one_line(str(path))} cannot be written: {error.strerror}") from None
+
+
+def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
+    """Prints a line per system: its measures, and how sure the difference to the better leg is."""
+    if as_json:
+        for index, query in enumerate(report.queries):
+            systems = {
+                name: {measure: float(values[index]) for measure, values in system.values.items()}
+                for name, system in report.systems.items()
+            }
+            print_json({"type": "query", "query_id": query, "systems": systems})
+        figures = {
+            name: {measure: system.mean(measure) for measure in report.measures} | {"p": system.p}
+            for name, system in report.systems.items()
+        }
+        print_json(
+            {
+                "type": "summary",
+                "queries": len(report.queries),
+                "systems": figures,
+                "baseline": report.baseline,
+                "judged": report.judged,
+                "embedding_model": report.embedding_model,
+                "reranker_model": report.reranker_model,
+                "routes": report.routes,
+                "warnings": [*left_out, *report.warnings],
+            }
+        )
+        return
+    from rich.table import Table
+
+    table = Table("search", *report.measures, "p", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, system in report.systems.items():
+        cells = [_cell(system.mean(measure), report.best(measure)) for measure in report.measures]
+        table.add_row(name, *cells, "baseline" if system.p is None else f"{system.p:.4f}")
+    output.print(table)
+    models = " · ".join(escape(model) for model in (report.embedding_model, report.reranker_model) if model)
+    messages.print(f"[dim]{_query_count(len(report.queries))} · * best · {models or 'keywords only'}[/dim]")
+    if len(report.systems) > 1:
+        messages.print(
+            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
+            "if there were none (paired randomisation, two-sided)[/dim]"
+        )
+    if report.routes:
+        counts = ", ".join(f"{number} {kind}" for kind, number in report.routes.items())
+        messages.print(f"[dim]routed: {counts}[/dim]")
+    _print_warnings(left_out, report.warnings)
+
+
+def _query_count(count: int) -> str:
+    return f"{count} {'query' if count == 1 else 'queries'}"
+
+
+def _print_warnings(left_out: tuple[str, ...], warnings: list[str]) -> None:
+    for note in (*left_out, *warnings):
+        print_note(note)
+
+
+def _cell(mean: float | None, best: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"[bold]{mean:.4f}*[/bold]" if mean == best else f"{mean:.4f} "
+
+
+def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
+    """Prints the advice on the fusion's weight, with the measures behind it."""
+    low, high = report.interval
+    measure = f"ndcg@{report.k}"
+    if report.keep_default:
+        output.print(f"[bold]keep the default weight {report.default:g}[/bold]: {escape(report.reason)}")
+    else:
+        output.print(f"[bold]weight {report.suggested:g} for the vector leg[/bold]: {escape(report.reason)}")
+    lines = {
+        "queries": str(report.queries),
+        "fusion": report.fusion,
+        f"{measure}, default": f"{report.default_ndcg:.4f}  (weight {report.default:g})",
+        f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
+        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
+        "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
+        "weights of the folds": ", ".join(
+            f"{weight:g}" + (f" x {count}" if count > 1 else "")
+            for weight, count in sorted(Counter(report.fold_weights).items())
+        ),
+        "best on all queries": f"{report.best:g}  ({measure} {report.curve[report.best]:.4f}, not held out)",
+    }
+    for name, value in lines.items():
+        output.print(f"{name:24} {value}")
+    _print_warnings(left_out, report.warnings)
+
+
+SHOWN_PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def print_calibration(report: CalibrationReport, left_out: tuple[str, ...], kept: str) -> None:
+    """Prints what was learned of cosines, how good that is on other queries, and where it was kept."""
+    curve, figures = report.curve, report.curve.figures
+    share = curve.relevant / curve.pairs
+    pairs, relevant = counted(curve.pairs, "hit"), counted(curve.relevant, "hit")
+    output.print(f"[bold]confidence = 1 / (1 + exp(-({curve.slope:.4g} x cosine {curve.intercept:+.4g})))[/bold]")
+    reached = []
+    for probability in SHOWN_PROBABILITIES:
+        least = curve.similarity(probability)
+        reached.append(f"{probability:g} " + ("never" if least is None else f"from {least:.3f}"))
+    lines = {
+        "model": curve.model,
+        "learned from": f"{_query_count(curve.queries)}, {pairs} to depth {curve.depth}, mode {curve.mode}",
+        "relevant": f"{relevant} ({share:.1%}); {report.unjudged:,} without a judgement count as not",
+        "calibration error": f"{figures.ece:.4f}  (one confidence for all: {figures.ece_base:.4f})",
+        "Brier score": f"{figures.brier:.4f}  (one confidence for all: {figures.brier_base:.4f})",
+        "area under ROC": "unknown: no part of the queries has hits of both kinds"
+        if figures.auc is None
+        else f"{figures.auc:.4f}  (the cosine itself: {figures.auc_cosine:.4f})",
+        "confidence by cosine": ", ".join(reached),
+    }
+    for name, value in lines.items():
+        output.print(f"{name:24} {escape(value)}")
+    messages.print("[dim]errors and scores are of queries that the curve was not learned from[/dim]")
+    messages.print(f"[dim]{escape(kept)}[/dim]")
+    _print_warnings(left_out, report.warnings)

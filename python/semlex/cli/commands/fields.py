@@ -1,48 +1,46 @@
-"""The commands about fields: ``semlex fields``, ``semlex fields add`` and ``semlex fields remove``."""
+"""Show the fields of a collection's metadata, and index those that filters compare."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from semlex.cli.completion import field_names
 from semlex.cli.context import SERVER, Context, with_context
-from semlex.cli.interactive.completion import field_names
-from semlex.cli.options import has_command
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import (
+    integer,
+)
 from semlex.cli.output import print_json, print_note
+from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from semlex.types.fields import FieldSummaries, FieldSummary
+    from semlex.types.fields import Facets, FieldSummaries, FieldSummary
 
 # Names are aligned up to this width, and shown up to that length; --json has them whole.
 NAME_WIDTH = 24
 SHOWN_CHARACTERS = 80
 
-fields_app = typer.Typer(
-    help="Show the fields of a collection's metadata, and index those that filters compare.",
-    invoke_without_command=True,
-)
+fields_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
-Name = Annotated[str, typer.Argument(help="The field, as filters write it.", autocompletion=field_names)]
+Name = Annotated[str, typer.Argument(help="Field, as in filters.", autocompletion=field_names)]
 
 
-@fields_app.callback()
+@fields_app.command("list")
 @with_context(..., "collection", *SERVER)
 def fields(
     context: Context,
-    ctx: typer.Context,
     *,
-    values: Annotated[bool, typer.Option("--values", help="Show the most frequent values, too.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Also show the most frequent values.")] = False,
 ) -> None:
-    """Show the fields: names, types with counts, which have an index; of at most 10,000 chunks."""
-    if has_command(ctx):
-        return
+    """List the fields with types, counts and indexes, from up to 10,000 chunks."""
     with context.opened() as retriever:
         found = retriever.fields(values=values)
     if context.as_json:
@@ -82,12 +80,12 @@ def add(
     context: Context,
     name: Name,
     of: Annotated[
-        str, typer.Argument(metavar="TYPE", help="number or text, as which it is compared; instant for @created.")
+        str, typer.Argument(metavar="TYPE", help="How values are compared: number or text; instant for @created.")
     ],
     *,
     force: Annotated[bool, typer.Option("--force", help="Even if no chunk has such a value.")] = False,
 ) -> None:
-    """Index a field for comparisons (<, <=, >, >=, between) and prefixes; equality needs no index of its own."""
+    """Index a field for comparisons (<, <=, >, >=, between) and prefixes; equality needs no index."""
     with context.opened() as retriever, context.progress() as progress:
         built = retriever.add_field(name, of, force=force, progress=progress)  # type: ignore[arg-type]
     value = {"name": name, "type": of, "built": list(built), "busy": built.busy, "warnings": built.warnings}
@@ -105,8 +103,53 @@ def add(
 @fields_app.command()
 @with_context(..., "collection", *SERVER)
 def remove(context: Context, name: Name) -> None:
-    """Drop the index of a field; values and what filters find stay as they are."""
+    """Drop the index of a field; its values stay, and filters find the same."""
     with context.opened() as retriever:
         dropped = retriever.remove_field(name)
     value = {"name": name, "dropped": list(dropped)}
     context.emit(value, lambda: inform(f"{escape(one_line(name))} has no index any more ({', '.join(dropped)})"))
+
+
+def print_facets(found: Facets) -> None:
+    """Prints the values of each field with their counts, and what was counted."""
+    for name, facet in found.items():
+        output.print(escape(one_line(name)), style="bold")
+        counts = [f"{one.count:,}" for one in facet.values]
+        width = max(map(len, counts), default=0)
+        for count, one in zip(counts, facet.values, strict=True):
+            output.print(f"  {count.rjust(width)}  {escape(one_line(_value_text(one.value)))}")
+        if facet.left_out:
+            output.print(f"  and {counted(facet.left_out, 'more value')}", style="dim")
+        if not facet.values and not facet.left_out:
+            output.print("  no values", style="dim")
+    for warning in found.warnings:
+        print_note(warning)
+    of = "that pass the filter" if found.of == "filter" else "that the query found"
+    among = "all" if found.exact else "the best"
+    inform(f"[dim]of {among} {counted(found.chunks, 'chunk')} {of}[/dim]")
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+FIELDS = typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …", autocompletion=field_names)
+
+
+@fields_app.command()
+@with_context("collection", ..., *SERVER, "embedding_model", "device")
+def facets(
+    context: Context,
+    fields: Annotated[list[str], FIELDS],
+    *,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("filters", "mode"))],
+    query: Annotated[
+        str | None, typer.Option(help="Count among the candidates of a query instead of all chunks.")
+    ] = None,
+    limit: Annotated[int, integer("Maximum number of values per field.")] = 20,
+) -> None:
+    """Count the values of fields, in all chunks that pass a filter or in the candidates of a query."""
+    settings = context.settings() if query is not None else context.settings(embedding_model="none")
+    with context.opened(settings) as retriever:
+        found = retriever.facets(fields, query=query, limit=limit, **options)
+    context.emit(found.to_dict(), lambda: print_facets(found))

@@ -1,15 +1,15 @@
-"""The commands that fill a collection, ``semlex index`` and ``embed``, and ``semlex chunks``, which shows with what."""
+"""``semlex index`` and ``semlex sync``: fill a collection from files and folders."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from semlex.cli.commands.whole_collection.enrich import filled, lacks_lines, refuse_unasked
+from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
 from semlex.cli.options import (
@@ -27,18 +27,16 @@ from semlex.cli.options import (
     Yes,
     existing_paths,
 )
-from semlex.cli.output import print_json, print_note, print_report
-from semlex.cli.progress_bar import resumable
-from semlex.cli.terminal import counted, inform, one_line, output, printable
+from semlex.cli.output import print_note
+from semlex.cli.reports import print_report, print_sync
+from semlex.cli.terminal import messages, resumable
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from semlex.ingest.enrichment.options import Enrichment
-    from semlex.ingest.preview import PreviewedFile
-    from semlex.ingest.progress import IndexReport
-    from semlex.models.tokenizer import TokenCounter
+    from semlex.ingest.progress import IndexReport, SyncReport
     from semlex.settings.table import Settings
 
 
@@ -60,12 +58,12 @@ def index(
     on_bad_text: OnBadText = "error",
     yes: Yes = False,
 ) -> None:
-    """Read files and folders, cut them, and store their chunks.
+    """Add files and folders to a collection; documents whose file is gone stay (`semlex sync` deletes them).
 
     Unchanged files are skipped; a changed file's chunks are replaced in one transaction. A file that cannot be read
     does not stop the run: it is listed at the end and the exit code is 5.
 
-    With --enrich a language model writes a line about each chunk, when it was said what that costs.
+    With --enrich, a language model describes each chunk in one line. You see the cost first.
     """
     from semlex.ingest.files.roots import plan_places
 
@@ -135,21 +133,20 @@ def leaves_unmade(
     return True
 
 
-@with_context("collection", *SERVER, *MODEL)
-def embed(context: Context) -> None:
-    """Compute the vectors of chunks that have none, without reading the files again."""
-    with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
-        written = retriever.embed_missing(progress=progress)
-    context.emit({"embedded": written}, lambda: inform(f"{counted(written, 'chunk')} embedded"))
-
-
-@with_context(*MODEL)
-def chunks(
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
+def sync(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
+    source: NewSource = None,
     include: Include = None,
     exclude: Exclude = None,
+    recursive: Recursive = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; write nothing.")] = False,
+    keep_deleted: Annotated[bool, typer.Option("--keep-deleted", help="Keep documents whose file is gone.")] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Delete the documents of a path that is missing or empty.")
+    ] = False,
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
@@ -157,66 +154,71 @@ def chunks(
     chunk_tokens: ChunkTokens = None,
     overlap_tokens: OverlapTokens = None,
     min_tokens: MinTokens = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")
+    ] = False,
+    poll: Annotated[
+        bool, typer.Option("--poll", help="With --watch: compare regularly, as network drives need.")
+    ] = False,
+    yes: Yes = False,
 ) -> None:
-    """Show what files become when they are indexed; nothing is written, and no server is asked.
+    """Make a collection match files and folders: as `semlex index`, but documents whose file is gone are deleted.
 
-    Tokens are counted by `--tokenizer`, or by the model that `--model` names, else as Unicode words.
+    Renamed files keep their chunks and vectors. A file that cannot be read keeps its document: it is listed at the end
+    and the exit code is 5. --watch keeps the collection in step.
+
+    With --enrich, a language model describes each chunk in one line. You see the cost first.
     """
-    from semlex.ingest.loaders.base import LoadOptions
-    from semlex.ingest.preview import preview_chunks
-    from semlex.parameters import KINDS, WantedOptions
-
-    found = existing_paths(paths)
+    if watch and dry_run:
+        raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
+    if poll and not watch:
+        raise ConfigurationError("--poll says how folders are watched: give --watch, too")
     settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-    options = settings.retriever_options
-    wanted = WantedOptions.checked({name: options.get(name) for name in KINDS}, options["defaults"])
-    failed = 0
-    for file in preview_chunks(
-        *found,
-        include=include or None,
-        exclude=exclude or (),
-        **wanted.chunk_settings()._asdict(),
-        counter=_token_counter(settings),
-        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
-        limits=settings.file_limits,
-    ):
-        failed += file.problem is not None and not file.is_skipped
-        if context.as_json:
-            print_json(asdict(file))
-        else:
-            _print_file(file)
-    if failed:
+    if settings.enrichment_model is not None and settings.enrichment_model != "none":
+        if watch or dry_run:
+            raise ConfigurationError(
+                "--watch and --dry-run use no language model: give --enrich none, then run semlex maintain enrich"
+            )
+        refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
+    given: dict[str, Any] = {
+        "source": source,
+        "include": include or None,
+        "exclude": exclude or (),
+        "recursive": recursive,
+        "keep_deleted": keep_deleted,
+        "allow_empty": allow_empty,
+        "text_fields": text_field or (),
+        "id_field": id_field,
+        "detect_encoding": detect_encoding,
+        "on_bad_text": on_bad_text,
+        "chunk_tokens": chunk_tokens,
+        "overlap_tokens": overlap_tokens,
+        "min_tokens": min_tokens,
+    }
+    found = [path.expanduser() for path in paths]
+    settings = context.with_only_collection(settings)
+    if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
+        existing_paths(found)  # refused before a collection is made for it
+    with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
+        if watch:
+            with closing(retriever.watch(*found, **given, poll=poll)) as reports:
+                _watch(context, reports)
+            return
+
+        def fill(enrichment: Enrichment | None) -> SyncReport:
+            with context.progress() as progress:
+                return retriever.sync(*found, **given, dry_run=dry_run, enrichment=enrichment, progress=progress)
+
+        with resumable():
+            report = filled(settings, fill, lambda report: report.run, yes=yes)
+    print_sync(report, as_json=context.as_json)
+    if report.run.failed or lacks_lines(report.run.enrichment):
         raise typer.Exit(SOME_FILES)
 
 
-def _token_counter(settings: Settings) -> TokenCounter | None:
-    """The named tokenizer, where it stands for a model behind a server or for none; else the named model."""
-    from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
-    from semlex.models.model_names import leads_to
-    from semlex.models.tokenizer import given_tokenizer
-
-    model = settings.embedding_model or KEYWORDS_ONLY
-    if settings.tokenizer is not None and (model == KEYWORDS_ONLY or leads_to(model) == "server"):
-        return given_tokenizer(settings.tokenizer)
-    said = settings.retriever_options.get("tokenizer")
-    return choose_embedder(model, device=settings.device, dimensions=settings.dimensions, tokenizer=said).model
-
-
-def _print_file(file: PreviewedFile) -> None:
-    if file.problem is not None:
-        left_out = "left out: " if file.is_skipped else ""
-        inform(escape(one_line(f"{file.uri}: {left_out}{file.problem.message}")))
-        return
-    title = f", {one_line(file.title)!r}" if file.title else ""
-    repaired = f", {counted(file.repaired, 'character')} repaired" if file.repaired else ""
-    output.print(
-        f"{one_line(file.uri)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}{repaired}", markup=False
-    )
-    for number, chunk in enumerate(file.chunks, start=1):
-        page = f", page {chunk.page}" if chunk.page else ""
-        output.print(
-            f"--- {number}: line {chunk.line}{page}, {counted(chunk.tokens, 'token')}, {chunk.chunk_type}", style="dim"
-        )
-        for line in chunk.context.splitlines():
-            output.print(f"  {one_line(line)}", markup=False, style="dim")
-        output.print(printable(chunk.text), markup=False)
+def _watch(context: Context, reports: Iterator[SyncReport]) -> None:
+    for number, report in enumerate(reports):
+        print_sync(report, as_json=context.as_json)
+        if number == 0:
+            how = "the system tells of changes" if report.watched_by == "events" else "by polling"
+            messages.print(f"watching, {how}; Ctrl-C ends it")

@@ -1,25 +1,35 @@
-"""The commands about models and what works here: ``semlex models pull``, ``semlex doctor models`` and ``server``."""
+"""List, change and complete the embeddings of a collection; download models."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
 from rich.markup import escape
 
-from semlex.cli.context import Context, with_context
-from semlex.cli.options import HelpGroup
-from semlex.cli.terminal import counted, messages, output
+from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import (
+    Yes,
+    agree,
+    whole_number,
+)
+from semlex.cli.output import print_note, print_table
+from semlex.cli.terminal import counted, inform, messages, one_line, output, resumable
+from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.models.files import PulledModel
+    from semlex.retriever.synchronous import SyncRetriever
 
 
-models_app = typer.Typer(help="Models on this machine.", cls=HelpGroup)
+models_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
 
 @models_app.command("pull")
@@ -28,12 +38,11 @@ def pull(
     context: Context,
     name: Annotated[str, typer.Argument(help="Model of the hub, for example Qwen/Qwen3-Embedding-0.6B.")],
     *,
-    revision: Annotated[str | None, typer.Option("--revision", help="Branch, tag or commit.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
 ) -> None:
-    """Fetch a model from the hub into its local cache.
+    """Download a model from the hub into its local cache.
 
-    Only data files are fetched (safetensors, JSON, text). Files that have arrived whole are not fetched again, so the
-    same command resumes a download that was interrupted.
+    Only data files are downloaded (safetensors, JSON, text). The same command resumes an interrupted download.
     """
     from semlex.models.files import pull_model
 
@@ -88,3 +97,161 @@ def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], No
             bar.update(task, completed=arrived)
 
         yield announce, progress
+
+
+@models_app.command("fill")
+@with_context("collection", *SERVER, *MODEL)
+def fill(context: Context) -> None:
+    """Compute missing vectors, without reading the files again."""
+    with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
+        written = retriever.embed_missing(progress=progress)
+    context.emit({"embedded": written}, lambda: inform(f"{counted(written, 'chunk')} embedded"))
+
+
+TITLES = ("version", "state", "model", "dimensions", "storage", "vectors", "lacking", "created", "size", "calibrated")
+
+
+NUMBERS = {"version", "dimensions", "vectors", "lacking", "size"}
+
+
+@models_app.command("set")
+@with_context("collection", ..., *SERVER, "device", "dimensions", "tokenizer")
+def set_model(
+    context: Context,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Embedding model: name, folder, server (openai:NAME, …) or static; default: that of your settings."
+        ),
+    ] = None,
+    *,
+    vector_storage: Annotated[
+        str | None, typer.Option(help="vector or halfvec; default: as the vectors are stored now.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Discard what an interrupted run has made.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+) -> None:
+    """Change the embedding model of a collection, while it is searched and written.
+
+    The new vectors are made beside the old ones, checked, and used from then on. Programs that are already running
+    keep using the old vectors. The same command continues an interrupted run.
+    """
+    # The collection is opened without the new model, whose vectors it does not hold yet.
+    alone = replace(context, dimensions=None, tokenizer=None)
+    context = replace(context, embedding_model=model)
+    with resumable(), alone.opened() as retriever:
+        report = _changed(context, retriever, vector_storage, restart=restart, dry_run=dry_run)
+    context.emit(report, lambda: _print_reembedded(report))
+
+
+@models_app.command()
+@with_context("collection", ..., *SERVER, *MODEL)
+def rollback(
+    context: Context,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Even if chunks lack a vector that cannot be made.")] = False,
+) -> None:
+    """Go back to the embeddings that were used before the last change."""
+    alone = replace(context, embedding_model="none", dimensions=None, tokenizer=None)
+    with resumable(), alone.opened() as retriever, context.progress() as progress:
+        report = retriever.rollback_embeddings(context.embedding_model, force=force, progress=progress)
+    context.emit(report, lambda: _print_reembedded(report))
+
+
+def _changed(
+    context: Context, retriever: SyncRetriever, vector_storage: str | None, *, restart: bool, dry_run: bool
+) -> ReembedReport:
+    from semlex.models.model_names import leads_to
+    from semlex.parameters import storage_named
+
+    settings = context.settings()
+    model = settings.embedding_model
+    if model is None:
+        raise ConfigurationError("no model is named: semlex models set MODEL")
+    at_server = leads_to(model) == "server"
+    with context.progress() as progress:
+        return retriever.reembed(
+            model,
+            dimensions=settings.dimensions,
+            tokenizer=settings.tokenizer if at_server else context.tokenizer,
+            vector_storage=None if vector_storage is None else storage_named(vector_storage),
+            restart=restart,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+
+def _print_reembedded(report: ReembedReport) -> None:
+    for warning in report.warnings:
+        print_note(warning)
+    model = f"{escape(one_line(report.model))}, {report.dimensions:,} dimensions, {report.storage}"
+    if report.dry_run:
+        begun = f", as version {report.version}, which was begun" if report.resumed else ""
+        messages.print(
+            f"{report.embedded:,} of {counted(report.chunks, 'chunk')} would be embedded with {model}{begun}; nothing "
+            "was done"
+        )
+        return
+    recall = "" if report.recall is None else f"; the index finds {report.recall:.0%} of the 10 nearest"
+    inform(
+        f"version {report.version} serves: {model}; {counted(report.embedded, 'chunk')} embedded in "
+        f"{report.seconds:.1f} s{recall}"
+    )
+    if report.lacking:
+        inform(f"{counted(report.lacking, 'chunk')} have no vector: words find them")
+    if report.previous is not None:
+        inform(
+            f"version {report.previous} stays for those who hold its model: semlex models rollback goes back to it, "
+            f"semlex models drop {report.previous} drops it"
+        )
+
+
+@models_app.command("list")
+@with_context("collection", *SERVER)
+def list_models(context: Context) -> None:
+    """List the embeddings of a collection: their models, which of them is used, and what they lack."""
+    with context.opened() as retriever:
+        found = retriever.embeddings()
+    context.emit([entry.to_dict() for entry in found], lambda: _print_versions(found, header=context.header))
+
+
+@models_app.command()
+@with_context("collection", ..., *SERVER)
+def drop(
+    context: Context,
+    version: Annotated[
+        int, typer.Argument(parser=whole_number, metavar="VERSION", help="As `semlex models` lists it.")
+    ],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if a process has used them within the last minute.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Drop embeddings that are not used any more."""
+    with context.opened() as retriever:
+        agree(f"Drop version {version} of the embeddings?", yes=yes)
+        retriever.drop_embeddings(version, force=force)
+    context.emit({"dropped": version}, lambda: inform(f"version {version} of the embeddings is dropped"))
+
+
+def _print_versions(found: Sequence[EmbeddingFigures], *, header: bool) -> None:
+    if not found:
+        messages.print("no vectors: semlex models set MODEL makes them")
+        return
+    rows = [
+        (
+            str(entry.version),
+            entry.state + (", running" if entry.is_running else ""),
+            one_line(entry.model),
+            f"{entry.dimensions:,}",
+            entry.storage,
+            f"{entry.vectors:,}",
+            f"{entry.lacking:,}",
+            f"{entry.created_at:%Y-%m-%d %H:%M}",
+            f"{entry.bytes / 1e6:,.1f} MB",
+            "-" if entry.calibration is None else str(entry.calibration.get("learned_at"))[:10],
+        )
+        for entry in found
+    ]
+    print_table(TITLES, rows, NUMBERS, header=header)

@@ -1,4 +1,4 @@
-"""The commands about the embedded server: ``semlex postgres status`` and ``semlex postgres stop``."""
+"""Show or stop the embedded Postgres of this machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import Context, with_context
+from semlex.cli.groups import group_with_default
 from semlex.cli.terminal import output
 
-postgres_app = typer.Typer(help="The embedded Postgres of this machine.", no_args_is_help=True)
+postgres_app = typer.Typer(help=__doc__, cls=group_with_default("status"))
 
 
 @postgres_app.command("status")
 @with_context("data_dir")
 def status(context: Context) -> None:
-    """Show whether the embedded Postgres runs, where, and for how long; starts nothing."""
+    """Show whether the embedded Postgres runs, where, and for how long."""
     from semlex.store.postgres.embedded.server import server_status
 
     found = server_status(context.settings().server_folder)
@@ -33,7 +34,7 @@ def _print_status(found: dict[str, Any]) -> None:
 @postgres_app.command("stop")
 @with_context("data_dir")
 def stop(context: Context) -> None:
-    """Stop the embedded Postgres now, instead of after its time; refused while a program uses it."""
+    """Stop the embedded Postgres now; refused while a program uses it."""
     from semlex.store.postgres.embedded.server import stop_unused
 
     stopped = stop_unused(context.settings().server_folder)

@@ -1,4 +1,4 @@
-"""The commands that answer questions: ``semlex try``, ``semlex search`` and ``semlex facets``."""
+"""``semlex try``, ``semlex search`` and ``semlex why``."""
 
 from __future__ import annotations
 
@@ -11,30 +11,20 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.figures import print_facets
-from semlex.cli.interactive.completion import field_names
-from semlex.cli.interactive.editor import open_hit, require_editor
 from semlex.cli.options import (
-    INT,
-    NUMBER,
-    SECONDS,
-    Boost,
     DetectEncoding,
-    Filter,
     IdField,
     OnBadText,
-    RouteOption,
     TextFields,
-    boosts_of,
     existing_paths,
-    filter_of,
-    number,
+    integer,
     questions_of,
-    seconds,
-    whole_number,
 )
-from semlex.cli.output import print_many, print_problems, print_report, print_results, print_statement, print_timings
+from semlex.cli.output import print_many, print_results, print_statement, print_timings
+from semlex.cli.reports import print_problems, print_report
+from semlex.cli.search_flags import Flags, flag_of
 from semlex.cli.terminal import inform, output
 from semlex.errors import ConfigurationError
 
@@ -42,96 +32,33 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from semlex.store.query.hits import Included
-    from semlex.types.results import SearchMode
 
-QUESTION = typer.Argument(
-    help="What to look for; quotes around it are not needed. It may begin with '-'; after '--' all is the question."
-)
+QUESTION = typer.Argument(help="Question or words; needs no quotes. After '--', everything is the question.")
 Question = Annotated[list[str], QUESTION]
-Fusion = Annotated[
-    str | None, typer.Option("--fusion", help="How the legs are put together: completed (default), rrf or linear.")
-]
-TopK = Annotated[
-    int | None,
-    typer.Option("--top-k", "-k", parser=whole_number, metavar=INT, help="Number of results, 1 to 1,000; default: 5."),
-]
-Mode = Annotated[
-    str | None, typer.Option("--mode", help="vector, keyword or hybrid; default: hybrid where both are possible.")
-]
-Deadline = Annotated[
-    float | None,
-    typer.Option(
-        "--deadline", parser=seconds, metavar=SECONDS, help="Seconds; what has answered by then is the answer."
-    ),
-]
-Candidates = Annotated[
-    int | None,
-    typer.Option(
-        "--candidates",
-        parser=whole_number,
-        metavar=INT,
-        help="Candidates of each leg; default: 3 x --top-k, at least 30.",
-    ),
-]
-MaxResults = Annotated[
-    int | None,
-    typer.Option(
-        "--max-results",
-        parser=whole_number,
-        metavar=INT,
-        help="Open a list of at most so many hits, --top-k a page; a cursor for --after is printed.",
-    ),
-]
-Group = Annotated[
-    int | None,
-    typer.Option(
-        "--group",
-        parser=whole_number,
-        metavar=INT,
-        help="Group by document: --top-k documents, each with at most so many chunks.",
-    ),
-]
-MinSimilarity = Annotated[
-    float | None,
-    typer.Option(
-        "--min-similarity",
-        parser=number,
-        metavar=NUMBER,
-        help="Least cosine of a hit, -1 to 1; nothing may reach it.",
-    ),
-]
-MinRerank = Annotated[
-    float | None,
-    typer.Option("--min-rerank", parser=number, metavar=NUMBER, help="Least score of a hit by the reranker, 0 to 1."),
-]
+# Flags of many questions beside those of the ranking.
+MANY = {"--top-k", "--filter", "--mode", "--json", "--fields", "--include"}
 
 
-def grouping(size: int | None) -> dict[str, Any]:
-    """The arguments of ``--group``."""
-    return {} if size is None else {"group_by": "document", "group_size": size}
+def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has_cursor: bool, many: bool) -> None:
+    """Refuse options that mean nothing beside each other.
 
-
-PAGES = ("--max-results", "--group", "--route", "--explain")
-# What means nothing beside another option.
-SENSELESS = {
-    "--after, whose cursor is the search,": (
-        *("--top-k", "--mode", "--fusion", "--boost", "--candidates", "--min-similarity", "--min-rerank"),
-        *PAGES,
-    ),
-    "a list of questions": ("--deadline", "--open", "--sql", "--timings", *PAGES),
-    "--sql": ("--explain", "--fields", "--json", "--open", "--timings"),
-}
-
-
-def check_together(has_cursor: bool, many: bool, options: Mapping[str, object]) -> None:
-    """Refuses options that mean nothing beside each other."""
-    given = {name for name, value in options.items() if value is not None and value is not False and value != []}
-    for what, holds in zip(SENSELESS, (has_cursor, many, "--sql" in given), strict=True):
-        refused = [name for name in SENSELESS[what] if holds and name in given]
-        if refused:
-            raise ConfigurationError(f"{what} takes no {', '.join(refused)}")
+    Args:
+        own: Flags that are no options of a search, with their values.
+    """
+    searched = {flag_of(name) for name in options.keys() | options.get("tuning", {}).keys() - {"tuning", "group_by"}}
+    given = searched | {flag for flag, value in own.items() if value}
+    refused: dict[str, set[str]] = {}
+    if has_cursor:
+        refused["--after, whose cursor is the search,"] = searched - Flags("search:PageArguments").flags()
+    if many:
+        refused["a list of questions"] = given - Flags("search:RankingOptions").flags() - MANY
+    if "--sql" in given:
+        refused["--sql"] = given & {"--explain", "--fields", "--json", "--open", "--timings"}
+    for what, flags in refused.items():
+        if flags:
+            raise ConfigurationError(f"{what} takes no {', '.join(sorted(flags))}")
     if "--include" in given and "--sql" not in given:
-        raise ConfigurationError("--include says what --sql prints beside the scores: give --sql, too")
+        raise ConfigurationError("--include names what --sql prints beside the scores: give --sql, too")
 
 
 @with_context(*SERVER, *MODEL, "language")
@@ -140,17 +67,16 @@ def try_folder(
     path: Annotated[Path, typer.Argument(help="File or folder with documents.")],
     question: Question,
     *,
-    top_k: TopK = None,
-    mode: Mode = None,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("top_k", "mode"))],
     text_field: TextFields = None,
     id_field: IdField = None,
     detect_encoding: DetectEncoding = False,
     on_bad_text: OnBadText = "error",
     open_page: Annotated[
-        bool, typer.Option("--open", help="Then serve the page that shows how the order came about, and open it.")
+        bool, typer.Option("--open", help="Then open a page that shows how the order came about.")
     ] = False,
 ) -> None:
-    """Index a folder into a collection of its own and ask it a question.
+    """Index a folder into its own collection and ask it a question.
 
     The second question to the same folder is quick: unchanged files are skipped.
     """
@@ -179,12 +105,12 @@ def try_folder(
             print_problems(report)
         else:
             print_report(report, as_json=False)
-        results = retriever.search(" ".join(question), top_k, mode=cast("SearchMode | None", mode))
+        results = retriever.search(" ".join(question), **options)
         print_results(results, as_json=context.as_json)
         if not context.as_json:
             inform(f'[dim]ask again: semlex search "…" --collection {collection}[/dim]')
     if open_page:
-        from semlex.cli.commands.serving.page import show_page
+        from semlex.cli.commands.serve import show_page
 
         show_page(context.given() | {"collection": collection}, " ".join(question))
     if report.failed:
@@ -196,95 +122,50 @@ def search(
     context: Context,
     question: Annotated[list[str] | None, QUESTION] = None,
     *,
-    top_k: TopK = None,
-    mode: Mode = None,
-    fusion: Fusion = None,
-    filters: Filter = None,
-    boost: Boost = None,
-    min_similarity: MinSimilarity = None,
-    min_rerank: MinRerank = None,
-    candidates: Candidates = None,
-    deadline: Deadline = None,
-    max_results: MaxResults = None,
-    group: Group = None,
-    route: RouteOption = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say what the answer rests on: the plan, and the words of every hit.")
-    ] = False,
-    timings: Annotated[
-        bool, typer.Option("--timings", help="Say on the error stream how many milliseconds each stage took.")
-    ] = False,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments")],
+    timings: Annotated[bool, typer.Option("--timings", help="Print the milliseconds of each stage to stderr.")] = False,
     opened_hit: Annotated[
-        int | None,
-        typer.Option(
-            "--open",
-            parser=whole_number,
-            metavar="[N]",
-            help="Open the place of hit N in $EDITOR; without a number that of the first.",
-        ),
+        int | None, integer("Open hit N in $EDITOR; without a number, the first.", "--open", metavar="[N]")
     ] = None,
     after: Annotated[
-        str | None, typer.Option("--after", metavar="CURSOR", help="The next page of a list, instead of a question.")
+        str | None, typer.Option(metavar="CURSOR", help="Cursor of the next page, instead of a question.")
     ] = None,
     queries: Annotated[
-        Path | None,
-        typer.Option("--queries", metavar="FILE", help="Questions, one a line, instead of one; - is standard input."),
+        Path | None, typer.Option(metavar="FILE", help="File of questions, one per line; - is standard input.")
     ] = None,
     as_sql: Annotated[
-        bool, typer.Option("--sql", help="Print the hits as a SELECT, to be joined with your own tables.")
+        bool, typer.Option("--sql", help="Print the hits as a SELECT to join with your own tables.")
     ] = False,
     include: Annotated[
         list[str] | None,
-        typer.Option("--include", metavar="COLUMN", help="With --sql: also excerpt, content or metadata; repeatable."),
+        typer.Option(metavar="COLUMN", help="With --sql: also excerpt, content or metadata; repeatable."),
     ] = None,
 ) -> None:
-    """Search a collection; prints location, scores of each leg, and an excerpt of every hit."""
+    """Search a collection, and print place, scores and an excerpt of each hit."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError(
             "give a question, --queries with a file of them, or --after with a page's cursor, and only one of these"
         )
     many = queries is not None or question == ["-"]
-    check_together(
-        after is not None,
-        many,
-        {
-            "--sql": as_sql,
-            "--fields": context.columns,
-            "--json": context.as_json and context.columns is None,
-            "--open": opened_hit,
-            "--explain": explain,
-            "--timings": timings,
-            "--top-k": top_k,
-            "--mode": mode,
-            "--fusion": fusion,
-            "--filter": filters,
-            "--boost": boost,
-            "--candidates": candidates,
-            "--route": route,
-            "--min-similarity": min_similarity,
-            "--min-rerank": min_rerank,
-            "--include": include,
-            "--max-results": max_results,
-            "--group": group,
-            "--deadline": deadline,
-        },
-    )
+    own: dict[str, Any] = {
+        "--open": opened_hit is not None,
+        "--sql": as_sql,
+        "--timings": timings,
+        "--include": include,
+    }
+    own |= {"--fields": context.columns, "--json": context.as_json and context.columns is None}
+    check_together(options, own, has_cursor=after is not None, many=many)
     questions = [] if after is not None else questions_of(question or (), queries)
-    options: dict[str, Any] = {"mode": mode, "fusion": fusion}
-    options |= {"min_similarity": min_similarity, "min_rerank": min_rerank}
-    options |= {"filters": filter_of(filters), "boost": boosts_of(boost), "tuning": {"candidates": candidates}}
     if opened_hit is not None:
         require_editor()
     with context.opened(searches=True) as retriever:
         if after is not None:
-            results = retriever.search_page(after, options["filters"], deadline=deadline)
+            results = retriever.search_page(after, **options)
         elif many:
-            print_many(questions, retriever.search_many(questions, top_k, **options), as_json=context.as_json)
+            print_many(questions, retriever.search_many(questions, **options), as_json=context.as_json)
             return
         else:
-            options |= {"deadline": deadline, "max_results": max_results, "explain": explain, **grouping(group)}
-            options |= {"route": route}
-            results = retriever.search(questions[0], top_k, **options)
+            results = retriever.search(questions[0], **options)
         if as_sql:
             columns = cast("list[Included]", include or [])
             print_statement(retriever.hits_as_sql(results, include=columns), results)
@@ -298,29 +179,23 @@ def search(
         open_hit(results, opened_hit)
 
 
-FIELDS = typer.Argument(help="Fields, as in filters: year, author.name, @source, @type, …", autocompletion=field_names)
+WHY_DOCUMENT = typer.Argument(
+    metavar="DOC", help="Path as `semlex documents` lists it, or its end; keys.md:9; a file; an id."
+)
 
 
-@with_context("collection", ..., *SERVER, "embedding_model", "device")
-def facets(
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "reranker_model", "chat_model")
+def why(
     context: Context,
-    fields: Annotated[list[str], FIELDS],
+    document: Annotated[str, WHY_DOCUMENT],
+    question: Annotated[list[str], QUESTION],
     *,
-    filters: Filter = None,
-    query: Annotated[
-        str | None, typer.Option("--query", help="Count the candidates of a query instead of all chunks.")
-    ] = None,
-    mode: Annotated[
-        str | None, typer.Option("--mode", help="Of the query: vector, keyword or hybrid; keyword: only its words.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", parser=whole_number, metavar=INT, help="Most values of a field.")
-    ] = 20,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", without=("explain",))],
 ) -> None:
-    """Count which values fields have, over all chunks that pass a filter, or over the candidates of a query."""
-    settings = context.settings() if query is not None else context.settings(embedding_model="none")
-    with context.opened(settings) as retriever:
-        found = retriever.facets(
-            fields, filter_of(filters), query=query, mode=cast("SearchMode | None", mode), limit=limit
-        )
-    context.emit(found.to_dict(), lambda: print_facets(found))
+    """Explain why a search ranks a document where it is, or why it is missing, and what helps.
+
+    Give the options of that search; the settings count here, too.
+    """
+    with context.opened(searches=True) as retriever:
+        told = retriever.why(document, " ".join(question), **options)
+    context.emit(told.to_dict(), lambda: output.print(escape(str(told))))

@@ -195,7 +195,7 @@ def _never_seen(
         root = roots[places[0][0]].root
         if not Path(root).is_dir():
             text = f"there is no such document, and the folder of its source ({root}) is not within reach from here"
-            return Reason("never_seen", text + also, f"semlex sources move {shlex.quote(places[0][0])} FOLDER")
+            return Reason("never_seen", text + also, f"semlex documents move {shlex.quote(places[0][0])} FOLDER")
         return Reason("never_seen", f"there is no such document, and no such file in {root}{also}", "check the name")
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))

@@ -107,7 +107,7 @@ def _new_source(root: Path, known: Mapping[str, Path], given: str | None) -> str
         )
     raise ConfigurationError(
         f"the source {name!r} was read from {other}, which no longer exists. If it is {root} now: "
-        f"semlex sources move {name} {root}. If not, give this folder a name of its own with --source NAME (source=)"
+        f"semlex documents move {name} {root}. If not, give this folder a name of its own with --source NAME (source=)"
     )
 
 

@@ -69,7 +69,7 @@ def refuse_empty(places: Sequence[Place], sides: Sequence[Side], *, keep_deleted
             continue
         raise ConfigurationError(
             f"{place.path} {what}, but {len(stored):,} documents were read from there: nothing was changed. "
-            f"If it has moved: semlex sources move {place.source} FOLDER. If these documents are to be deleted: "
+            f"If it has moved: semlex documents move {place.source} FOLDER. If these documents are to be deleted: "
             "--allow-empty (allow_empty=True)"
         )
 

@@ -69,7 +69,7 @@ def tree_of_filters(filters: MetadataFilters, *, needed: bool = False, depth: in
 
 
 def tree_of_filter(one: MetadataFilter, *, needed: bool = False) -> FilterTree:
-    """Convert a condition; its key is one key of the metadata, dots and all, or a field of semlex's own (``@uri``)."""
+    """Convert a condition; its key is one key of the metadata, dots and all, or a field of semlex's own (``@page``)."""
     operator, value = FilterOperator(one.operator), one.value
     place = f"{PLACE}.{one.key[:40]}"
     field = F(one.key) if one.key.startswith("@") else key_field(one.key)
@@ -170,4 +170,4 @@ def scored_node(hit: SearchResult) -> NodeWithScore:
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:
     """A filter on nodes that were cut out of one of these documents, and on added parts of them."""
     ids = list(ref_doc_ids)
-    return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@uri").exists())
+    return key_field(NODE, REF_DOC_ID).in_(ids) | (F("@parent").in_(ids) & ~F("@source_document").exists())

@@ -37,7 +37,7 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     hit = own_hit(standing, results)
     if not standing.facts:
         text = f"{standing.named.name} has no chunk: there is no text in it that could be searched"
-        return (Reason("empty", text, "semlex chunks FILE shows what is read of a file"),)
+        return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
     if hit is not None:
         shown = [one for one in results if one.id in {chunk_id for _, chunk_id in standing.ranking.own}]
         more = f", and {len(shown) - 1} more of its chunks" if len(shown) > 1 else ""
@@ -76,7 +76,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
     if "vector" in legs and legs["vector"].error is None:
         vector = standing.vector
         if vector is None:
-            yield Reason("no_vector", "it has no vector yet", f"semlex embed --collection {name}")
+            yield Reason("no_vector", "it has no vector yet", f"semlex models fill --collection {name}")
         elif vector.rank <= depth:
             text = f"it is number {vector.rank:,} of the nearest, and the vector index passed it over"
             yield Reason("missed_by_index", text, _wider_index(standing))
@@ -98,9 +98,14 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
 def _wider_index(standing: Standing) -> str:
     plan = standing.found.results["vector"].plan
     if "probes" in plan:
-        return "more lists of the index: tuning={'probes': N} in a search, or always: semlex create-index --probes N"
+        return (
+            "more lists of the index: tuning={'probes': N} in a search, or always: "
+            "semlex maintain create-index --probes N"
+        )
     wider = min(MAX_EF_SEARCH, max(400, 4 * standing.found.depth))
-    return f"a longer list: tuning={{'ef_search': {wider}}} in a search; semlex create-index --kind none is exact"
+    return (
+        f"a longer list: tuning={{'ef_search': {wider}}} in a search; semlex maintain create-index --kind none is exact"
+    )
 
 
 def _other_words(standing: Standing) -> str:
@@ -217,6 +222,6 @@ def _beside(standing: Standing) -> Iterator[Reason]:
     name, legs = standing.state.collection.names.collection, standing.found.results
     if "vector" in legs and legs["vector"].error is None and standing.vector is None:
         text = "it has no vector yet, so that words alone speak for it"
-        yield Reason("no_vector", text, f"semlex embed --collection {name}")
+        yield Reason("no_vector", text, f"semlex models fill --collection {name}")
     if standing.keyword is not None and standing.keyword.score == 0:
         yield Reason("no_shared_word", "it shares no word with the question", "ask with a word that it holds")

@@ -121,5 +121,7 @@ def engine_notes(state: SearchState, terms: Sequence[TermScores] | None) -> list
     if engine == "none":
         notes.append("the collection has no keyword engine: words are not looked for")
     if collection.embedding is None:
-        notes.append(f"the collection holds no vectors: words alone are searched (semlex embed --collection {name})")
+        notes.append(
+            f"the collection holds no vectors: words alone are searched (semlex models fill --collection {name})"
+        )
     return notes

@@ -128,18 +128,18 @@ TOOLS = {
     "fields": "list_fields",
     "index": "index_folder",
     "jobs": "job_status",
-    "optimize": "optimize_search",
-    "outline": "outline",
-    "reindex": "reindex_collection",
+    "maintain optimize": "optimize_search",
+    "documents outline": "outline",
+    "maintain reindex": "reindex_collection",
     "search": "search",
-    "show": "get_document",
+    "documents show": "get_document",
     "status": "collection_stats",
     "sync": "index_folder",
     "why": "why",
 }
 _FLAGS = "dry-run|exact|keyword|restart|rollback|sql|values|yes"
 _COMMAND = re.compile(
-    rf"semlex ({'|'.join(TOOLS)})\b(?! (?:add|cancel|remove|retry)\b)"
+    rf"semlex ({'|'.join(TOOLS)})\b(?! (?:add|cancel|drop|dump|facets|remove|restore|retry|submit)\b)"
     rf"((?: (?:--(?:{_FLAGS})\b|--?[a-z-]+ [^\s;,()]+|[A-Z]{{2,}}\b|'[^']*'|/[^\s;,()]+))*)"
 )
 _ANY_COMMAND = re.compile(r"\bsemlex [a-z]")

@@ -99,7 +99,7 @@ def _of_a_missing_table(text: str, message: str, state: str) -> SemlexError:
     if _VECTORS.search(message):
         return ModelMismatchError(
             f"{text}; these vectors were dropped since the collection was opened: open it again, with its present "
-            "model (semlex embeddings shows it)"
+            "model (semlex models list shows it)"
         )
     return CollectionNotFoundError(
         f"{text}; the collection was dropped in the meantime, or lacks a table: semlex doctor shows a remedy",

@@ -42,7 +42,7 @@ _TYPED: dict[ValueType, sql.SQL] = {
 }
 # Columns of the chunk table; "" in them is as good as missing.
 OWN_COLUMNS = {
-    "uri": sql.SQL("c.source_document"),
+    "source_document": sql.SQL("c.source_document"),
     "chapter": sql.SQL("c.chapter_title"),
     "section": sql.SQL("c.section_title"),
     "type": sql.SQL("c.chunk_type"),

@@ -490,7 +490,7 @@ async def _in_collection(
         return [Finding("collection_newer", "error", name, what, "update semlex")]
     if origin == "older":
         what, remedy = f"has version {version} of {newest}", "it is migrated when it is opened next, or by"
-        return [Finding("collection_old", "hint", name, what, remedy, "semlex migrate")]
+        return [Finding("collection_old", "hint", name, what, remedy, "semlex maintain migrate")]
     tables = TABLES if registered.engine == BM25 else [table for table in TABLES if table not in OF_KEYWORD_INDEX]
     wanted = [f"{names.collection}_{table}" for table in tables]
     wanted += [f"{names.collection}_embedding_{number}" for number in registered.embeddings]
@@ -511,7 +511,7 @@ async def _in_collection(
                 name,
                 "has a rebuild of its keyword index that goes on, or was ended before it was done",
                 "where none goes on, finish it",
-                f"semlex reindex --keyword {option}",
+                f"semlex maintain reindex {option}",
             )
         )
     if registered.unfinished_model is not None:
@@ -523,8 +523,8 @@ async def _in_collection(
                 "warning",
                 name,
                 "has a change to another embedding model that was ended before it was done",
-                f"drop what it has made (semlex embeddings {option} --drop {registered.embeddings[-1]}), or go on",
-                f"semlex reembed {option} --model {shlex.quote(shown)}",
+                f"drop what it has made (semlex models drop {registered.embeddings[-1]} {option}), or go on",
+                f"semlex models set {shlex.quote(shown)} {option}",
             )
         )
     for version in registered.embeddings:
@@ -538,8 +538,8 @@ def _unreleased(names: Names) -> Finding:
         "error",
         of_collection(names.schema, names.collection),
         "was made by an unreleased semlex with other tables",
-        "dump it with that version if you need its contents (semlex dump), then drop it, and index or restore it again",
-        f"semlex drop {names.collection}",
+        "dump it with that version if you need its contents (semlex collections dump), drop it, index or restore it",
+        f"semlex collections drop {names.collection}",
     )
 
 
@@ -560,7 +560,7 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]
             f"index {schema}.{name}",
             "was not built to its end",
             "where nobody is building it now, drop it; "
-            + ("semlex fields add" if is_of_field(name) else "the next load, or semlex create-index,")
+            + ("semlex fields add" if is_of_field(name) else "the next load, or semlex maintain create-index,")
             + " makes it anew",
             f"DROP INDEX {sql.Identifier(schema, name).as_string(connection)};",
         )

@@ -176,11 +176,11 @@ def for_model(collection: CollectionInfo, model: EmbeddingVersion) -> Collection
     if stored is None:
         return replace(collection, embedding=None)
     remedy = (
-        f"Use the same model, change the collection's (semlex reembed --collection {name}), or index into a new "
+        f"Use the same model, change the collection's (semlex models set --collection {name}), or index into a new "
         "collection"
     )
     if versions.building is not None and versions.building.identity_key == model.identity_key:
-        remedy = f"Its vectors are being made: wait until semlex reembed --collection {name} is done"
+        remedy = f"Its vectors are being made: wait until semlex models set --collection {name} is done"
     raise ModelMismatchError(
         f"collection {name!r} holds vectors of {stored.model} ({stored.dimensions} dimensions, "
         f"{stored.identity_key}); this is {model.model} ({model.dimensions} dimensions, {model.identity_key}). {remedy}"

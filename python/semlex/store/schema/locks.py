@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -113,7 +114,9 @@ def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundErr
     shown = ", ".join(known[:SHOWN_NAMES]) or "none"
     if len(known) > SHOWN_NAMES:
         shown += f", and {len(known) - SHOWN_NAMES:,} more"
-    return CollectionNotFoundError(f"there is no collection {name!r} here; collections: {shown}")
+    near = get_close_matches(name, known, n=1)
+    meant = f": did you mean {near[0]!r}? Known" if near else ";"
+    return CollectionNotFoundError(f"there is no collection {name!r} here{meant} collections: {shown}")
 
 
 logger = logging.getLogger("semlex")

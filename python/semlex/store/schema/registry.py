@@ -72,7 +72,7 @@ async def open_collection(
         raise no_such_collection(names.collection, known)
     server = await database.read("look at the server", read_server_info)
     if server.read_only:
-        done = "made" if found is None else "migrated (semlex migrate)"
+        done = "made" if found is None else "migrated (semlex maintain migrate)"
         raise ReadOnlyError(f"collection {names.collection!r} must be {done} on the primary server first")
     chosen = settings or CollectionSettings()
     distance_named(chosen.distance)
@@ -86,7 +86,7 @@ async def open_collection(
                 raise await _with_rights(database, names, error) from None
             raise PrivilegeError(
                 f"collection {names.collection!r} was made by an older semlex and must be migrated, which this role "
-                "may not do; let the owner of its tables run: semlex migrate (or what semlex migrate --sql prints)",
+                "may not do; let the owner of its tables run: semlex maintain migrate (or the SQL of its option --sql)",
                 sqlstate=error.sqlstate,
             ) from None
         except StoreError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from semlex.cli.commands.serving import page as command
+from semlex.cli.commands import serve as command
 from semlex.server import observability
 from semlex.server.options import ServeOptions
 from tests.support.waiting import LIMIT

@@ -282,7 +282,7 @@ def _postings(leg: Bm25Leg, query: AnalysedQuery, rows: IndexRows) -> _core.Post
         raise AnalyzerVersionError(
             f"the keyword index of collection {collection!r} was made by version "
             f"{rows.analyzer_version} of the analyzer, this is version {_core.ANALYZER_VERSION}; rebuild "
-            f"it with: semlex reindex --keyword --collection {collection}"
+            f"it with: semlex maintain reindex --collection {collection}"
         )
     refuse_lost_parts(len(rows.segments) + len(rows.tombstones), rows.parts)
     refuse_lost_rows(rows.damaged)

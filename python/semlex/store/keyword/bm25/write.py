@@ -227,5 +227,5 @@ def _check_analyzer(state: IndexState, collection: CollectionIdentity) -> None:
             raise AnalyzerVersionError(
                 f"the keyword index of collection {name!r} was made by version {version} of the analyzer, this is "
                 f"version {_core.ANALYZER_VERSION}, so that nothing can be written; rebuild the index with: "
-                f"semlex reindex --keyword --collection {name}"
+                f"semlex maintain reindex --collection {name}"
             )

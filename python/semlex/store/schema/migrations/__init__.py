@@ -31,8 +31,8 @@ COLLECTION: Sequence[Callable[[Names], Sequence[sql.Composed]]] = (m0001_initial
 
 Origin = Literal["this", "older", "newer", "unreleased"]
 REMEDY = (
-    "and index again. To keep the contents, dump them with that version first (semlex dump), and restore them with "
-    "this one (semlex restore)"
+    "and index again. To keep the contents, dump them with that version (semlex collections dump), and restore with "
+    "this one (semlex collections restore)"
 )
 
 
@@ -77,8 +77,8 @@ def check_collection(name: str, version: int, fingerprint: str | None) -> None:
         raise newer_tables(f"collection {name!r}", version, len(COLLECTION))
     if origin == "unreleased":
         raise SchemaVersionError(
-            f"collection {name!r} was made by an unreleased semlex with other tables: drop it (semlex drop {name}) "
-            + REMEDY
+            f"collection {name!r} was made by an unreleased semlex with other tables: drop it (semlex collections drop "
+            f"{name}) " + REMEDY
         )
 
 
@@ -86,13 +86,13 @@ def newer_tables(what: str, version: int, known: int) -> SchemaVersionError:
     """The error of tables that a newer semlex made."""
     return SchemaVersionError(
         f"{what} has version {version}, this semlex knows up to {known}: update semlex (every program that uses this "
-        "database), or drop the collection with: semlex drop"
+        "database), or drop the collection with: semlex collections drop"
     )
 
 
 def unreleased_registry(schema: str, collections: Sequence[str]) -> SchemaVersionError:
     """The error of a schema whose shared tables an unreleased semlex made."""
-    drops = ", ".join(f"semlex drop {name}" for name in collections[:SHOWN_NAMES])
+    drops = ", ".join(f"semlex collections drop {name}" for name in collections[:SHOWN_NAMES])
     if len(collections) > SHOWN_NAMES:
         drops += f", and {len(collections) - SHOWN_NAMES:,} more"
     return SchemaVersionError(

@@ -1,32 +1,137 @@
-"""What a line of the shell does: a question is searched, ``:command`` changes how, or looks closer."""
+"""``semlex shell``: questions one after another, to a server and a model that stay open."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+import sys
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
+import typer
 from rich.markup import escape
 
-from semlex.cli.interactive.editor import open_hit, require_editor
+from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.editor import open_hit, require_editor
+from semlex.cli.exit_codes import exit_code
 from semlex.cli.options import whole_number_between
 from semlex.cli.output import print_json, print_results
-from semlex.cli.terminal import inform, one_line, output
-from semlex.errors import ConfigurationError
-from semlex.filters.text import tree_of_text
+from semlex.cli.search_flags import Flags
+from semlex.cli.terminal import inform, is_interactive, messages, one_line, output
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.types.queries import MAX_TOP_K
-from semlex.types.results import SearchMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-    from semlex.cli.context import Context
     from semlex.retriever.synchronous import SyncRetriever
     from semlex.settings.table import Settings
     from semlex.types.results import SearchResults
 
-MODES: tuple[str, ...] = get_args(SearchMode)
+
+MAX_HISTORY = 1_000
+
+
+def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
+    """The lines of standard input, until it ends; after Ctrl-C at the prompt a new one.
+
+    Those of a pipe are bytes: one that is no text must not end the others.
+
+    Args:
+        prompt: What stands before a line that a person types.
+    """
+    if not is_interactive():
+        # Not from the stream itself: whoever leaves these lines early would close it.
+        yield from () if sys.stdin is None else iter(sys.stdin.buffer.readline, b"")
+        return
+    while True:
+        try:
+            yield input(prompt())
+        except KeyboardInterrupt:
+            messages.print()
+        except EOFError:
+            messages.print()
+            return
+
+
+class History:
+    """The lines of earlier shells, in a file that only its owner reads; Tab completes.
+
+    Args:
+        file: Where they are kept; None keeps none.
+        candidates: What may stand in place of the last word of a line.
+    """
+
+    def __init__(self, file: Path | None, candidates: Callable[[str], Sequence[str]]) -> None:
+        self._file = file
+        self._candidates = candidates
+        self._readline: Any = None
+        self._begun = 0
+        self._found: list[str] = []
+
+    def __enter__(self) -> Self:
+        if is_interactive():
+            try:
+                import readline
+            except ImportError:  # Python without it, as on Windows: lines are read all the same
+                return self
+            self._readline = readline
+            for line in self._stored():
+                readline.add_history(line)
+            self._begun = readline.get_current_history_length()
+            readline.set_completer(self.complete)
+            readline.set_completer_delims(" ")
+            with_libedit = "libedit" in (readline.__doc__ or "")
+            readline.parse_and_bind("bind ^I rl_complete" if with_libedit else "tab: complete")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._readline is None:
+            return
+        end = self._readline.get_current_history_length()
+        new = [self._readline.get_history_item(number) for number in range(self._begun + 1, end + 1)]
+        self._readline.set_completer(None)
+        if self._file is not None and new:
+            write_history(self._file, [*self._stored(), *filter(None, new)])
+
+    def complete(self, word: str, state: int) -> str | None:
+        """The candidate of a number, as readline asks for them."""
+        if state == 0:
+            line = self._readline.get_line_buffer() if self._readline is not None else word
+            try:
+                found = [one for one in self._candidates(line) if one.startswith(word)]
+                self._found = [f"{found[0]} "] if len(found) == 1 else found
+            except Exception:  # noqa: BLE001 - a key press is no place for errors; the line itself will tell them
+                self._found = []
+        return self._found[state] if state < len(self._found) else None
+
+    def _stored(self) -> list[str]:
+        if self._file is None:
+            return []
+        try:
+            return self._file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+
+
+def write_history(file: Path, found: Sequence[str]) -> None:
+    """Writes the last lines into a file of mode 0600, as a whole; where that does not work it says so."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    text = "".join(f"{one_line(line)}\n" for line in found[-MAX_HISTORY:])
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as target:
+            target.write(text)
+        beside.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        told = f"note: the history was not kept: {one_line(str(file))}: {error.strerror}; --no-history keeps none"
+        messages.print(told, markup=False)
+
+
 # Command -> what follows it, and what it does.
 HELP = {
     "why": ("DOC", "why a document is where it is in the last answer, or why it is missing"),
@@ -124,7 +229,7 @@ class Session:
         if not space:
             return [f":{name}" for name in HELP]
         if word == ":mode":
-            return MODES
+            return modes()
         if word == ":filter":
             if self._fields is None:
                 self._fields = [field.name for field in self.retriever.fields()]
@@ -163,12 +268,14 @@ class Session:
             output.print(escape(str(told)))
 
     def _mode(self, mode: str) -> None:
-        if mode and mode not in MODES:
-            raise ConfigurationError(f":mode takes {', '.join(MODES)}; got {mode!a}")
+        if mode and mode not in modes():
+            raise ConfigurationError(f":mode takes {', '.join(modes())}; got {mode!a}")
         self.options["mode"] = mode or None
         inform(f"mode: {mode or 'as is best'}")
 
     def _filter(self, expression: str) -> None:
+        from semlex.filters.text import tree_of_text
+
         self.options["filters"] = tree_of_text(expression, ":filter") if expression else None
         inform(f"filter: {escape(one_line(expression)) or 'none'}")
 
@@ -204,6 +311,13 @@ class Session:
             output.print(escape(f"  {f':{name} {follows}':30} {what}"))
 
 
+def modes() -> tuple[str, ...]:
+    """Return the ways of searching."""
+    from semlex.types.results import SearchMode
+
+    return get_args(SearchMode)
+
+
 def hits_wanted(number: str | int, where: str) -> int:
     """A number of hits, or of one.
 
@@ -220,3 +334,68 @@ def hits_wanted(number: str | int, where: str) -> int:
         return whole_number_between(1, MAX_TOP_K)(number)
     except typer.BadParameter as error:
         raise ConfigurationError(f"{where} {error.message}") from None
+
+
+HISTORY_FILE = "shell_history"
+
+
+@with_context("collection", ..., *SERVER, "embedding_model", "device", "calibration", "reranker_model", "chat_model")
+def shell(
+    context: Context,
+    *,
+    options: Annotated[
+        dict[str, Any], Flags("search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route"))
+    ],
+    no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history, and offer none.")] = False,
+) -> None:
+    """Ask one question after another; server and model stay open, so answers take milliseconds.
+
+    A line is a question. A line that begins with a colon is a command; :help lists them. Ctrl-C ends a question that
+    takes too long, Ctrl-D the shell. Lines from a pipe are answered without a prompt; the exit code is that of the last
+    error.
+    """
+    settings = context.settings()
+    top_k = options.pop("top_k", None)
+    wanted = settings.top_k if top_k is None else hits_wanted(top_k, "--top-k")
+    session = Session(context, settings, options, wanted, context.as_json)
+    try:
+        session.open(settings)
+        if is_interactive():
+            inform("[dim]a line is a question; :help lists commands; Ctrl-D ends[/dim]")
+        with History(None if no_history else _history_file(settings), session.candidates):
+            code = _answer_all(session)
+    finally:
+        session.close()
+    if code and not is_interactive():
+        raise typer.Exit(code)
+
+
+def _answer_all(session: Session) -> int:
+    """Answers line by line; the exit code of the last error."""
+    code = 0
+    for line in lines(lambda: f"{session.collection}> "):
+        try:
+            if not session.run(line if isinstance(line, str) else _decoded(line)):
+                break
+        except SemlexError as error:
+            messages.print(f"[red]error:[/red] {escape(str(error))}")
+            code = exit_code(error)
+        except KeyboardInterrupt:
+            if not is_interactive():
+                raise
+            messages.print("cancelled")
+    return code
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError("the line is not text in UTF-8") from None
+
+
+def _history_file(settings: Settings) -> Path:
+    """In the folder of semlex's data on this machine."""
+    from semlex.store.postgres.embedded.folder import default_folder
+
+    return (settings.data_dir or default_folder().parent) / HISTORY_FILE

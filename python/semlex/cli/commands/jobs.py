@@ -1,8 +1,9 @@
-"""The commands about background work: ``semlex submit``, ``semlex jobs``, with ``show``, ``cancel``, ``retry``."""
+"""Leave work to `semlex worker`: submit, list, show, cancel and retry jobs."""
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,22 +11,27 @@ import typer
 from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
-from semlex.cli.exit_codes import OTHER
-from semlex.cli.options import INT, SECONDS, has_command, read_input, seconds, time_with_zone, whole_number
+from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import duration, integer, read_input, time_with_zone
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
-from semlex.types.reports import DEFAULT_ATTEMPTS
+from semlex.types.reports import DEFAULT_ATTEMPTS, DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.retriever.synchronous import SyncJob
+    from semlex.settings.table import Settings
 
-jobs_app = typer.Typer(help="Show, cancel and retry jobs, which `semlex worker` does.", invoke_without_command=True)
+
+jobs_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
+
 
 JobId = Annotated[str, typer.Argument(help="Id of the job.", metavar="ID")]
 
 
+@jobs_app.command()
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
 def submit(
     context: Context,
@@ -34,33 +40,22 @@ def submit(
     *,
     arguments: Annotated[
         str | None,
-        typer.Option(
-            "--arguments", metavar="JSON", help='What else it is done with: \'{"include": ["*.md"]}\'; - for stdin.'
-        ),
+        typer.Option(metavar="JSON", help='Further arguments of the job: \'{"include": ["*.md"]}\'; - for stdin.'),
     ] = None,
-    priority: Annotated[
-        int, typer.Option("--priority", parser=whole_number, metavar=INT, help="A higher one goes first.")
-    ] = 0,
+    priority: Annotated[int, integer("Jobs with a higher priority run first.")] = 0,
     unique_key: Annotated[
-        str | None,
-        typer.Option("--unique-key", help="While a job of this key is queued, that one is meant, and no other stored."),
+        str | None, typer.Option(help="Return the queued job of this key, if there is one, instead of adding another.")
     ] = None,
     not_before: Annotated[
-        str | None, typer.Option("--not-before", metavar="TIME", help="When it may be begun: 2026-12-24T18:00+01:00.")
+        str | None, typer.Option(metavar="TIME", help="Earliest start, such as 2026-12-24T18:00+01:00.")
     ] = None,
-    max_attempts: Annotated[
-        int,
-        typer.Option("--max-attempts", parser=whole_number, metavar=INT, help="After so many it has failed."),
-    ] = DEFAULT_ATTEMPTS,
+    max_attempts: Annotated[int, integer("Number of attempts before it has failed.")] = DEFAULT_ATTEMPTS,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", parser=seconds, metavar=SECONDS, help="With --wait: how long; then exit code 7."),
-    ] = None,
+    timeout: Annotated[float | None, duration("With --wait: maximum time; then the exit code is 7.")] = None,
 ) -> None:
-    """Leave work on a collection to a worker; prints the job's id.
+    """Submit work on a collection as a job, and print its id.
 
-    Paths are made absolute, and read by the worker, which must have been started with --allow for them.
+    A worker reads the paths; it must have been started with --allow for them.
     """
     from semlex.jobs.kinds import arguments_to_store
 
@@ -107,20 +102,17 @@ def _print_submitted(job: SyncJob) -> None:
         _print_end(job)
 
 
-@jobs_app.callback()
+@jobs_app.command("list")
 @with_context(..., "collection", *SERVER)
 def jobs(
     context: Context,
-    ctx: typer.Context,
     *,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only queued, running, done, failed or cancelled ones.")
+        str | None, typer.Option(help="Only jobs in this state: queued, running, done, failed or cancelled.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", parser=whole_number, metavar=INT, help="How many at most.")] = 100,
+    limit: Annotated[int, integer("Maximum number of jobs.")] = 100,
 ) -> None:
-    """Show the jobs that were submitted last, the newest first; of all collections, or of --collection."""
-    if has_command(ctx):
-        return
+    """List jobs, the newest first, of all collections or of one."""
     with context.client() as client:
         found = client.jobs(state=state, collection=context.collection, limit=limit)  # type: ignore[arg-type]
     context.emit([job.to_dict() for job in found], lambda: _print_jobs(found))
@@ -131,7 +123,7 @@ def _print_jobs(found: Sequence[SyncJob]) -> None:
         line = f"{job.id}  {_state(job):9}  {one_line(job.kind):8}  {one_line(job.collection):24}"
         output.print(f"{escape(line)}  {escape(_more(job))}".rstrip())
     if not found:
-        messages.print("no jobs: semlex submit makes one")
+        messages.print("no jobs: semlex jobs submit makes one")
 
 
 def _state(job: SyncJob) -> str:
@@ -156,7 +148,7 @@ def _result(job: SyncJob) -> str:
 @jobs_app.command()
 @with_context(*SERVER)
 def show(context: Context, job_id: JobId) -> None:
-    """Show all that is known of a job."""
+    """Show everything about a job."""
     with context.client() as client:
         job = client.job(job_id)
 
@@ -172,7 +164,7 @@ def show(context: Context, job_id: JobId) -> None:
 @jobs_app.command()
 @with_context(*SERVER)
 def cancel(context: Context, job_id: JobId) -> None:
-    """End a job: a queued one at once, a running one soon, with whole batches only."""
+    """Cancel a job: a queued one at once, a running one after its batch."""
     with context.client() as client:
         job = client.job(job_id).cancel()
     context.emit(job.to_dict(), lambda: inform(f"{job.id} is {_state(job)}"))
@@ -181,7 +173,7 @@ def cancel(context: Context, job_id: JobId) -> None:
 @jobs_app.command()
 @with_context(*SERVER)
 def retry(context: Context, job_id: JobId) -> None:
-    """Put a job back into the queue that has failed, or was cancelled."""
+    """Queue a job again that failed or was cancelled."""
     with context.client() as client:
         job = client.job(job_id).retry()
     context.emit(job.to_dict(), lambda: inform(f"{job.id} is {_state(job)}"))
@@ -192,3 +184,76 @@ def _print_end(job: SyncJob) -> None:
         messages.print(f"[red]{escape(job.state)}:[/red] {escape(one_line(job.error.message))}")
     else:
         inform(escape(f"{job.state}: {_result(job) or 'nothing to do'}"))
+
+
+# Connections of a job: it writes while it reads ahead.
+CONNECTIONS_PER_JOB = 4
+
+
+@with_context(..., *SERVER, *MODEL)
+def worker(
+    context: Context,
+    *,
+    concurrency: Annotated[int, integer("Maximum number of jobs at a time.")] = 1,
+    allow: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
+    ] = None,
+    allow_model: Annotated[
+        list[str] | None, typer.Option(help="Model that jobs may change a collection to; repeatable; default: none.")
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="End when no job can be started any more.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
+    lease: Annotated[
+        float, duration("Time after which another worker takes the job of a silent one.")
+    ] = DEFAULT_LEASE_SECONDS,
+    keep_days: Annotated[int, integer("Days to keep ended jobs.")] = 7,
+) -> None:
+    """Run the jobs of all collections until stopped; start as many workers as you like.
+
+    Ctrl-C or SIGTERM lets running jobs finish their batch and returns them to the queue; a second one ends the worker
+    at once. Models are those of the options, the settings and the collections.
+    """
+    import asyncio
+
+    options: dict[str, Any] = {
+        "concurrency": concurrency,
+        "allow": [path.expanduser() for path in allow or ()],
+        "models": allow_model or [],
+        "drain": drain,
+        "limit": 1 if once else None,
+        "lease": lease,
+        "keep_days": keep_days,
+        "tell": lambda line: inform(escape(one_line(line))),
+    }
+    received = asyncio.run(_work(context.settings(), options))
+    if received == signal.SIGINT:
+        raise typer.Exit(STOPPED + received)
+
+
+async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
+    """Works until it is done or stopped; returns the signal that has stopped it."""
+    import asyncio
+
+    from semlex.retriever.client import Client
+
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs has a task
+    received: list[int] = []
+
+    def end() -> None:
+        inform("stopping: running jobs come to the end of their batch; once more ends it at once")
+        task.cancel()
+
+    on_signals(received, end)  # after a second one, what was running goes on elsewhere when its lease is over
+    given = settings.retriever_options
+    for name in ("collection", "calibration"):  # a client has many; jobs do not search
+        del given[name]
+    given["max_connections"] = max(8, CONNECTIONS_PER_JOB * options["concurrency"] + 2)
+    try:
+        async with Client(**given) as client:
+            await client.work(**options)
+    except asyncio.CancelledError:
+        if not received:
+            raise
+    return received[0] if received else None

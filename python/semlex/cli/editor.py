@@ -7,8 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semlex.cli.interactive.prompt import is_interactive
-from semlex.cli.terminal import one_line
+from semlex.cli.terminal import is_interactive, one_line
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,11 +48,13 @@ def open_hit(hits: Sequence[SearchResult], number: int) -> None:
         raise ConfigurationError(f"no hit {number} to open: {found}")
     hit = hits[number - 1]
     if not hit.root:
-        raise ConfigurationError(f"hit {number} was not read from a file: semlex show {shlex.quote(hit.id)} prints it")
+        raise ConfigurationError(
+            f"hit {number} was not read from a file: semlex documents show {shlex.quote(hit.id)} prints it"
+        )
     path = Path(hit.root) / hit.source_document
     if not path.is_file():
         raise ConfigurationError(
-            f"there is no file {one_line(str(path))} any more: semlex show {shlex.quote(hit.id)} prints what was read"
+            f"the file {one_line(str(path))} is gone: semlex documents show {shlex.quote(hit.id)} prints what was read"
         )
     _run(editor_command(_editor(), path, hit.match_line or hit.line))
 

@@ -6,8 +6,7 @@ import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from semlex.cli.manual.panels import EXAMPLES
-from semlex.cli.manual.remedies import WITHOUT_SERVER
+from semlex.cli.manual import EXAMPLES, WITHOUT_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 SHORT = 2
 # What people type -> what does it here.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "list": ("collections", "documents"),
-    "ls": ("collections", "documents"),
+    "list": ("collections list", "documents list"),
+    "ls": ("collections list", "documents list"),
     "find": ("search",),
     "query": ("search",),
     "grep": ("search",),
@@ -25,34 +24,39 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "chat": ("ask", "shell"),
     "qa": ("ask",),
     "repl": ("shell",),
-    "cat": ("show",),
-    "get": ("show",),
-    "toc": ("outline",),
-    "headings": ("outline",),
+    "cat": ("documents show",),
+    "get": ("documents show",),
+    "show": ("documents show",),
+    "toc": ("documents outline",),
+    "headings": ("documents outline",),
     "ingest": ("index",),
     "create": ("index",),
     "init": ("index",),
-    "load": ("import", "index"),
-    "insert": ("add",),
-    "upsert": ("add",),
+    "load": ("documents import", "index"),
+    "insert": ("documents add",),
+    "add": ("documents add",),
+    "drop": ("collections drop",),
+    "remove": ("delete",),
+    "upsert": ("documents add",),
+    "chunks": ("documents preview",),
     "update": ("sync",),
     "watch": ("sync --watch",),
-    "remove": ("delete",),
     "rm": ("delete",),
-    "export": ("dump",),
-    "backup": ("dump",),
+    "export": ("collections dump",),
+    "backup": ("collections dump",),
     "info": ("status",),
     "stats": ("status",),
-    "count": ("status", "facets"),
-    "check": ("doctor", "checkup"),
-    "upgrade": ("migrate",),
-    "vacuum": ("optimize",),
+    "count": ("status", "fields facets"),
+    "check": ("doctor", "eval checkup"),
+    "upgrade": ("maintain migrate",),
+    "vacuum": ("maintain optimize",),
     "settings": ("config",),
+    "embed": ("models fill",),
+    "reembed": ("models set",),
+    "embeddings": ("models list",),
     "download": ("models pull",),
-    "pull": ("models pull",),
     "server": ("postgres status",),
     "start": ("index",),
-    "stop": ("postgres stop",),
 }
 SERVER_OPTIONS = frozenset({"--database", "--data-dir", "--keep-alive", "--collection", "-c"})
 OPTIONS = {
@@ -81,19 +85,39 @@ OPTIONS = {
 }
 
 
-def for_command(typed: Sequence[str], known: Iterable[str]) -> str:
-    """What to type in place of a word that is no command."""
+def for_command(typed: Sequence[str], known: Iterable[str], path: str = "semlex") -> str:
+    """Return what to type in place of a word that is not a command.
+
+    Args:
+        path: The words before it: ``semlex``, or those of a group.
+    """
     word, names = typed[0], list(known)
     lowered = word.lower().replace("_", "-")
-    meant = COMMANDS.get(lowered) or ((lowered,) if lowered in names else get_close_matches(lowered, names, n=1))
     told = f"No such command {word!r}."
-    if meant:
-        rest = f" {shlex.join(typed[1:])}" if typed[1:] and len(meant) == 1 else ""
-        told += f" Did you mean: {' or '.join(f'semlex {name}{rest}' for name in meant)}?"
-    if meant and (lowered in COMMANDS or len(typed) == SHORT):
+    if path != "semlex":
+        meant: Sequence[str] = get_close_matches(lowered, names, n=1)
+        group = path.removeprefix("semlex ")
+        return f"{told} {_did_you_mean([f'{group} {name}' for name in meant], typed)}{path} has {', '.join(names)}."
+    meant = COMMANDS.get(lowered) or _below(lowered) or ((lowered,) if lowered in names else ())
+    is_known = bool(meant)
+    meant = meant or get_close_matches(lowered, names, n=1)
+    told = f"{told} {_did_you_mean(meant, typed)}".rstrip()
+    if meant and (is_known or len(typed) == SHORT):
         return told
     asked = shlex.join(typed) if len(typed) > 1 else f'"{word}"'
     return f"{told} To ask a question: semlex search {asked}"
+
+
+def _below(word: str) -> list[str]:
+    """Return the commands of groups that have this name."""
+    return [name for name in EXAMPLES if " " in name and name.rsplit(" ", 1)[1] == word != "run"]
+
+
+def _did_you_mean(meant: Sequence[str], typed: Sequence[str]) -> str:
+    if not meant:
+        return ""
+    rest = f" {shlex.join(typed[1:])}" if typed[1:] and len(meant) == 1 else ""
+    return f"Did you mean: {' or '.join(f'semlex {name}{rest}' for name in meant)}? "
 
 
 def sharpen(error: Any, typed: Sequence[str]) -> None:
@@ -101,11 +125,14 @@ def sharpen(error: Any, typed: Sequence[str]) -> None:
     if error.ctx is None:
         return
     name = error.ctx.command_path.removeprefix("semlex").strip()
-    if hasattr(error, "possibilities") and error.option_name in SERVER_OPTIONS and name.startswith(WITHOUT_SERVER):
-        error.message = f"{error.message}: semlex {name} asks no database."
-    elif hasattr(error, "possibilities"):
-        options = {option for one in error.ctx.command.params for option in (*one.opts, *one.secondary_opts)}
-        error.possibilities = _options(error.option_name, typed, options) or error.possibilities
+    if hasattr(error, "possibilities"):
+        if error.option_name in SERVER_OPTIONS and name.startswith(WITHOUT_SERVER):
+            error.message += f": semlex {name} uses no database"
+        else:
+            options = {option for one in error.ctx.command.params for option in (*one.opts, *one.secondary_opts)}
+            meant = _options(error.option_name, typed, options) or error.possibilities or ()
+            error.message += f". Did you mean {' or '.join(meant)}?" if meant else ""
+        error.possibilities = None
     elif name in EXAMPLES and (_is_missing(error) or error.message.startswith("Got unexpected extra argument")):
         error.message = f"{error.message}{'. ' if error.message else ''}Example: {EXAMPLES[name]}"
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, OUTPUT, SERVER, Context, with_context
 from semlex.cli.exit_codes import STOPPED, on_signals
-from semlex.cli.options import INT, whole_number_between
+from semlex.cli.options import integer
 from semlex.cli.output import print_note
 from semlex.cli.terminal import inform, one_line, output
 from semlex.errors import ConfigurationError, MissingExtraError, SemlexError
@@ -53,50 +53,40 @@ def mcp(
         typer.Option("--collection", "-c", help="Collection that the assistant sees; repeatable; default: all."),
     ] = None,
     allow_writes: Annotated[
-        bool,
-        typer.Option("--allow-writes", help="Let the assistant index, and change indexes; default: it only reads."),
+        bool, typer.Option("--allow-writes", help="Let the assistant index and change indexes; default: it only reads.")
     ] = False,
     allow: Annotated[
-        list[Path] | None,
-        typer.Option("--allow", help="Folder that the assistant may have indexed; repeatable; default: none."),
+        list[Path] | None, typer.Option(help="Folder that the assistant may index; repeatable; default: none.")
     ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", help="Role of the database whose rights everything has; see the docs.")
-    ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, instead of stdin and stdout.")] = False,
-    host: Annotated[str, typer.Option("--host", help="Address for --http.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", parser=whole_number_between(0, LAST_PORT), metavar=INT, help="Port for --http; 0: a free one."
-        ),
-    ] = 8322,
+    role: Annotated[str | None, typer.Option(help="Role of the database to use for everything.")] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of stdin and stdout.")] = False,
+    host: Annotated[str, typer.Option(help="Address for --http.")] = "127.0.0.1",
+    port: Annotated[int, integer("Port for --http; 0: any free one.", between=(0, LAST_PORT))] = 8322,
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
-            help="For --http: file of the tokens, as of 'semlex serve'; default: tokens.json beside your own settings, "
-            "if any.",
+            help="For --http: file of the tokens, as for semlex serve; default: tokens.json beside your own settings, "
+            "if it exists.",
         ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", help="For --http: further name under which it is asked; repeatable."),
+        list[str] | None, typer.Option(help="For --http: further host name of this server; repeatable.")
     ] = None,
     print_config: Annotated[
         str | None,
         typer.Option(
             "--print-config",
             metavar="NAME",
-            help="Print what to write into the settings of an assistant, with these options, and end: claude-desktop, "
+            help="Print the settings of an assistant for these options, and end: claude-desktop, "
             "claude-code, codex, cursor, gemini-cli, vscode, windsurf, zed.",
         ),
     ] = None,
 ) -> None:
-    """Give an assistant your documents: it searches, reads and cites them by the Model Context Protocol.
+    """Give an assistant your documents: it searches, reads and cites them (Model Context Protocol).
 
-    An assistant starts this command by itself, once it is written into its settings: --print-config prints how. It only
-    reads, unless --allow-writes is given. Over HTTP, where there are tokens, each caller reaches what its token may.
+    An assistant starts this command itself once its settings name it: --print-config prints them. It only reads, unless
+    you give --allow-writes. Over HTTP, the token of each caller decides what it reaches.
     """
     if print_config is not None:
         _print_config(print_config, context.settings(), _given(ctx), over_http=http)

@@ -1,0 +1,278 @@
+"""A checkup as a page: one file without scripts, in light and dark, that can be printed."""
+
+from __future__ import annotations
+
+from html import escape as html
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from semlex.cli.output import print_note
+from semlex.cli.terminal import counted, messages, one_line, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.types.checkups import AskedHeading, Checkup, CheckupCode, DocumentCheckup, LeftOut, Share, WeightCheckup
+
+
+SHOWN_DOCUMENTS, SHOWN_HEADINGS, SHOWN_DOMINATING = 10, 3, 5
+SHOWN_CHARACTERS = 120
+REASONS: dict[CheckupCode, str] = {
+    "duplicate": "the same text stands elsewhere, and that was found",
+    "no_shared_word": "without the heading the section shares no word with it",
+    "below_top_k": "a candidate, and others come before it",
+    "beyond_vector_depth": "no candidate: more chunks are nearer, and have better words, than a leg takes",
+    "beyond_keyword_depth": "no candidate: more chunks have better words than the leg takes",
+}
+
+
+def short(text: str) -> str:
+    """A heading or a name on one line, cut where it is long."""
+    line = one_line(text)
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage."""
+    return f"{100 * share:.0f} %"
+
+
+def share_words(share: Share) -> str:
+    """A share with what it is of, and its interval."""
+    low, high = share.interval
+    return (
+        f"{share.found:,} of {share.asked:,} ({percent(share.share)}; 95 % interval {percent(low)} to {percent(high)})"
+    )
+
+
+def left_out_words(left_out: LeftOut) -> list[str]:
+    """What was not asked, each in words."""
+    return [
+        f"{number:,} {why}"
+        for number, why in (
+            (left_out.repeated, "stand in three or more places"),
+            (left_out.wide, "have more than 12 chunks below them"),
+            (left_out.wordless, "have no word"),
+            (left_out.without_docstring, "definitions without a docstring"),
+            (left_out.empty, "have nothing else below them"),
+            (left_out.not_drawn, "not in the sample"),
+        )
+        if number
+    ]
+
+
+def heading_words(one: AskedHeading) -> str:
+    """A heading that misses its section: where it came, and what stands before it."""
+    place = "no candidate" if one.rank is None else f"at place {one.rank}"
+    names = list(dict.fromkeys(short(name) for name in one.before if name))
+    before = f", behind {', '.join(names)}" if names else ""
+    return f"{place}{before} [{one.code}]"
+
+
+def weight_words(weight: WeightCheckup) -> str:
+    """What another weight of the vectors would change."""
+    low, high = (100 * end for end in weight.interval)
+    gain = f"{100 * weight.gain:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
+    if weight.best == weight.default:
+        return f"keep the weight of the vectors, {weight.default:g}: no other one is better"
+    if weight.keep:
+        usual, best = f"{weight.default:g}", f"{weight.best:g}"
+        return f"keep the weight of the vectors, {usual}: another one, {best} at best, changes {gain}"
+    return (
+        f"a weight of {weight.best:g} for the vectors in place of {weight.default:g} finds {gain}: "
+        f"weights={{'vector': {weight.best:g}}} in a search; ask questions of your own first: semlex eval tune"
+    )
+
+
+def print_checkup(told: Checkup) -> None:
+    """Prints the report."""
+    by = {"hybrid": "words and vectors", "keyword": "words alone", "vector": "vectors alone"}[told.mode]
+    output.print(
+        f"[bold]{told.result.share:.2f}[/bold] of the headings find their section in the first {told.top} hits"
+    )
+    output.print(f"  {share_words(told.result)}, searched by {by}")
+    if told.reasons.get("duplicate"):
+        output.print(f"  with the same text elsewhere counted: {share_words(told.with_duplicates)}")
+    depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
+    output.print(f"  {depths}")
+    output.print(f"  {counted(told.headings, 'heading')} in {counted(told.chunks, 'chunk')}")
+    if left_out := "; ".join(left_out_words(told.left_out)):
+        output.print(f"  not asked: {left_out}")
+    if told.reasons:
+        output.print("\nWhy the others do not:")
+        for code, number in told.reasons.items():
+            output.print(f"  {number:,} {REASONS[code]} \\[{code}]")
+    _print_documents(told)
+    if told.dominating:
+        output.print("\nDocuments that outrank the rest:")
+        for one in told.dominating[:SHOWN_DOMINATING]:
+            share = f"{one.share:.1%} of the hits of others' headings, {one.expected:.1%} of the chunks"
+            output.print(f"  {escape(short(one.document))}: {share}")
+    if told.weight is not None:
+        output.print(f"\n{escape(weight_words(told.weight))}")
+        output.print(f"  by words alone {percent(told.weight.words)}, by vectors alone {percent(told.weight.vectors)}")
+    for note in told.notes:
+        print_note(note)
+    embedded = f", {counted(told.embedded, 'chunk')} embedded anew" if told.embedded else ""
+    messages.print(f"[dim]{told.seconds:.1f} s{embedded}; nothing was written[/dim]")
+
+
+def _print_documents(told: Checkup) -> None:
+    never = [one for one in told.documents if one.is_never_found]
+    if not never:
+        return
+    found = f"{counted(len(never), 'document')} of {len(told.documents):,}"
+    output.print(f"\n{found} found by none of the headings that were asked:")
+    for document in never[:SHOWN_DOCUMENTS]:
+        name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
+        output.print(f"  {escape(short(name))}")
+        for one in document.missed[:SHOWN_HEADINGS]:
+            output.print(f"    {escape(f'{short(one.heading)}: {heading_words(one)}')}")
+        if len(document.missed) > SHOWN_HEADINGS:
+            output.print(f"    and {len(document.missed) - SHOWN_HEADINGS:,} more")
+    if len(never) > SHOWN_DOCUMENTS:
+        output.print(f"  and {len(never) - SHOWN_DOCUMENTS:,} more; --json and --html list all")
+
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c1e21; --dim: #5c6370; --line: #d4d7dc; --back: #fff; --mark: #1f6feb }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e8eb; --dim: #9aa2ae; --line: #3a3f47; --back: #16181c; --mark: #58a6ff }
+}
+body { color: var(--text); background: var(--back); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+.big { font-size: 3rem; font-weight: 600; line-height: 1.1 } .dim { color: var(--dim) }
+table { border-collapse: collapse; width: 100% } caption { text-align: left; color: var(--dim) }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line) }
+td.number, th.number { text-align: right; white-space: nowrap } svg { max-width: 100%; height: auto }
+details { border-bottom: 1px solid var(--line); padding: .3rem 0 } summary { cursor: pointer } code { font-size: .9em }
+@media print {
+  :root { --text: #000; --dim: #444; --line: #bbb; --back: #fff; --mark: #000 }
+  body { margin: 0; max-width: none; font-size: 11pt } tr, details { break-inside: avoid }
+  details::details-content { content-visibility: visible; block-size: auto }
+}
+"""
+# Every page is shown whole on paper, so that no document's list may be endless.
+PAGE_DOCUMENTS, PAGE_HEADINGS = 500, 50
+_WIDTH, _HEIGHT = 600.0, 180.0
+_EDGE = 30.0
+
+
+def checkup_page(told: Checkup) -> str:
+    """The page. Everything that comes from documents is escaped, and no control character is left."""
+    title = f"Checkup of {html(short(told.collection))}"
+    never = [one for one in told.documents if one.is_never_found]
+    some = [one for one in told.documents if one.missed and not one.is_never_found]
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>",
+        *_summary(told),
+        *_reasons(told),
+        *_documents("Found by none of the headings that were asked", never),
+        *_documents("Found by some of their headings", some),
+        *_dominating(told),
+        *([] if told.weight is None else _weight(told.weight)),
+        *_notes(told),
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _summary(told: Checkup) -> Iterable[str]:
+    yield f'<p><span class="big">{told.result.share:.2f}</span><br>of the headings find their section in the first '
+    yield f"{told.top} hits: {html(share_words(told.result))}</p>"
+    yield _interval(told.result)
+    if told.reasons.get("duplicate"):
+        yield f"<p>With the same text elsewhere counted: {html(share_words(told.with_duplicates))}.</p>"
+    depths = ", ".join(f"{percent(share)} in the first {depth}" for depth, share in told.ranks.items())
+    model = f" (model {html(short(told.model))})" if told.model else ""
+    yield f"<p>{depths}. Searched by: {html(told.mode)}{model}.</p>"
+    left_out = "; ".join(left_out_words(told.left_out))
+    more = f" Not asked: {html(left_out)}." if left_out else ""
+    yield f'<p class="dim">{counted(told.headings, "heading")} in {counted(told.chunks, "chunk")}.{more}</p>'
+
+
+def _interval(share: Share) -> str:
+    """The share with its interval on a line from 0 to 1."""
+    low, high, at = (_EDGE + (_WIDTH - 2 * _EDGE) * value for value in (*share.interval, share.share))
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:.0f} 40" width="{_WIDTH:.0f}" role="img" aria-label="{html(share_words(share))}">'
+        f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="14" y2="14" stroke="var(--line)" stroke-width="2"/>'
+        f'<line x1="{low:.1f}" x2="{high:.1f}" y1="14" y2="14" stroke="var(--mark)" stroke-width="6"/>'
+        f'<circle cx="{at:.1f}" cy="14" r="7" fill="var(--mark)"/>'
+        f"{_label(_EDGE, 36, '0')}{_label(_WIDTH - _EDGE, 36, '1', 'end')}</svg>"
+    )
+
+
+def _reasons(told: Checkup) -> Iterable[str]:
+    if told.reasons:
+        yield '<h2>Why the others do not</h2>\n<table><tr><th class="number">headings</th><th>why</th></tr>'
+        for code, number in told.reasons.items():
+            why = f"{html(REASONS[code])} <code>{code}</code>"
+            yield f'<tr><td class="number">{number:,}</td><td>{why}</td></tr>'
+        yield "</table>"
+
+
+def _documents(title: str, documents: Sequence[DocumentCheckup]) -> Iterable[str]:
+    if not documents:
+        return
+    yield f"<h2>{title}: {counted(len(documents), 'document')}</h2>"
+    for document in documents[:PAGE_DOCUMENTS]:
+        name = f"{document.source}: {document.document}" if document.source else document.document or "(no name)"
+        missed = document.missed
+        counts = f"{len(missed):,} of {counted(len(document.headings), 'heading')} missed"
+        yield f"<details open><summary>{html(short(name))} <span class=dim>{counts}</span></summary><ul>"
+        for one in missed[:PAGE_HEADINGS]:
+            yield f"<li>{html(short(one.heading))} <span class=dim>{html(heading_words(one))}</span></li>"
+        if len(missed) > PAGE_HEADINGS:
+            yield f"<li>and {len(missed) - PAGE_HEADINGS:,} more</li>"
+        yield "</ul></details>"
+    if len(documents) > PAGE_DOCUMENTS:
+        yield f"<p>and {len(documents) - PAGE_DOCUMENTS:,} more</p>"
+
+
+def _dominating(told: Checkup) -> Iterable[str]:
+    if told.dominating:
+        yield '<h2>Documents that outrank the rest</h2>\n<table><tr><th>document</th><th class="number">hits</th>'
+        yield '<th class="number">of all such hits</th><th class="number">of the chunks</th></tr>'
+        for one in told.dominating:
+            cells = (f"{one.hits:,}", f"{one.share:.1%}", f"{one.expected:.1%}")
+            figures = "".join(f'<td class="number">{cell}</td>' for cell in cells)
+            yield f"<tr><td>{html(short(one.document))}</td>{figures}</tr>"
+        yield "</table>"
+
+
+def _weight(weight: WeightCheckup) -> Iterable[str]:
+    """The curve over the weights."""
+    yield f"<h2>The weight of the vectors</h2>\n<p>{html(weight_words(weight))}.</p>"
+
+    def place(at: float, share: float) -> tuple[float, float]:
+        return _EDGE + (_WIDTH - 2 * _EDGE) * at, _HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * share
+
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*pair) for pair in weight.curve.items()))
+    x, y = place(weight.default, weight.curve[weight.default])
+    top, bottom = _EDGE, _HEIGHT - _EDGE
+    yield (
+        f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" width="{_WIDTH:.0f}" role="img" '
+        'aria-label="share found by the weight of the vectors">'
+        f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{bottom}" y2="{bottom}" stroke="var(--line)"/>'
+        f'<line x1="{_EDGE}" x2="{_EDGE}" y1="{top}" y2="{bottom}" stroke="var(--line)"/>'
+        f'<polyline points="{points}" fill="none" stroke="var(--mark)" stroke-width="2"/>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="var(--mark)"/>'
+        f"{_label(_EDGE, _HEIGHT - 10, 'words alone')}{_label(_WIDTH - _EDGE, _HEIGHT - 10, 'vectors alone', 'end')}"
+        f"{_label(4, top + 4, '1')}{_label(4, bottom, '0')}</svg>"
+    )
+
+
+def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x}" y="{y}" font-size="12" text-anchor="{anchor}" fill="var(--dim)">{text}</text>'
+
+
+def _notes(told: Checkup) -> Iterable[str]:
+    for note in told.notes:
+        yield f"<p>Note: {html(short(note))}</p>"
+    yield f'<p class="dim">{told.seconds:.1f} s; seed {told.seed}; {told.embedded:,} chunks embedded anew.</p>'

@@ -1,1 +1,0 @@
-"""Commands for assistants that search."""

@@ -1,1 +1,0 @@
-"""The commands that say how well a collection can be searched."""

@@ -1,0 +1,548 @@
+"""List, read, add, import and preview documents; show and move their folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.cli.completion import source_names
+from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.groups import group_with_default
+from semlex.cli.options import (
+    ChunkTokens,
+    DetectEncoding,
+    Exclude,
+    IdField,
+    Include,
+    MinTokens,
+    OnBadText,
+    OverlapTokens,
+    Source,
+    TextFields,
+    Yes,
+    agree,
+    existing_paths,
+    read_lines,
+)
+from semlex.cli.output import print_json, print_note
+from semlex.cli.search_flags import Flags
+from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
+from semlex.errors import ConfigurationError
+from semlex.ingest.progress import DeleteReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from semlex.ingest.bulk.load import LoadReport
+    from semlex.ingest.document_states import Documents
+    from semlex.ingest.preview import PreviewedFile
+    from semlex.models.tokenizer import TokenCounter
+    from semlex.retriever.synchronous import SyncCollection, SyncRetriever
+    from semlex.settings.table import Settings
+    from semlex.store.write.sources import SourceInfo
+    from semlex.types.documents import Document, Outline, WholeDocument
+    from semlex.types.reports import TableImport
+
+documents_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
+
+
+NAMES = typer.Argument(
+    metavar="ID|DOC", help="Paths as `semlex documents` lists them, or their ends; keys.md:9; files; ids of chunks."
+)
+
+
+@with_context("collection", *SERVER)
+def delete(
+    context: Context,
+    names: Annotated[list[str] | None, NAMES] = None,
+    *,
+    source: Source = None,
+    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("filters",))],
+    vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete documents or chunks; with several options, all must hold."""
+    given: dict[str, Any] = options | {"source": source, "vanished": vanished}
+    with context.opened() as retriever:
+        parts = [given | part for part in _delete_parts(retriever, names or (), source)]
+        report = _delete_all(retriever, parts, dry_run=True)
+        found = report.chunks + report.documents
+        if not dry_run and (found or source is not None):
+            if found:
+                whole = counted(report.documents, "whole document")
+                agree(f"Delete {counted(report.chunks, 'chunk')} ({whole})?", yes=yes)
+            report = _delete_all(retriever, parts, dry_run=False)
+    done = "would be deleted" if dry_run else "deleted"
+    text = f"{counted(report.chunks, 'chunk')} {done}, {counted(report.documents, 'document')} with nothing left"
+    context.emit(report, lambda: messages.print(text) if dry_run else inform(text))
+
+
+def _delete_parts(retriever: SyncRetriever, named: Sequence[str], source: str | None) -> list[dict[str, Any]]:
+    """What is named, as arguments of `delete`, each for one call: documents, and chunks."""
+    if not named:
+        return [{}]
+    parts: list[dict[str, Any]] = []
+    ids: list[str] = []
+    for name in named:
+        found = _document_named(retriever, name, source)
+        if not found.chunks:  # an empty document
+            parts.append({"document": name})
+            continue
+        first = found.chunks[0]
+        if found.name == f"{first.source}: {first.source_document}" and source in (None, first.source):
+            parts.append({"document": first.source_document, "source": first.source})
+        else:
+            ids += [chunk.id or "" for chunk in found.chunks]
+    return [*parts, {"ids": ids}] if ids else parts
+
+
+def _document_named(retriever: SyncRetriever, name: str, source: str | None) -> WholeDocument:
+    """What stands under a name, that of the source first."""
+    if source is not None:
+        with suppress(ConfigurationError):
+            return retriever.get_document(f"{source}: {name}")
+    return retriever.get_document(name)
+
+
+def _delete_all(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dry_run: bool) -> DeleteReport:
+    reports = [retriever.delete(**part, dry_run=dry_run) for part in parts]
+    return DeleteReport(sum(one.chunks for one in reports), sum(one.documents for one in reports), dry_run)
+
+
+@documents_app.command("list")
+@with_context("collection", *SERVER)
+def documents(
+    context: Context,
+    *,
+    source: Source = None,
+) -> None:
+    """List the documents that were read from files, whether the files have changed, and what could not be read.
+
+    States: ok, changed, gone, and unknown if this machine cannot reach the folder.
+    """
+    with context.opened() as retriever:
+        found = retriever.documents(source)
+    print_documents(found, as_json=context.as_json)
+
+
+def print_documents(found: Documents, *, as_json: bool) -> None:
+    """Prints documents, then what the last run could not read."""
+    if as_json:
+        for one in found.documents:
+            print_json({"type": "document", **asdict(one)})
+        for problem in found.problems:
+            print_json({"type": "problem", **problem})
+        return
+    for one in found.documents:
+        written = f"{one.written_at:%Y-%m-%d %H:%M}"
+        encoding = f"  {one.encoding}" if one.encoding else ""
+        name = escape(one_line(f"{one.source}: {one.uri}"))
+        output.print(f"{one.state:8}{counted(one.chunks, 'chunk'):>12}  {written}  {name}{escape(encoding)}")
+    if not found.documents:
+        messages.print("no documents were read from files: semlex index FOLDER reads some")
+    for problem in found.problems:
+        name, code = one_line(problem["uri"]), one_line(problem["code"])
+        messages.print(f"[yellow]not read by the last run:[/yellow] {escape(name)}: {escape(code)}")
+
+
+DOCUMENT = typer.Argument(
+    metavar="ID|DOC", help="Path as `semlex documents` lists it, or its end; keys.md:9; a file; the id of a chunk."
+)
+
+
+LINE_WIDTH = 6
+
+
+@documents_app.command()
+@with_context("collection", ..., *SERVER)
+def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
+    """Print the text of a document, of a chunk, or at a line of a document."""
+    with context.opened() as retriever:
+        found = retriever.get_document(document)
+
+    def print_text() -> None:
+        sys.stdout.write(printable(found.text) + "\n")
+        sys.stdout.flush()
+        inform(f"[dim]{escape(one_line(found.name))}, {counted(len(found.chunks), 'chunk')}[/dim]")
+
+    context.emit(found.to_dict(), print_text)
+    _print_notes(found.notes)
+
+
+@documents_app.command()
+@with_context("collection", ..., *SERVER)
+def outline(context: Context, document: Annotated[str, DOCUMENT]) -> None:
+    """Print the headings of a document with their lines."""
+    with context.opened() as retriever:
+        found = retriever.outline(document)
+    if context.as_json:
+        for heading in found.to_dict()["headings"]:
+            print_json(heading)
+    else:
+        _print_outline(found)
+    _print_notes(found.notes)
+
+
+def _print_outline(found: Outline) -> None:
+    for heading in found.headings:
+        line = "" if heading.line is None else str(heading.line)
+        output.print(f"{line:>{LINE_WIDTH}}  {'  ' * (heading.level - 1)}{escape(one_line(heading.title))}")
+    if not found.headings:
+        inform(f"{escape(one_line(found.name))} has no headings")
+
+
+def _print_notes(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        print_note(one_line(note))
+
+
+FILES = typer.Argument(metavar="FILE…", help="JSON Lines, one document per line; - is standard input.")
+
+
+@documents_app.command()
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+def add(
+    context: Context,
+    files: Annotated[list[Path], FILES],
+    *,
+    texts: Annotated[bool, typer.Option("--texts", help="Take every line as the text of a document.")] = False,
+    on_duplicate: Annotated[
+        str, typer.Option(help="For ids that are already stored: update, skip or fail.")
+    ] = "update",
+) -> None:
+    """Add documents, each as one chunk: lines of JSON such as {"content": "…", "id": "a", "metadata": {"year": 2024}}.
+
+    Without an id, the id follows from the text, so adding a line twice stores it once. To cut files into chunks, use
+    `semlex index`.
+    """
+    documents = [document for path in files for document in _documents(path, as_texts=texts)]
+    if not documents:
+        raise ConfigurationError("there is no document to add: give one a line")
+    options: dict[str, Any] = {"on_duplicate": on_duplicate}
+    with (
+        resumable(),
+        context.opened(context.with_only_collection(context.settings()), create=True, with_choice=True) as retriever,
+        context.progress() as progress,
+    ):
+        ids = retriever.add_documents(documents, **options, progress=progress)
+    context.emit({"ids": ids}, lambda: inform(f"{counted(len(ids), 'document')} added"))
+
+
+def _documents(path: Path, *, as_texts: bool) -> list[Document]:
+    from semlex.jobs.kinds import documents_from_json
+    from semlex.types.documents import Document
+
+    lines = read_lines(path)
+    if as_texts:
+        return [Document(line) for line in lines]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except (ValueError, RecursionError):
+            place = "standard input" if str(path) == "-" else one_line(str(path))
+            raise ConfigurationError(
+                f"{place}: line {number} of those that are not blank is no JSON; --texts takes every line as a text"
+            ) from None
+    return documents_from_json(rows) if rows else []
+
+
+TABLE_FILES = (".parquet", ".jsonl", ".ndjson")
+
+
+SHOWN_KEYS = 20
+
+
+SHOWN_PROBLEMS = 10
+
+
+HOW_TO_GO_ON = (
+    "[dim]no model is known of these vectors: search by words, or with vectors of your own; where semlex has the model "
+    "that made them, import them into a new collection with --model NAME, and it embeds the questions[/dim]"
+)
+
+
+LAYOUTS = "langchain-postgres, langchain-pgvector, llama-index, haystack or pgvector (any other table)"
+
+
+@documents_app.command("import")
+@with_context("collection", ..., *SERVER, *MODEL, "keyword", "language")
+def import_rows(
+    context: Context,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(help="Parquet or JSON Lines files, or folders of them; or tables of other libraries."),
+    ],
+    *,
+    layout: Annotated[
+        str | None, typer.Option("--from", show_default="by their columns", help=f"For tables: {LAYOUTS}.")
+    ] = None,
+    source_database: Annotated[
+        str | None, typer.Option(show_default="the collection's", help="For tables: libpq URL of their database.")
+    ] = None,
+    source_schema: Annotated[str | None, typer.Option(show_default="public", help="For tables: their schema.")] = None,
+    text_field: Annotated[
+        str | None, typer.Option(show_default="text, or the layout's", help="Field of the text.")
+    ] = None,
+    vector_field: Annotated[
+        str | None, typer.Option(show_default="vector, or the layout's", help="Field of the vector.")
+    ] = None,
+    id_field: Annotated[
+        str | None,
+        typer.Option(show_default="id, if there is one, or the layout's", help="Field that identifies a row."),
+    ] = None,
+    metadata_fields: Annotated[
+        list[str] | None,
+        typer.Option("--metadata-field", show_default="all others", help="Field to keep as metadata; repeatable."),
+    ] = None,
+    metadata_field: Annotated[
+        str | None,
+        typer.Option(
+            "--merged-field",
+            show_default="metadata, or the layout's",
+            help="Field of objects whose keys become metadata.",
+        ),
+    ] = None,
+    on_duplicate: Annotated[
+        str, typer.Option(help="For ids that are already stored: update, skip or fail.")
+    ] = "update",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="For tables: read all rows, report what would be skipped, write nothing.")
+    ] = False,
+) -> None:
+    """Import rows with their vectors, from files or from tables of LangChain, LlamaIndex or Haystack.
+
+    Nothing is cut or embedded. An argument that is neither a file nor a folder is a table name.
+    """
+    of_tables: dict[str, Any] = {"layout": layout, "source_url": source_database, "source_schema": source_schema}
+    named = {name: value for name, value in of_tables.items() if value is not None}
+    fields = {
+        "text_field": text_field,
+        "vector_field": vector_field,
+        "id_field": id_field,
+        "metadata_fields": metadata_fields or None,
+        "metadata_field": metadata_field,
+    }
+    given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None} | {
+        "on_duplicate": on_duplicate
+    }
+    settings = context.settings()
+    has_model = settings.is_set("embedding_model")
+    if not has_model:
+        # Their vectors are somebody else's; which model made them is the user's to say.
+        settings = context.settings(embedding_model="none")
+    settings = context.with_only_collection(settings)
+    if named or _are_tables(sources):
+        skipped = _import_tables(context, settings, [str(source) for source in sources], named | given, dry_run=dry_run)
+        if not (has_model or dry_run or context.as_json):
+            inform(HOW_TO_GO_ON)
+        if skipped:
+            raise typer.Exit(SOME_FILES)
+        return
+    if dry_run:
+        raise ConfigurationError("--dry-run is for tables: files are read as they are loaded; leave it out")
+    with context.opened(settings, create=True) as retriever, context.progress() as progress:
+        report = retriever.load_vectors(sources, **given, progress=progress)
+    context.emit(report, lambda: _show_load(report))
+
+
+def _are_tables(sources: list[Path]) -> bool:
+    """Whether arguments are names of tables: nothing there is called so, and no file would be."""
+    tables = [
+        not os.path.exists(source)  # noqa: PTH110 - says False where Path would raise
+        and len(source.parts) == 1
+        and source.suffix.lower() not in TABLE_FILES
+        for source in sources
+    ]
+    if any(tables) and not all(tables):
+        name = str(sources[tables.index(True)])
+        raise ConfigurationError(f"there is no file {name!a}; where it is a table, import files and tables apart")
+    return all(tables)
+
+
+def _import_tables(
+    context: Context, settings: Settings, names: list[str], options: dict[str, Any], *, dry_run: bool
+) -> int:
+    """Imports tables; returns how many of their rows were skipped."""
+    skipped = 0
+    with ExitStack() as stack:
+        stack.enter_context(nullcontext() if dry_run else resumable())
+        if dry_run:
+            options |= {"dry_run": True}
+            client = stack.enter_context(context.client(settings))
+            collection: SyncCollection = client.collection(settings.collection)
+        else:
+            collection = stack.enter_context(context.opened(settings, create=True))
+        for name in names:
+            with context.progress() as progress:
+                report = collection.import_table(name, **options, progress=progress)
+            skipped += report.skipped
+            context.emit(report, partial(_show_table, report, dry_run=dry_run))
+    return skipped
+
+
+def _show_load(report: LoadReport) -> None:
+    left = report.rows - report.written
+    rest = f", {left:,} left as they were or repeated" if left else ""
+    inform(f"{counted(report.written, 'row')} stored{rest} in {report.seconds:.1f} s")
+    for warning in report.warnings:
+        print_note(warning)
+
+
+def _show_table(report: TableImport, *, dry_run: bool) -> None:
+    if dry_run:
+        _show_found(report)
+    else:
+        left = report.taken - report.written
+        rest = f", {left:,} left as they were" if left else ""
+        inform(
+            f"{escape(one_line(report.table))} ({report.layout}): {counted(report.written, 'row')} stored{rest}, "
+            f"{report.skipped:,} skipped in {report.seconds:.1f} s"
+        )
+    for problem in report.problems[:SHOWN_PROBLEMS]:
+        messages.print(f"[yellow]{'would be ' if dry_run else ''}skipped:[/yellow] {escape(one_line(str(problem)))}")
+    if len(report.problems) > SHOWN_PROBLEMS:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.reasons.items())
+        print_note(f"skipped in all: {one_line(reasons)}; --json names the first {len(report.problems):,}")
+    if report.repeated:
+        print_note(f"{counted(report.repeated, 'earlier row')} of ids that come again: the latest one counts")
+    for column, count in report.left_out.items():
+        print_note(f"the column {one_line(column)!r} is not taken; {counted(count, 'row')} have something in it")
+    for warning in report.warnings:
+        print_note(warning)
+
+
+def _show_found(report: TableImport) -> None:
+    keys = report.metadata_keys
+    shown = ", ".join(one_line(key) for key in keys[:SHOWN_KEYS]) or "none"
+    more = f" and {len(keys) - SHOWN_KEYS:,} more" if len(keys) > SHOWN_KEYS else ""
+    lines = {
+        "table": f"{one_line(report.table)}, of the layout {report.layout}",
+        "rows": f"{report.rows:,}, of which {report.skipped:,} would be skipped",
+        "vectors": f"{report.vector_type}, {report.dimensions or 'no'} dimensions",
+        "metadata": shown + more,
+    }
+    for name, value in lines.items():
+        output.print(f"{name:<10}{escape(value)}")
+
+
+@documents_app.command()
+@with_context("collection", *SERVER)
+def sources(context: Context) -> None:
+    """List the folders that documents were read from: name, folder, documents, chunks."""
+    with context.opened() as retriever:
+        found = retriever.sources()
+    context.emit(found, lambda: _print_sources(found))
+
+
+def _print_sources(found: Sequence[SourceInfo]) -> None:
+    for entry in found:
+        counts = f"{counted(entry.documents, 'document')}, {counted(entry.chunks, 'chunk')}"
+        output.print(f"{escape(one_line(entry.name)):24} {counts:36} {escape(one_line(entry.root))}")
+    if not found:
+        messages.print("no sources: semlex index FOLDER makes one")
+
+
+@documents_app.command()
+@with_context("collection", *SERVER)
+def move(
+    context: Context,
+    name: Annotated[str, typer.Argument(help="Name of the source.", autocompletion=source_names)],
+    root: Annotated[Path, typer.Argument(help="New folder of the source.")],
+) -> None:
+    """Set where the folder of a source is now; its documents stay as they are."""
+    with context.opened() as retriever:
+        retriever.move_source(name, root.expanduser())
+        moved = next(entry for entry in retriever.sources() if entry.name == name)
+    context.emit(moved, lambda: inform(f"{escape(one_line(name))} is {escape(one_line(moved.root))} now"))
+
+
+@documents_app.command("preview")
+@with_context(*MODEL)
+def chunks(
+    context: Context,
+    paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
+    *,
+    include: Include = None,
+    exclude: Exclude = None,
+    text_field: TextFields = None,
+    id_field: IdField = None,
+    detect_encoding: DetectEncoding = False,
+    on_bad_text: OnBadText = "error",
+    chunk_tokens: ChunkTokens = None,
+    overlap_tokens: OverlapTokens = None,
+    min_tokens: MinTokens = None,
+) -> None:
+    """Show the chunks that files would become; nothing is written, and no server is used.
+
+    Tokens are counted with `--tokenizer`, else with the model of `--model`, else as Unicode words.
+    """
+    from semlex.ingest.loaders.base import LoadOptions
+    from semlex.ingest.preview import preview_chunks
+    from semlex.parameters import KINDS, WantedOptions
+
+    found = existing_paths(paths)
+    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    options = settings.retriever_options
+    wanted = WantedOptions.checked({name: options.get(name) for name in KINDS}, options["defaults"])
+    failed = 0
+    for file in preview_chunks(
+        *found,
+        include=include or None,
+        exclude=exclude or (),
+        **wanted.chunk_settings()._asdict(),
+        counter=_token_counter(settings),
+        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
+        limits=settings.file_limits,
+    ):
+        failed += file.problem is not None and not file.is_skipped
+        if context.as_json:
+            print_json(asdict(file))
+        else:
+            _print_file(file)
+    if failed:
+        raise typer.Exit(SOME_FILES)
+
+
+def _token_counter(settings: Settings) -> TokenCounter | None:
+    """The named tokenizer, where it stands for a model behind a server or for none; else the named model."""
+    from semlex.embedding.registry import KEYWORDS_ONLY, choose_embedder
+    from semlex.models.model_names import leads_to
+    from semlex.models.tokenizer import given_tokenizer
+
+    model = settings.embedding_model or KEYWORDS_ONLY
+    if settings.tokenizer is not None and (model == KEYWORDS_ONLY or leads_to(model) == "server"):
+        return given_tokenizer(settings.tokenizer)
+    said = settings.retriever_options.get("tokenizer")
+    return choose_embedder(model, device=settings.device, dimensions=settings.dimensions, tokenizer=said).model
+
+
+def _print_file(file: PreviewedFile) -> None:
+    if file.problem is not None:
+        left_out = "left out: " if file.is_skipped else ""
+        inform(escape(one_line(f"{file.uri}: {left_out}{file.problem.message}")))
+        return
+    title = f", {one_line(file.title)!r}" if file.title else ""
+    repaired = f", {counted(file.repaired, 'character')} repaired" if file.repaired else ""
+    output.print(
+        f"{one_line(file.uri)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}{repaired}", markup=False
+    )
+    for number, chunk in enumerate(file.chunks, start=1):
+        page = f", page {chunk.page}" if chunk.page else ""
+        output.print(
+            f"--- {number}: line {chunk.line}{page}, {counted(chunk.tokens, 'token')}, {chunk.chunk_type}", style="dim"
+        )
+        for line in chunk.context.splitlines():
+            output.print(f"  {one_line(line)}", markup=False, style="dim")
+        output.print(printable(chunk.text), markup=False)

@@ -1,1 +1,0 @@
-"""The commands about single documents: read, their headings, added."""

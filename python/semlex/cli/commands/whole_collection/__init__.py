@@ -1,1 +1,0 @@
-"""The commands on a whole collection."""

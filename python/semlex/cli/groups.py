@@ -1,0 +1,306 @@
+"""How a command line is read: commands loaded when used, groups with a default command, questions without quotes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, MutableMapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from semlex.cli.manual import EXAMPLES, PANELS, PLACES
+from semlex.cli.options import COMMON
+from semlex.cli.suggestions import for_command, sharpen
+from semlex.cli.terminal import is_verbose, tell_interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# What typer raises for arguments that it refuses; it has no public name.
+USAGE_ERROR: Any = typer.BadParameter.__base__
+VERBOSITY = ("--verbose", "-v", "--quiet", "-q")
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands; without a command it shows its help, or runs its default command."""
+
+    default: str | None = None
+    _shows_help = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command first, the default one if none is named."""
+        own = set(ctx.help_option_names)
+        args = command_first(args, self.commands, own)
+        if not args or args[0] not in {*self.commands, *own}:
+            takes_arguments = self.default is not None and self._takes_arguments()
+            if not args and (self.default is None or takes_arguments):
+                args = [ctx.help_option_names[0]]
+            elif self.default is not None and (not args or args[0].startswith("-") or takes_arguments):
+                args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            return ctx.fail(for_command(args, self.commands, ctx.command_path))
+        return super().resolve_command(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options; the help has those of the default command, too."""
+        own: list[Any] = super().get_params(ctx)
+        return [*self.commands[self.default].params, *own] if self._shows_help and self.default else own
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        self._shows_help = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._shows_help = False
+
+    def _takes_arguments(self) -> bool:
+        return any(isinstance(one, TyperArgument) for one in self.commands[self.default or ""].params)
+
+
+def group_with_default(command: str) -> type[CommandGroup]:
+    """Return the class of a group that runs a command if none is named."""
+    return type("GroupWithDefault", (CommandGroup,), {"default": command})
+
+
+class QuestionCommand(TyperCommand):
+    """A command that takes a question: its words need no quotes, and it may begin with ``-``.
+
+    An argument that begins with one ``-`` and holds a space is the question's, and so is all that follows ``--``.
+    Everything else that begins with ``-`` is an option.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move the words of the question behind ``--``; ``--open N`` alone is that of the first hit."""
+        with_values = self._options_with_values()
+        numbered = open_numbered(args) if "--open" in with_values else args
+        return super().parse_args(ctx, question_last(numbered, with_values))
+
+    def _options_with_values(self) -> set[str]:
+        options = [option for option in self.params if isinstance(option, TyperOption) and not option.is_flag]
+        return {name for option in options for name in option.opts}
+
+
+def open_numbered(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with ``--open`` as ``--open=1`` if no number follows; what follows ``--`` stays."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [
+        "--open=1" if word == "--open" and place < end and not following.isdecimal() else word
+        for place, (word, following) in enumerate(zip(arguments, [*arguments[1:], ""], strict=False))
+    ]
+
+
+def question_last(arguments: Sequence[str], options_with_values: set[str]) -> list[str]:
+    """Return arguments with the parts of a question that look like options moved behind ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept: list[str] = []
+    moved: list[str] = []
+    for before, argument in zip(["", *arguments], arguments[:end], strict=False):
+        single = argument.startswith("-") and not argument.startswith("--")
+        is_text = single and any(letter.isspace() for letter in argument) and before not in options_with_values
+        (moved if is_text else kept).append(argument)
+    rest = [*moved, *arguments[end + 1 :]]
+    return [*kept, "--", *rest] if rest else kept
+
+
+class Commands(MutableMapping[str, Any]):
+    """The commands of semlex by name, in the order of their panels; each is loaded when it is taken out."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _loaded(name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in PLACES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+def _loaded(name: str) -> Any:
+    found = _found(name)
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_group(found)
+        command.name = name
+    else:
+        alone = typer.Typer(add_completion=False)
+        takes_question = "question" in inspect.signature(found).parameters
+        alone.command(name, cls=QuestionCommand if takes_question else TyperCommand)(found)
+        command = typer.main.get_command(alone)
+    command.rich_help_panel = _panel_of(name)
+    return described(command, name)
+
+
+def _found(name: str) -> Any:
+    module, _, attribute = PLACES[name].partition(":")
+    return getattr(import_module(f"semlex.cli.commands.{module}"), attribute)
+
+
+def _panel_of(name: str) -> str:
+    return next(panel for panel, names in PANELS.items() if name in names)
+
+
+def summary_of(name: str) -> TyperCommand | None:
+    """Return what stands for a command in the list of commands: its name, its panel, the first line of its help.
+
+    The line is that of the docstring of its function, or of its group's module, read without running the module.
+    """
+    if name not in PLACES:
+        return None
+    module, _, attribute = PLACES[name].partition(":")
+    compiled = _code_of(f"semlex.cli.commands.{module}")
+    functions = (one for one in compiled.co_consts if getattr(one, "co_name", None) == attribute)
+    text = next(functions, compiled).co_consts[0]
+    return TyperCommand(name, help=folded(text).split("\n\n")[0], rich_help_panel=_panel_of(name))
+
+
+@cache
+def _code_of(module: str) -> Any:
+    spec = find_spec(module)
+    return spec.loader.get_code(module)  # type: ignore[union-attr]
+
+
+def described(command: Any, name: str) -> Any:
+    """Give a command, and those below it, paragraphs as wide as the terminal, folded options and an example."""
+    command.help = command.help and folded(command.help)
+    _fold_help(command)
+    if name in EXAMPLES:
+        example = f"\b\nExample:\n    {EXAMPLES[name]}"
+        command.epilog = example if command.epilog is None else f"{command.epilog}\n\n{example}"
+    for word, below in getattr(command, "commands", {}).items():
+        described(below, f"{name} {word}")
+    return command
+
+
+def folded(text: str) -> str:
+    """Return a text whose paragraphs are one line each; what begins with a backspace keeps its lines."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+
+
+def _fold_help(command: Any) -> None:
+    """Let the help name the common options in one line, unless ``--verbose`` is given, and no value behind flags."""
+    params_of, write = command.get_params, command.format_help  # `--help` is made there
+
+    def get_params(ctx: Any) -> list[Any]:
+        parameters: list[Any] = params_of(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+    def format_help(ctx: Any, formatter: Any) -> None:
+        common = [one for one in _shown_params(command) if getattr(one, "rich_help_panel", None) == COMMON]
+        if is_verbose() or not common:
+            write(ctx, formatter)
+            return
+        names = ", ".join(max(one.opts, key=len) for one in common)
+        epilog = command.epilog
+        command.epilog = f"{COMMON}, described by {ctx.command_path} --help -v: {names}\n\n{epilog or ''}"
+        for one in common:
+            one.hidden = True
+        try:
+            write(ctx, formatter)
+        finally:
+            command.epilog = epilog
+            for one in common:
+                one.hidden = False
+
+    command.get_params, command.format_help = get_params, format_help
+
+
+def _shown_params(command: Any) -> list[Any]:
+    default = getattr(command, "default", None)
+    return [*command.params, *(command.commands[default].params if default else ())]
+
+
+class MainGroup(CommandGroup):
+    """The commands of semlex; ``--verbose`` and ``--quiet`` may precede or follow a command.
+
+    A command is loaded when it is run: a list of commands takes their summaries.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands = Commands()
+        _fold_help(self)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of their panels."""
+        del ctx
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return what a list of commands shows of one; `resolve_command` gives the command itself."""
+        del ctx
+        return summary_of(cmd_name)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move ``--verbose`` and ``--quiet``, in either form, to the front, and a command before its options."""
+        own = {option for one in self.params for option in one.opts} | set(ctx.help_option_names)
+        ctx.obj = command_first(spelled_out(verbosity_first(args), self.commands), self.commands, own)
+        return TyperGroup.parse_args(self, ctx, ctx.obj or [ctx.help_option_names[0]])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word."""
+        word = args[0]
+        if word in self.commands:
+            return word, self.commands[word], args[1:]
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; report an interruption, and what to type in place of a refused argument."""
+        try:
+            return super().invoke(ctx)
+        except USAGE_ERROR as error:
+            sharpen(error, ctx.obj)
+            raise
+        except KeyboardInterrupt:
+            tell_interruption()
+            raise
+
+
+def verbosity_first(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with ``--verbose`` and ``--quiet`` in front, but what follows ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    moved = [argument for argument in arguments[:end] if argument in VERBOSITY]
+    return [*moved, *(argument for argument in arguments[:end] if argument not in VERBOSITY), *arguments[end:]]
+
+
+def spelled_out(arguments: list[str], commands: Iterable[str]) -> list[str]:
+    """Return ``help``, ``help COMMAND`` and ``version`` as the options that they mean."""
+    words = [word for word in arguments if word not in VERBOSITY]
+    if words[:1] == ["version"] and "version" not in commands:
+        return ["--version"]
+    return [*words[1:], "--help"] if words[:1] == ["help"] and "help" not in commands else arguments
+
+
+def command_first(arguments: list[str], commands: Iterable[str], own: set[str]) -> list[str]:
+    """Return arguments with the first command in front of options that were typed before it, except own ones."""
+    known = set(commands)
+    begin = next((place for place, word in enumerate(arguments) if word not in own), 0)
+    place = next((place for place, word in enumerate(arguments) if word in known), begin)
+    if place == begin or not arguments or not arguments[begin].startswith("-") or "--" in arguments[:place]:
+        return arguments
+    return [*arguments[:begin], arguments[place], *arguments[begin:place], *arguments[place + 1 :]]

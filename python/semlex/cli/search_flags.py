@@ -1,0 +1,206 @@
+"""Flags of the options of searches, contexts and answers, made from their declarations."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from semlex.cli.options import INT, NUMBER, SECONDS, number, number_that, seconds, whole_number
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from semlex.filters.tree import FilterTree
+    from semlex.options.declare import Declared
+
+# Names of the command line for options that have others in Python.
+FLAGS = {"filters": "filter", "group_size": "group"}
+SHORT = {"top_k": "-k"}
+FIRST = ("tokens", "top_k", "mode", "filters")
+# These are arguments, not flags; --reranker none stands for rerank=False, and --group for group_by.
+WITHOUT_FLAG = frozenset({"query", "queries", "question", "rerank", "group_by"})
+# A share of 0 means None here: never.
+NEVER = ("sections", "near_duplicates")
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"--{FLAGS.get(name, name).replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Marks a parameter of a command that receives options by name: those that were given.
+
+    Attributes:
+        declaration: Module and ``TypedDict`` below ``semlex.options``, such as ``search:SearchArguments``.
+        only: Names of the options; all if empty.
+        without: Names that the command does not offer.
+    """
+
+    declaration: str
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the parameters of the command, one for each flag."""
+        offered = sorted(self._offered().values(), key=lambda one: one.name not in FIRST)
+        return [_parameter(one, self._known()) for one in offered]
+
+    def flags(self) -> set[str]:
+        """Return the flags."""
+        return set(map(flag_of, self._offered()))
+
+    def given(self, typed: dict[str, Any]) -> dict[str, Any]:
+        """Take the values of the flags out of the arguments of a command; return the options that were given."""
+        options: dict[str, Any] = {}
+        tuning: dict[str, Any] = {}
+        for name, one in self._offered().items():
+            value = typed.pop(FLAGS.get(name, name) if name == "group_size" else name)
+            if value is None or value is False or value == []:
+                continue
+            if one.form == "filter":
+                value = filter_of(value)
+            elif one.form == "boosts":
+                value = boosts_of(value)
+            elif name in NEVER:
+                value = value or None
+            (tuning if name in self._tuning() else options)[name] = value
+        if "group_size" in options:
+            options["group_by"] = "document"
+        return options | ({"tuning": tuning} if tuning else {})
+
+    def _known(self) -> dict[str, Declared]:
+        from importlib import import_module
+
+        from semlex.options.declare import declared
+
+        module, _, name = self.declaration.partition(":")
+        return declared(getattr(import_module(f"semlex.options.{module}"), name))
+
+    def _tuning(self) -> Mapping[str, Declared]:
+        known = self._known()
+        return known["tuning"].parts if "tuning" in known else {}
+
+    def _offered(self) -> dict[str, Declared]:
+        found = {name: one for name, one in self._known().items() if name != "tuning"} | dict(self._tuning())
+        return {
+            name: one
+            for name, one in found.items()
+            if one.option.offered
+            and name not in WITHOUT_FLAG
+            and name not in self.without
+            and (not self.only or name in self.only)
+        }
+
+
+def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Parameter:
+    kind: Any = str | None
+    options: dict[str, Any] = {"help": _text(one, known)}
+    if one.form == "integer":
+        kind = int | None
+        options |= {"parser": whole_number, "metavar": INT}
+    elif one.form == "number":
+        kind = float | None
+        in_seconds = one.option.text.startswith("Seconds")
+        options |= {"parser": seconds if in_seconds else _number_of(one), "metavar": SECONDS if in_seconds else NUMBER}
+    elif one.form == "choice":
+        options |= {"parser": _choice_of(one.choices), "metavar": "|".join(one.choices)}
+    elif one.form in ("filter", "boosts"):
+        kind = list[str] | None
+    elif one.form == "flag":
+        kind = bool
+    flags = [flag_of(one.name), *([SHORT[one.name]] if one.name in SHORT else [])]
+    name = "group" if one.name == "group_size" else one.name
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind, typer.Option(*flags, **options)],
+        default=False if kind is bool else None,
+    )
+
+
+def _number_of(one: Declared) -> Callable[[str | float], float]:
+    least, most = one.option.minimum, one.option.maximum
+    if least is None or most is None:
+        return number
+    never = one.name in NEVER
+    must = f"0, for never, or between {least:g} and {most:g}" if never else f"a number between {least:g} and {most:g}"
+    return number_that(lambda value: (never and value == 0) or least <= value <= most, must)
+
+
+def _choice_of(choices: Sequence[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"must be {', '.join(choices[:-1])} or {choices[-1]}; got {text!r}")
+        return text
+
+    return read
+
+
+def _text(one: Declared, known: Mapping[str, Declared]) -> str:
+    """Return the text of an option with its range and the names that its neighbours have as flags."""
+    option = one.option
+    text = f"{known['group_by'].option.text} {option.text}" if one.name == "group_size" else option.text
+    text = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: flag_of(found[0]) if found[0] in known else found[0], text)
+    least = 0 if one.name in NEVER else option.minimum
+    if least is not None and option.maximum is not None:
+        text += f" Range: {least:,g} to {option.maximum:,g}."
+    if one.name in NEVER:
+        text += " 0: never."
+    if one.form in ("filter", "boosts"):
+        text += " Repeatable." if one.form == "boosts" else " Repeatable: all must hold."
+    if one.form == "boosts":
+        text += " Example: '0.5 year < 2000'."
+    return text
+
+
+def filter_of(texts: Sequence[str] | None) -> FilterTree | None:
+    """Return the values of ``--filter`` as one filter: all of them must hold."""
+    from semlex.filters.text import tree_of_text
+    from semlex.filters.tree import joined
+
+    trees = [tree_of_text(text, "--filter") for text in texts or ()]
+    return joined("and", trees, "--filter") if trees else None
+
+
+def boosts_of(texts: Sequence[str]) -> list[tuple[FilterTree, float]]:
+    """Return the values of ``--boost``, each a factor and a filter: ``0.5 @source == "releases"``."""
+    from semlex.filters.text import tree_of_text
+
+    boosts = []
+    for text in texts:
+        first, _, filters = text.strip().partition(" ")
+        try:
+            factor = float(first)
+        except ValueError:
+            raise ConfigurationError("--boost takes a factor and a filter: '0.5 @source == \"old\"'") from None
+        boosts.append((tree_of_text(filters, "the filter of --boost"), factor))
+    return boosts
+
+
+def expanded(parameters: list[inspect.Parameter]) -> tuple[list[inspect.Parameter], Callable[[dict[str, Any]], None]]:
+    """Replace parameters that are marked with `Flags` by their flags.
+
+    Returns:
+        The parameters, and what puts the options back together in the arguments of a call.
+    """
+    marked: dict[str, Flags] = {}
+    found: list[inspect.Parameter] = []
+    for parameter in parameters:
+        mark = next((one for one in getattr(parameter.annotation, "__metadata__", ()) if isinstance(one, Flags)), None)
+        if mark is None:
+            found.append(parameter)
+        else:
+            marked[parameter.name] = mark
+            found += mark.parameters()
+
+    def put_together(given: dict[str, Any]) -> None:
+        given |= {name: mark.given(given) for name, mark in marked.items()}
+
+    return found, put_together
