@@ -261,7 +261,9 @@ class Reembedding:
         progress: Callable[[Progress], None] | None,
     ) -> None:
         if models.embedder is None or models.version is None:
-            raise ConfigurationError("name the new model (--model, model= in Python); 'none' is not a model")
+            raise ConfigurationError(
+                "name the new model (semlex models set MODEL, model= in Python); 'none' is not a model"
+            )
         serving = opened.info.versions.answering
         self._opened = opened
         self._database = opened.database

@@ -138,7 +138,7 @@ def test_a_model_is_never_chosen_unasked(shell: Shell, tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("set", "none"), "'none' is no model"),
+        (("set", "none"), "'none' is not a model"),
         (("set", "static"), "has the model .* already"),
         (("set", "static", "--vector-storage", "float"), "vector_storage must be one of vector, halfvec"),
         (("rollback",), "nothing to go back to"),
