@@ -206,7 +206,7 @@ SAME_TEXT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HeadingQuery:
     """A heading to search."""
 
     section: Section
@@ -320,7 +320,7 @@ class CheckupRun:
                 self._progress(Progress("ask", done + len(outcomes), total, "headings"))
         return outcomes
 
-    def _asked(self, section: Section, by_document: dict[object, list[SectionChunk]]) -> Asked | None:
+    def _asked(self, section: Section, by_document: dict[object, list[SectionChunk]]) -> HeadingQuery | None:
         depth = len(section.path)
         under = [
             chunk
@@ -345,9 +345,9 @@ class CheckupRun:
             self._left_out["wide" if kept else "empty"] += 1
             return None
         chunks, contexts, texts = zip(*kept, strict=True)
-        return Asked(section, question, Probe(chunks, contexts, texts))
+        return HeadingQuery(section, question, Probe(chunks, contexts, texts))
 
-    async def _embed(self, asked: Sequence[Asked], states: Sequence[SearchState]) -> list[Asked]:
+    async def _embed(self, asked: Sequence[HeadingQuery], states: Sequence[SearchState]) -> list[HeadingQuery]:
         """Add the vectors of headings and sections."""
         await embed_queries(states, self._opened)
         for state in states:
@@ -363,7 +363,7 @@ class CheckupRun:
             start = stop
         return made
 
-    async def _ask(self, asked: Asked, state: SearchState) -> Outcome:
+    async def _ask(self, asked: HeadingQuery, state: SearchState) -> Outcome:
         probe = asked.probe
 
         async def look(snapshot: Snapshot) -> tuple[Standing, list[tuple[str, str]], bool]:

@@ -270,11 +270,11 @@ async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchSta
     keys = [key for key in union.keys if key not in mine]
     legs: dict[str, LegScores] = {}
     if "keyword" in results:
-        told = await state.collection.keyword.changed_scores(
+        changed = await state.collection.keyword.changed_scores(
             snapshot, state.collection.names, state.request.text or "", keys, probe.changed()
         )
-        if told is not None:
-            others, own = (np.where(part > 0, part, np.nan) for part in told)
+        if changed is not None:
+            others, own = (np.where(part > 0, part, np.nan) for part in changed)
             legs["keyword"] = _leg(others, own, keys, probe)
     if "vector" in results and state.vector is not None and probe.vectors is not None:
         storage = "" if state.collection.embedding is None else state.collection.embedding.storage

@@ -186,7 +186,7 @@ class Attempt:
                 await leases.release(claim)
                 return "given back"
             lasting = isinstance(error, LASTING) or claim.attempts >= claim.max_attempts
-            await leases.fail(claim, _told(error, claim), None if lasting else delay_after(claim.attempts))
+            await leases.fail(claim, _job_error(error, claim), None if lasting else delay_after(claim.attempts))
         except LeaseLostError:
             return "lost"
         return "failed" if lasting else "again"
@@ -198,7 +198,7 @@ def delay_after(attempts: int) -> float:
     return random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
 
 
-def _told(error: BaseException, claim: Claim) -> JobError:
+def _job_error(error: BaseException, claim: Claim) -> JobError:
     """Return an error that others may read: only semlex's errors are known not to quote texts."""
     if isinstance(error, SemlexError):
         return JobError(type(error).__name__, str(error))

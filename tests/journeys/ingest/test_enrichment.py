@@ -232,7 +232,7 @@ def test_a_model_that_is_down_is_an_error_before_anything_is_written(database_ur
     with enriched(database_url, "none") as retriever:
         for call in (retriever.index, retriever.sync):
             with pytest.raises(
-                ModelError, match="no lines are written: ZeroDivisionError; or go on without lines"
+                ModelError, match="no lines are written: ZeroDivisionError; or continue without them"
             ) as caught:
                 call(folder, enrichment=LineModel(fails))
             assert "secret" not in str(caught.value)

@@ -105,7 +105,7 @@ class VectorLoad:
                     write = indexer.add_rows(batch.documents, batch.vectors, mode, self._on_duplicate)
                     await writes.begin(batch.read, set(batch.documents.ids), write)
         except (ValidationError, DuplicateError, ConfigurationError) as error:
-            raise _told(error, writes.rows) from None
+            raise _with_stored_count(error, writes.rows) from None
         report.rows, report.written = writes.rows, writes.written
         report.warnings = await indexer.end_load(report.rows, self._progress)
         report.seconds = time.perf_counter() - started
@@ -127,7 +127,7 @@ class VectorLoad:
                 yield made
 
 
-def _told(error: SemlexError, rows: int) -> SemlexError:
+def _with_stored_count(error: SemlexError, rows: int) -> SemlexError:
     """Return the error with the number of rows stored so far."""
     if not rows:
         return error

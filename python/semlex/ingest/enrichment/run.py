@@ -177,7 +177,7 @@ MAX_FAILURES_IN_A_ROW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _DescribedChunk:
     """A chunk and its line, or None if it has none."""
 
     chunk: ChunkWithoutLine
@@ -220,7 +220,7 @@ class EnrichmentRun:
                 raise
             except Exception as error:  # noqa: BLE001 - a model of the user's may raise anything
                 raise ModelError(
-                    f"no lines are written: {_told(error)}; or go on without lines, in Python with on_failure='plain'"
+                    f"no lines are written: {_failure_reason(error)}; or continue without them: on_failure='plain'"
                 ) from None
 
     async def count(self, *, source: UUID | None = None) -> int:
@@ -283,7 +283,7 @@ class EnrichmentRun:
             "read chunks without a line", lambda c: chunks_without_line(c, indexer.collection, selection, after, limit)
         )
 
-    async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_Answered], None]:
+    async def _asked(self, selection: LineSelection, call: Call) -> AsyncGenerator[list[_DescribedChunk], None]:
         """Yield chunks with their lines, a few at a time, until all are done or the model failed too often."""
         after: Key | None = None
         size = min(ROUNDS_A_BATCH * self._options.concurrency, MAX_BATCH_CHUNKS)
@@ -296,11 +296,11 @@ class EnrichmentRun:
                 raise ended.exceptions[0] from None  # the others were cancelled
             yield [task.result() for task in asked]
 
-    async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> _Answered:
+    async def _ask(self, chunk: ChunkWithoutLine, call: Call) -> _DescribedChunk:
         async with self._turns:
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 self._left += 1
-                return _Answered(chunk)
+                return _DescribedChunk(chunk)
             try:
                 line, completion = await call(self._line, chunk)
             except WorkAbandonedError:
@@ -308,11 +308,11 @@ class EnrichmentRun:
             except Exception as error:  # noqa: BLE001 - whatever a model raises, the other chunks get their lines
                 self._failures_in_a_row += 1
                 self._failed += 1
-                self._first_failure = self._first_failure or _told(error)
-                return _Answered(chunk)
+                self._first_failure = self._first_failure or _failure_reason(error)
+                return _DescribedChunk(chunk)
             self._failures_in_a_row = 0
             self._note(completion)
-            return _Answered(chunk, line)
+            return _DescribedChunk(chunk, line)
 
     def _line(self, chunk: ChunkWithoutLine) -> tuple[str, Completion]:
         """Return the line of one chunk; blocking."""
@@ -326,7 +326,7 @@ class EnrichmentRun:
             self._usage[0] += usage.prompt_tokens
             self._usage[1] += usage.completion_tokens
 
-    async def _write(self, answered: Sequence[_Answered]) -> None:
+    async def _write(self, answered: Sequence[_DescribedChunk]) -> None:
         if not answered:
             return
         indexer = self._indexer
@@ -353,6 +353,6 @@ class EnrichmentRun:
             self._progress(Progress("enrich", done, max(done, total), "chunks"))
 
 
-def _told(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """Return the reason of a failure; errors other than semlex's may quote what was sent."""
     return str(error) if isinstance(error, SemlexError) else type(error).__name__

@@ -110,8 +110,8 @@ def _of_file(source: KnownSource, uri: str, records: Records, collection: str, l
     problem = _problem(root, uri, limits)
     if failed is not None or problem is not None:
         code = problem.code if problem is not None else failed.problems[uri] if failed is not None else ""
-        told = f": {problem.message}" if problem is not None else ""
-        text = f"it could not be read ({code}{told})"
+        detail = f": {problem.message}" if problem is not None else ""
+        text = f"it could not be read ({code}{detail})"
         return Reason("unreadable", text, f"docs/when-ingest-fails.md says what helps with {code}; then {read}")
     gone = _deletion(source, uri, records.runs, by_name=True)
     if gone is not None:
