@@ -156,7 +156,7 @@ def test_a_probability_that_is_none_is_refused(probability: float) -> None:
     [
         ({"format": 2}, "format that this semlex does not know"),
         ({"method": "splines"}, "format that this semlex does not know"),
-        ({"format": "semlex dump"}, "is no calibration"),
+        ({"format": "semlex dump"}, "is not a calibration"),
         ({"parameters": {"slope": -1, "intercept": 0}}, "slope is below 0"),
         ({"parameters": {"slope": "much", "intercept": 0}}, r"damaged calibration \(ValueError\)"),
         ({"parameters": {"slope": 1e999, "intercept": 0}}, "damaged"),
@@ -182,5 +182,5 @@ def test_files(tmp_path: Any) -> None:
         read_curve(tmp_path / "other.json")
     for content in (b"", b"\xff\xfe", b"[]", b"{" * 100_000, file.read_bytes()[:-20]):
         file.write_bytes(content)
-        with pytest.raises(ConfigurationError, match="is no calibration"):
+        with pytest.raises(ConfigurationError, match="is not a calibration"):
             read_curve(file)

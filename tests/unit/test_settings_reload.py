@@ -60,9 +60,9 @@ def test_a_named_file_is_the_only_one() -> None:
         (folder / "mine.json").unlink()
         assert watched.has_changed()
         told = watched.reload()
-        assert told.problems == (f"there is no settings file {folder / 'mine.json'}; name one that exists",)
+        assert told.problems == (f"the settings file {folder / 'mine.json'} does not exist; name one that exists",)
         assert watched.settings.top_k == 7
-        with pytest.raises(ConfigurationError, match="there is no settings file"):
+        with pytest.raises(ConfigurationError, match="mine.json does not exist"):
             WatchedSettings(folder / "mine.json")
 
 

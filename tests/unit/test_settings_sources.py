@@ -184,11 +184,11 @@ def test_what_keys_of_a_settings_json_say_together(section: dict[str, Any], expe
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"topk": 3}, "rag.topk is no setting; did you mean topK?"),
-        ({"top_k": 3}, "rag.top_k is no setting; did you mean topK?"),
-        ({"qa": {"modle": "x"}}, "rag.qa.modle is no setting; did you mean qa.model?"),
-        ({"apiKey": SECRET}, "rag.apiKey is no setting; keys come from the environment only"),
-        ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens says what rag.chunkSize says already"),
+        ({"topk": 3}, "rag.topk is not a setting; did you mean topK?"),
+        ({"top_k": 3}, "rag.top_k is not a setting; did you mean topK?"),
+        ({"qa": {"modle": "x"}}, "rag.qa.modle is not a setting; did you mean qa.model?"),
+        ({"apiKey": SECRET}, "rag.apiKey is not a setting; keys come from the environment only"),
+        ({"chunkSize": 16, "chunkTokens": 17}, "rag.chunkTokens sets what rag.chunkSize already sets"),
         ({"topK": "many"}, "rag.topK must be a whole number; got 'many'"),
         ({"rerankerProvider": "magic"}, "rag.rerankerProvider must be auto, none"),
         ({"rerankerProvider": "llm"}, "rag.rerankerProvider is llm, so rerankerModel must name"),
@@ -213,9 +213,9 @@ def test_mistakes_in_a_settings_json(section: dict[str, Any], words: str) -> Non
     [
         ('{"rag": {"topK": 1,\n "topK": 2}}', ": topK stands twice in one object"),
         (f'{{"rag":\n [{SECRET}', ":2:3: Expecting value"),
-        ('{"rga": {}}', 'there is no section "rag"'),
-        ("[1]", 'there is no section "rag"'),
-        ('{"rag": 3}', 'there is no section "rag"'),
+        ('{"rga": {}}', 'the section "rag" is missing'),
+        ("[1]", 'the section "rag" is missing'),
+        ('{"rag": 3}', 'the section "rag" is missing'),
     ],
 )
 def test_files_that_are_no_settings_json(content: str, words: str) -> None:
@@ -228,18 +228,18 @@ def test_files_that_are_no_settings_json(content: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[search]\ntop_k = 3\ntopk = 4\n", ":3: [search] topk is no setting; did you mean top_k?"),
-        ("[serach]\ntop_k = 1\n", ":1: serach is no setting; did you mean search?"),
-        ("[chunking]\n\ntop_k = 3\n", ":3: [chunking] top_k is no setting of this section; it stands in [search]"),
-        ("enabled = true\n", ":1: enabled is no setting outside a section; write [reranking]"),
+        ("[search]\ntop_k = 3\ntopk = 4\n", ":3: [search] topk is not a setting; did you mean top_k?"),
+        ("[serach]\ntop_k = 1\n", ":1: serach is not a setting; did you mean search?"),
+        ("[chunking]\n\ntop_k = 3\n", ":3: [chunking] top_k is not a setting of this section; it belongs in [search]"),
+        ("enabled = true\n", ":1: enabled is not a setting outside a section; write [reranking]"),
         ("search = 3\n", ":1: search is a section: write [search]"),
         ("[[search]]\ntop_k = 3\n", ":1: search is a section: write [search]"),
-        ("top_k = 1\n[search]\ntop_k = 2\n", ":3: [search] top_k says what top_k says already"),
+        ("top_k = 1\n[search]\ntop_k = 2\n", ":3: [search] top_k sets what top_k already sets"),
         (
             '[search]\nmode = "vector"\nsearch_type = "vector"\n',
-            ":3: [search] search_type says what [search] mode says",
+            ":3: [search] search_type sets what [search] mode already sets",
         ),
-        (f'[database]\npassword = "{SECRET}"\n', "a password stands in the database's address, in PGPASSWORD"),
+        (f'[database]\npassword = "{SECRET}"\n', "a password belongs in the database's address, in PGPASSWORD"),
         (f'[embeddings]\napi_key = "{SECRET}"\n', "keys come from the environment only"),
         ('language = """\ntop_k = 5\n"""\ntop_k = true\n', ":4: top_k must be a whole number; got True"),
         (f'[search]\ntop_k = {{a = "{SECRET}"}}\n', ":2: [search] top_k must be a whole number; got a table"),

@@ -95,7 +95,7 @@ def thin_support(results: SearchResults, min_coverage: float, min_similarity: fl
     if not known or any(value >= least for _, value, least in known):
         return None
     told = ", ".join(f"{name} {value:.2f} (at least {least:g})" for name, value, least in known)
-    return f"the hits hardly speak of what is asked: {told}"
+    return f"the passages found barely cover the question: {told}"
 
 
 async def answer_events(

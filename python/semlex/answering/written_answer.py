@@ -36,7 +36,7 @@ class WrittenSentence:
 
 
 class UnusableAnswerError(ModelError):
-    """The model's answer does not have the requested form."""
+    """The model's answer does not have the required form."""
 
 
 class WrittenAnswer:
@@ -76,7 +76,7 @@ class WrittenAnswer:
     def finish(self) -> None:
         """Check the whole; nothing follows."""
         if not self._is_closed:
-            raise UnusableAnswerError("the model's answer is no complete JSON object; choose another model")
+            raise UnusableAnswerError("the model's answer is not a complete JSON object; choose another model")
         whole = _parsed(self._text[: self._read])
         listed = whole.get("sentences") if isinstance(whole, dict) else None
         if not isinstance(listed, list) or len(listed) != self.sentences:
@@ -134,7 +134,7 @@ def _parsed(text: str) -> Any:
 
 
 def _other_form() -> UnusableAnswerError:
-    return UnusableAnswerError("the model's answer has not the form that was asked for; choose another model")
+    return UnusableAnswerError("the model's answer does not have the required form; choose another model")
 
 
 # Numbers in square brackets are citations, and citations come from what was looked up alone.

@@ -125,7 +125,7 @@ class ChatEndpoint:
                 texts.append(piece)
                 yield piece
         if not (is_done or has_choices):
-            raise self._unusable("something that is no message; check the address and the model")
+            raise self._unusable("something other than a message; check the address and the model")
         if not is_done and finish is None:
             raise self._unusable("half of an answer: it broke off in the middle; look at the server's own log")
         yield Completion("".join(texts), usage, finish == "length")
@@ -137,7 +137,7 @@ class ChatEndpoint:
         except (LookupError, TypeError, AttributeError):
             text = finish = None  # the error would hold the answer
         if not isinstance(text, str):
-            raise self._unusable("something that is no message; check the address and the model")
+            raise self._unusable("something other than a message; check the address and the model")
         return Completion(text, _usage(answer) or Usage(), finish == "length")
 
     def _unusable(self, what: str) -> NoTextError:

@@ -234,7 +234,7 @@ async def calibrate(
     )
     notes = [*await absent_notes(retriever, considered, unit), *warning_notes(retriever, warnings, len(texts))]
     if slope == 0:
-        notes.append("a greater cosine is no better a sign here: every hit gets the same confidence")
+        notes.append("a greater cosine does not mean more relevance here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:
         notes.append("the confidences are no better than the share of relevant hits for all (Brier score)")
     return CalibrationReport(curve, sum(hits.unjudged for hits in ordered), notes)

@@ -240,7 +240,7 @@ def check_judgements(question: str, relevance: Mapping[str, int | None]) -> None
     for judged, value in relevance.items():
         if not is_column(judged):
             raise ConfigurationError(
-                f"the id {judged[:80]!a} cannot stand in {QRELS_FILE}: it has a tab, a line break, or blanks at an end"
+                f"the id {judged[:80]!a} cannot be written to {QRELS_FILE}: it has a tab, a line break, or outer blanks"
             )
         if value is not None:
             check_range("relevance", value, 0, MAX_RELEVANCE)

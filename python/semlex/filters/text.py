@@ -18,7 +18,7 @@
     list       =  "[" [ value { "," value } ] "]"
     text       =  characters between double or single quotes, escaped as in JSON
 
-The words of the language are the same in upper case; a key of the metadata that equals one stands in quotes.
+The words of the language are the same in upper case; a key of the metadata that equals one must be in quotes.
 ``=`` means ``==``.
 """
 
@@ -185,7 +185,7 @@ class _Parser:
             self.fail("the name of a field")
         elif found[0].lower() in RESERVED:
             self.position = start
-            self.fail("the name of a field; a key that is a word of the language stands in quotes")
+            self.fail("the name of a field; a key that is a word of the language must be in quotes")
         return found[0] if found else ""
 
     def _quoted(self) -> str | None:
@@ -218,7 +218,7 @@ class _Parser:
         if word in LITERALS:
             self._has(word)
             return LITERALS[word]
-        return self.fail(_A_VALUE, "; a text, and a date, stands in quotes" if word.isalnum() else "")
+        return self.fail(_A_VALUE, "; a text, and a date, must be in quotes" if word.isalnum() else "")
 
     def _entry(self, depth: int) -> tuple[str, Any]:
         key = self._quoted()

@@ -133,7 +133,7 @@ Node = Condition | Group | Not
 def node_of(tree: FilterTree) -> Node:
     """A tree as one of the kinds that there are."""
     if not isinstance(tree, (Condition, Group, Not)):
-        raise TypeError(f"{type(tree).__name__} is no filter of semlex")
+        raise TypeError(f"{type(tree).__name__} is not a filter of semlex")
     return tree
 
 

@@ -443,7 +443,7 @@ def failure_of(error: Exception) -> Failure:
         return TOO_SLOW
     if isinstance(error, httpx2.NetworkError | httpx2.RemoteProtocolError | httpx2.ProxyError):
         return Failure(f"broke the connection ({type(error).__name__})", UNREACHABLE)
-    return Failure(f"could not be asked ({type(error).__name__})", UNREACHABLE, retried=False)
+    return Failure(f"could not be queried ({type(error).__name__})", UNREACHABLE, retried=False)
 
 
 def asked_wait(value: str | None) -> float | None:

@@ -78,7 +78,7 @@ def parse_json(path: Path, content: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{path}:{error.lineno}:{error.colno}: {error.msg}; it must be JSON") from None
     except _TwiceError as error:
-        raise ConfigurationError(f"{path}: {error} stands twice in one object; leave one of both out") from None
+        raise ConfigurationError(f"{path}: {error} stands twice in one object; remove one of the two") from None
 
 
 class _TwiceError(ValueError):

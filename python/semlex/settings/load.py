@@ -96,7 +96,7 @@ def _sources(
 
 def _content(file: Path) -> bytes:
     if not file.exists():
-        raise ConfigurationError(f"there is no settings file {file}; name one that exists")
+        raise ConfigurationError(f"the settings file {file} does not exist; name one that exists")
     return files.read_bytes(file)
 
 

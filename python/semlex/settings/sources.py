@@ -64,7 +64,7 @@ def arguments(given: dict[str, object]) -> Iterator[Found]:
     """Yield the settings of a call or a command line; None sets nothing."""
     for name, value in given.items():
         if value is not None:
-            yield _named(name, value, ARGUMENT, name, f"{name} is no setting{_nearest(name, list(NAMED))}")
+            yield _named(name, value, ARGUMENT, name, f"{name} is not a setting{_nearest(name, list(NAMED))}")
 
 
 def environment() -> Iterator[Found]:
@@ -81,7 +81,7 @@ def environment() -> Iterator[Found]:
         if is_ours and variable not in known and variable not in OTHER_VARIABLES:
             names = [one.removeprefix(PREFIX) for one in (*OTHER_VARIABLES, *known) if one.startswith(PREFIX)]
             near = _nearest(variable.removeprefix(PREFIX), names, PREFIX)
-            yield Found("", None, variable, variable, problem=f"{variable} is no setting{near}")
+            yield Found("", None, variable, variable, problem=f"{variable} is not a setting{near}")
 
 
 def folder_file(folder: Path) -> Iterator[Found]:
@@ -127,9 +127,9 @@ def _table(
         if setting is None and not section and key in SECTIONS:
             problem = f" is a section: write [{key}], and below it NAME = VALUE"
         elif setting is None:
-            problem = f" is no setting{_elsewhere(section, key)}"
+            problem = f" is not a setting{_elsewhere(section, key)}"
         elif (other := stands.setdefault(setting.name, shown)) != shown:
-            problem = f" says what {other} says already; leave one of both out"
+            problem = f" sets what {other} already sets; remove one of the two"
         else:
             return replace(made, name=setting.name)
         return replace(made, value=None, problem=made.told_place + problem)
@@ -147,7 +147,7 @@ def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found]:
     section = table.get(RAG_SECTION) if isinstance(table, dict) else None
     if not isinstance(section, dict):
         if table:
-            problem = f'{path}: there is no section "{RAG_SECTION}"; settings stand in {{"{RAG_SECTION}": {{…}}}}'
+            problem = f'{path}: the section "{RAG_SECTION}" is missing; settings belong in {{"{RAG_SECTION}": {{…}}}}'
             yield Found("", None, str(path), str(path), problem=problem)
         return
     stands: dict[str, str] = {}
@@ -158,9 +158,9 @@ def _json(path: Path, table: Any, notes: list[str]) -> Iterator[Found]:
             if name is None:
                 known = list(QA_KEYS if key.startswith("qa.") else RAG_KEYS)
                 near = _nearest(key.removeprefix("qa."), known, "qa." if key.startswith("qa.") else "")
-                yield Found("", None, str(path), place, problem=f"{place} is no setting{near}")
+                yield Found("", None, str(path), place, problem=f"{place} is not a setting{near}")
             elif (other := stands.setdefault(name, key)) != key:
-                said = f"{place} says what {RAG_SECTION}.{other} says already; leave one of both out"
+                said = f"{place} sets what {RAG_SECTION}.{other} already sets; remove one of the two"
                 yield Found("", None, str(path), place, problem=said)
             else:
                 yield Found(name, value, str(path), place)
@@ -176,7 +176,7 @@ def _named(name: str, value: object, origin: str, place: str, problem: str) -> F
 def _elsewhere(section: str, key: str) -> str:
     known = [one for one, names in SECTIONS.items() if key in names]
     if section and known:
-        return f" of this section; it stands in [{known[0]}]"
+        return f" of this section; it belongs in [{known[0]}]"
     if not section and known:
         return f" outside a section; write [{known[0]}], and below it {key} = …"
     names = list(SECTIONS[section]) if section else [*NAMED, *SECTIONS]
@@ -186,7 +186,7 @@ def _elsewhere(section: str, key: str) -> str:
 def _nearest(name: str, names: list[str], prefix: str = "") -> str:
     if SECRET.search(name) and not get_close_matches(name, names, 1, cutoff=0.85):
         if re.search(r"passw", name, re.IGNORECASE):
-            return "; a password stands in the database's address, in PGPASSWORD or in a file that PGPASSFILE names"
+            return "; a password belongs in the database's address, in PGPASSWORD or in a file that PGPASSFILE names"
         keys = ", ".join(one for one in OTHER_VARIABLES if one.endswith("_KEY"))
         return f"; keys come from the environment only: {keys}"
     near = get_close_matches(name, names, 1)

@@ -54,7 +54,7 @@ def trust(folder: Path) -> list[Path]:
         found[project] = files.as_bytes(table)
     if not found:
         raise ConfigurationError(
-            f"there is no {own}, and no {PROJECT_FILE} with a table [tool.semlex]; name the folder that holds one"
+            f"neither {own} nor a {PROJECT_FILE} with a table [tool.semlex] exists; name the folder that holds one"
         )
     _write(trusted_files() | {_place(file): _digest(content) for file, content in found.items()})
     return list(found)

@@ -118,7 +118,7 @@ class Context:
         return joined([paragraph(joined([size, left])), table(["", "place", "passage"], rows), notes(self.warnings)])
 
 
-# Below both of them, where both are known, the hits of a search hardly speak of what is asked.
+# Below both of them, where both are known, the passages found barely cover the question.
 MIN_COVERAGE = 0.25
 MIN_SIMILARITY = 0.35
 Verdict = Literal["exact", "normalised", "altered", "not found", "unknown source"]

@@ -87,7 +87,7 @@ class ConfidenceCurve:
     def from_dict(cls, stored: object, where: str) -> Self:
         """Return the curve that `to_dict` stored `where`; raise `ConfigurationError` if it is not one."""
         if not isinstance(stored, dict) or type(stored.get("format")) is not int:
-            raise ConfigurationError(f"{where} is no calibration: semlex eval calibrate makes one")
+            raise ConfigurationError(f"{where} is not a calibration: semlex eval calibrate makes one")
         if (stored["format"], stored.get("method")) != (FORMAT, METHOD):
             raise ConfigurationError(
                 f"{where} is a calibration of a format that this semlex does not know: update semlex, or calibrate "

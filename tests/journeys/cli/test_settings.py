@@ -213,11 +213,11 @@ def test_names_that_are_no_settings(folder: Path, monkeypatch: pytest.MonkeyPatc
         load_settings()
     message = str(caught.value)
     for sentence in (
-        f"{file}:1: colection is no setting; did you mean collection?",
-        f"{file}:2: embedding_api_key is no setting; keys come from the environment only: SEMLEX_EMBEDDING_API_KEY",
-        f"{file}:3: table is no setting; did you mean database?",
-        "SEMLEX_COLECTION is no setting; did you mean SEMLEX_COLLECTION?",
-        "SEMLEX_ZEBRA is no setting; all settings: semlex config show",
+        f"{file}:1: colection is not a setting; did you mean collection?",
+        f"{file}:2: embedding_api_key is not a setting; keys come from the environment only: SEMLEX_EMBEDDING_API_KEY",
+        f"{file}:3: table is not a setting; did you mean database?",
+        "SEMLEX_COLECTION is not a setting; did you mean SEMLEX_COLLECTION?",
+        "SEMLEX_ZEBRA is not a setting; all settings: semlex config show",
     ):
         assert sentence in message
     assert "BENCH" not in message
@@ -241,7 +241,7 @@ def test_the_commands(folder: Path) -> None:
     assert rows["keyword"]["origin"] == "built in"
     assert str(folder) in semlex("config", "untrust").stderr
     assert "is not trusted" in semlex("status", code=2).stderr
-    assert "there is no" in semlex("config", "trust", "own", code=2).stderr
+    assert "with a table [tool.semlex] exists" in semlex("config", "trust", "own", code=2).stderr
 
 
 @pytest.mark.slow

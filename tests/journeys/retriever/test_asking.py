@@ -206,7 +206,7 @@ def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
         nothing = retriever.answer("zebras?")
         assert nothing.refused == "nothing was found"
         thin = retriever.answer("does the xylophone quintet of Ulan Bator play bananas?")
-        assert thin.refused.startswith("the hits hardly speak of what is asked: coverage ")
+        assert thin.refused.startswith("the passages found barely cover the question: coverage ")
         assert double.requests == []
         assert retriever.answer("does the xylophone quintet of Ulan Bator play bananas?", min_coverage=0).text
         assert retriever.answer(QUESTION, min_coverage=1).refused is not None

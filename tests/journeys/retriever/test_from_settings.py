@@ -166,10 +166,10 @@ def test_a_file_that_is_named_is_the_only_one(settled: Path, name: str, knowledg
     with made as retriever:
         assert len(retriever.search("whales")) == 2
     for wrong in (dict.fromkeys(["topk"], 3), {"file": "x"}, {"folder": "x"}, {"pool": 3}):
-        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is no setting"):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is not a setting"):
             semlex.from_settings(name, **wrong)
     for path in (3, "no-such.toml"):
-        with pytest.raises(SemlexError, match=r"path|no settings file"):
+        with pytest.raises(SemlexError, match=r"path|the settings file"):
             semlex.from_settings(path)  # type: ignore[arg-type]
 
 
