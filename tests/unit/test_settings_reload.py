@@ -62,7 +62,7 @@ def test_a_named_file_is_the_only_one() -> None:
         told = watched.reload()
         assert told.problems == (f"the settings file {folder / 'mine.json'} does not exist; name one that exists",)
         assert watched.settings.top_k == 7
-        with pytest.raises(ConfigurationError, match="mine.json does not exist"):
+        with pytest.raises(ConfigurationError, match=r"mine\.json does not exist"):
             WatchedSettings(folder / "mine.json")
 
 
