@@ -114,7 +114,7 @@ def print_checkup(told: Checkup) -> None:
         output.print(f"  by words alone {percent(told.weight.words)}, by vectors alone {percent(told.weight.vectors)}")
     for note in told.notes:
         print_note(note)
-    embedded = f", {counted(told.embedded, 'chunk')} embedded anew" if told.embedded else ""
+    embedded = f", {counted(told.embedded, 'chunk')} embedded again" if told.embedded else ""
     messages.print(f"[dim]{told.seconds:.1f} s{embedded}; nothing was written[/dim]")
 
 
@@ -275,4 +275,4 @@ def _label(x: float, y: float, text: str, anchor: str = "start") -> str:
 def _notes(told: Checkup) -> Iterable[str]:
     for note in told.notes:
         yield f"<p>Note: {html(short(note))}</p>"
-    yield f'<p class="dim">{told.seconds:.1f} s; seed {told.seed}; {told.embedded:,} chunks embedded anew.</p>'
+    yield f'<p class="dim">{told.seconds:.1f} s; seed {told.seed}; {told.embedded:,} chunks embedded again.</p>'

@@ -30,13 +30,13 @@ STOPPED = 128  # of a process that a signal has ended: that and the signal's num
 # The one table: the help prints it, and the guide has the same words.
 MEANINGS = {
     0: "done",
-    OTHER: "another error, a pipe that was closed, an answer other than yes",
+    OTHER: "another error, a closed pipe, an answer other than yes",
     REFUSED: "the arguments or the input were refused",
     DATABASE: "the database",
-    MODEL: "a model, or vectors that are not there",
-    SOME_FILES: "done, but some files could not be read, or chunks got no line; they are told",
+    MODEL: "a model, or missing vectors",
+    SOME_FILES: "done, but some files were not read or some chunks not described; both are listed",
     NO_COLLECTION: "no such collection",
-    DEADLINE: "nothing had answered at the deadline, or a job had not ended",
+    DEADLINE: "no answer before the deadline, or a job that has not ended",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"{code:5}  {meaning}" for code, meaning in MEANINGS.items()) + "\n"

@@ -134,7 +134,7 @@ class Columns:
         return one_line(f"--fields: {'; '.join(told)}; there are {', '.join(keys[:SHOWN_NAMES])}{rest}")
 
     def _apart(self) -> str:
-        return f"--fields: {', '.join(self.names)} stand on different lines of --json: choose those of one kind"
+        return f"--fields: {', '.join(self.names)} are on different lines of --json: choose keys of one line"
 
 
 _chosen: ContextVar[Columns | None] = ContextVar("columns", default=None)

@@ -84,7 +84,7 @@ def print_sync(report: SyncReport, *, as_json: bool) -> None:
             "semlex delete PATH removes one"
         )
     if report.plan.kept:
-        print_note(f"{counted(len(report.plan.kept), 'document')} without a file: kept, as was asked for")
+        print_note(f"{counted(len(report.plan.kept), 'document')} without a file: kept (--keep-deleted)")
     print_notes(run)
 
 
@@ -148,7 +148,7 @@ def print_notes(report: IndexReport) -> None:
         print_note(f"{characters} of {counted(report.repaired, 'file')} could not be read, and became U+FFFD")
     if report.cut:
         print_note(
-            f"of {counted(report.cut, 'chunk')} the model read only the beginning; fewer tokens a chunk "
+            f"of {counted(report.cut, 'chunk')} only the beginning was embedded; fewer tokens per chunk "
             "(--chunk-tokens) would keep what it leaves out"
         )
     if report.outdated:

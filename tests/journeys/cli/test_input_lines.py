@@ -63,7 +63,7 @@ def test_texts_are_added_as_they_are(words_alone: Shell) -> None:
 @pytest.mark.parametrize("arguments", [("documents", "add", "-"), ("jobs", "submit", "index", "--arguments", "-")])
 def test_json_that_is_nested_too_deep_is_refused(words_alone: Shell, arguments: tuple[str, ...]) -> None:
     deep = '{"content": "x", "metadata": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001 + "\n"
-    assert "no JSON" in piped(words_alone, deep, *arguments, code=2).stderr
+    assert "not JSON" in piped(words_alone, deep, *arguments, code=2).stderr
 
 
 def test_a_file_without_questions_is_refused_as_standard_input_is(words_alone: Shell) -> None:

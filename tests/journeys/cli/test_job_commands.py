@@ -80,7 +80,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
     [
         (("jobs", "submit", "dance"), "kinds: index"),
         (("jobs", "submit", "index"), "needs paths"),
-        (("jobs", "submit", "index", "docs", "--arguments", "{"), "no JSON"),
+        (("jobs", "submit", "index", "docs", "--arguments", "{"), "not JSON"),
         (("jobs", "submit", "index", "docs", "--arguments", "[]"), "must be an object"),
         (("jobs", "submit", "index", "docs", "--arguments", '{"paths": ["docs"]}'), "stand twice"),
         (("jobs", "submit", "index", "docs", "--not-before", "tomorrow"), "must be a time"),

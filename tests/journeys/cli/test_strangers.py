@@ -103,7 +103,7 @@ LINES = [
     Typed("search -", 2, ("no question on standard input",)),
     Typed("ask -", 2, ("no question on standard input",)),
     Typed("documents add - -c notes", 2, ("no document to add",)),
-    Typed("documents add - -c notes", 2, ("standard input", "line 1", "no JSON", "--texts"), given="no json\n"),
+    Typed("documents add - -c notes", 2, ("standard input", "line 1", "not JSON", "--texts"), given="no json\n"),
     Typed("documents add nope.jsonl -c notes", 2, ("nope.jsonl cannot be read",)),
     Typed("index", 2, ("Missing argument 'paths'", "semlex index ./docs -c handbook")),
     Typed("why keys.md", 2, ("Missing argument 'question'", "semlex why keys.md how often")),

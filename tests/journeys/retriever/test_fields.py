@@ -274,5 +274,5 @@ def test_the_commands(shell: Shell) -> None:
     assert "has an index now" in shell("fields", "add", "yaer", "number", "--force").stderr
     assert "'number' or 'text'" in shell("fields", "add", "tags", "list", code=2).stderr
     assert shell.objects("fields", "remove", "year") == [{"name": "year", "dropped": ["number"]}]
-    assert "yaer has no index any more (number)" in shell("fields", "remove", "yaer").stderr
+    assert "yaer has no index now (number)" in shell("fields", "remove", "yaer").stderr
     assert "the field year has no index" in shell("fields", "remove", "year", code=2).stderr

@@ -163,7 +163,7 @@ def _vectors(figures: CollectionStatus) -> Iterable[tuple[str, str]]:
     for index in figures.vector_indexes:
         options = {"m": index.m, "ef_construction": index.ef_construction, "lists": index.lists}
         shown = ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
-        state = "" if index.valid else "; not built to its end, semlex maintain create-index makes it anew"
+        state = "" if index.valid else "; incomplete; semlex maintain create-index rebuilds it"
         yield "index", f"{index.name}: {index.kind} over {index.element}, {shown}, {index.bytes / 1e6:,.1f} MB{state}"
     if figures.orphaned_vectors:
         yield "vectors without a chunk", _count(figures.orphaned_vectors)

@@ -228,7 +228,7 @@ def add(
     """
     documents = [document for path in files for document in _documents(path, as_texts=texts)]
     if not documents:
-        raise ConfigurationError("there is no document to add: give one a line")
+        raise ConfigurationError("no document to add: give one per line")
     options: dict[str, Any] = {"on_duplicate": on_duplicate}
     with (
         resumable(),
@@ -253,7 +253,7 @@ def _documents(path: Path, *, as_texts: bool) -> list[Document]:
         except (ValueError, RecursionError):
             place = "standard input" if str(path) == "-" else one_line(str(path))
             raise ConfigurationError(
-                f"{place}: line {number} of those that are not blank is no JSON; --texts takes every line as a text"
+                f"{place}: line {number} (blank lines not counted) is not JSON; --texts takes every line as a text"
             ) from None
     return documents_from_json(rows) if rows else []
 
@@ -367,7 +367,7 @@ def _are_tables(sources: list[Path]) -> bool:
     ]
     if any(tables) and not all(tables):
         name = str(sources[tables.index(True)])
-        raise ConfigurationError(f"there is no file {name!a}; where it is a table, import files and tables apart")
+        raise ConfigurationError(f"there is no file {name!a}; if it is a table, import files and tables separately")
     return all(tables)
 
 

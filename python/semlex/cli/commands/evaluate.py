@@ -430,7 +430,7 @@ def _check_place(path: Path) -> None:
     except OSError:
         fits = False
     if not fits:
-        raise ConfigurationError(f"--html: {one_line(str(path))} is no file that could be written")
+        raise ConfigurationError(f"--html: {one_line(str(path))} is not a file that can be written")
 
 
 def _write_page(path: Path, page: str) -> None:

@@ -107,7 +107,7 @@ def remove(context: Context, name: Name) -> None:
     with context.opened() as retriever:
         dropped = retriever.remove_field(name)
     value = {"name": name, "dropped": list(dropped)}
-    context.emit(value, lambda: inform(f"{escape(one_line(name))} has no index any more ({', '.join(dropped)})"))
+    context.emit(value, lambda: inform(f"{escape(one_line(name))} has no index now ({', '.join(dropped)})"))
 
 
 def print_facets(found: Facets) -> None:

@@ -90,7 +90,7 @@ def _read_arguments(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(read_input() if text == "-" else text)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"--arguments is no JSON: {error}") from None
+        raise ConfigurationError(f"--arguments is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigurationError('--arguments must be an object, such as \'{"include": ["*.md"]}\'')
     return found

@@ -170,7 +170,7 @@ def add_token(
     ends = time_with_zone("--expires", expires)
     secret = tokens.add(name, rights, tuple(collection or ()), ends)  # type: ignore[arg-type]  # it is checked there
     output.print(secret)
-    messages.print(f"[dim]{escape(one_line(f'{name} stands in {tokens.path}; the token is shown this once')):s}[/dim]")
+    messages.print(f"[dim]{escape(one_line(f'{name} is in {tokens.path}; the token is shown only once')):s}[/dim]")
 
 
 @token_app.command("remove")
