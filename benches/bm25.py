@@ -161,7 +161,7 @@ class Measurement:
             for start in range(0, len(self.texts), LOADED_AT_ONCE):
                 part = enumerate(self.texts[start : start + LOADED_AT_ONCE], start)
                 await target.add_documents([Document(text, id=str(number)) for number, text in part])
-            await target.create_index()
+            await target.indexes.create()
 
     async def legs(self, passes: int) -> None:
         """Cold and warm times of each kind, with the share of the true answer that was found."""
@@ -332,4 +332,4 @@ def a_million(bench: Bench, corpus: Corpus, queries: dict[str, list[str]]) -> No
 async def optimize(url: str) -> None:
     """Merges to the fewest segments."""
     async with retriever(url, ENGINE, create=False) as writing:
-        await writing.optimize()
+        await writing.indexes.optimize()

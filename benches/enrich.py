@@ -39,7 +39,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
             with SyncRetriever(server.url, "static", None, use_reranking=False, collection=f"c{at_once}") as retriever:
                 retriever.add_texts(texts)
                 started = time.perf_counter()
-                report = retriever.enrich(Enrichment(model, concurrency=at_once))
+                report = retriever.documents.enrich(Enrichment(model, concurrency=at_once))
                 speeds[at_once] = report.written / (time.perf_counter() - started)
             model.close()
     bench.at_least("one request at a time", speeds[1], unit="chunks/s", bar=None)

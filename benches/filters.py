@@ -195,8 +195,8 @@ async def fill(server: EmbeddedServer, data: Data) -> None:
             part = range(start, min(start + LOADED_AT_ONCE, len(data.texts)))
             documents = [Document(data.texts[row], data.metadata(row), id=str(row)) for row in part]
             await retriever.add_documents(documents, data.rows[part.start : part.stop])
-        await retriever.create_index()
-        await retriever.optimize()
+        await retriever.indexes.create()
+        await retriever.indexes.optimize()
     vacuum(server.url)
     stamp.write_text(json.dumps(wanted))
 

@@ -80,9 +80,9 @@ async def kinds(url: str, rows: int, queries: int) -> dict[str, Measured]:
     measured = {}
     async with await filled(url, rows, vectors) as retriever:
         for kind, index in KINDS.items():
-            await retriever.create_index(NoIndex())
+            await retriever.indexes.create(NoIndex())
             started = time.perf_counter()
-            await retriever.create_index(index)
+            await retriever.indexes.create(index)
             seconds = time.perf_counter() - started
             vacuum(url)
             (stored,) = (await retriever.status()).vector_indexes
@@ -98,9 +98,9 @@ async def sizes(url: str, wanted: list[int]) -> dict[int, tuple[float, float]]:
         vectors = Vectors(size)
         asked = vectors.queries(EXACT_QUERIES)
         async with await filled(url, size, vectors) as retriever:
-            await retriever.create_index(NoIndex())
+            await retriever.indexes.create(NoIndex())
             exact, _ = await searched(retriever, asked)
-            await retriever.create_index(HnswIndex())
+            await retriever.indexes.create(HnswIndex())
             indexed, _ = await searched(retriever, asked)
         times[size] = exact, indexed
     return times

@@ -89,7 +89,7 @@ def beside_copy(bench: Bench, loader: Loader, runs: int) -> None:
         for name, source in sources.items():
 
             async def load(retriever: PostgreSQLRetriever, source: Any = source) -> None:
-                await retriever.load_vectors(source)
+                await retriever.tables.load(source)
 
             ours, bare = alternated(lambda load=load: loader.timed(load), lambda: loader.timed(loader.bare), runs)
             bar = COPY_BAR if name == "arrow" else None
@@ -101,7 +101,7 @@ def beside_libraries(bench: Bench, loader: Loader, state: Path, *, baseline_rows
     table = table_of(loader.vectors)
 
     async def load(retriever: PostgreSQLRetriever) -> None:
-        await retriever.load_vectors(table)
+        await retriever.tables.load(table)
 
     loader.timed(load)
     ours = [loader.timed(load) / loader.rows for _ in range(3)]
@@ -132,7 +132,7 @@ def searchable(bench: Bench, url: str, state: Path, *, rows: int) -> None:
     table = table_of(vectors)
     with SyncRetriever(url, "none", None, use_reranking=False, collection="searched") as retriever:
         started = time.perf_counter()
-        report = retriever.load_vectors(table)
+        report = retriever.tables.load(table)
         seconds = time.perf_counter() - started
         for warning in report.warnings:
             print(f"    {warning}")
@@ -187,12 +187,12 @@ def transfers(bench: Bench, url: str, *, rows: int, runs: int) -> None:
     vectors = np.random.default_rng(4).normal(size=(rows, DIMENSIONS)).astype(np.float32)
     options: dict[str, Any] = {"use_reranking": False, "keyword": "none", "bulk": NO_INDEXES}
     with SyncRetriever(url, "none", None, collection="dumped", **options) as retriever:
-        retriever.load_vectors(table_of(vectors))
+        retriever.tables.load(table_of(vectors))
         vacuum(url)
 
         def dump() -> None:
             shutil.rmtree(folder / "dump", ignore_errors=True)
-            retriever.dump(folder / "dump")
+            retriever.tables.dump(folder / "dump")
 
         ours, bare = paired(dump, lambda: _copy_out(url), runs)
         bench.speed("dump, vs COPY out", ours, bare, amount=rows, unit="rows/s", bar=TRANSFER_BAR)

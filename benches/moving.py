@@ -88,7 +88,7 @@ def _imported(url: str, name: str, keyword: str, rows: int) -> float:
     options: dict[str, Any] = {"use_reranking": False, "keyword": keyword, "bulk": NO_INDEXES}
     with SyncRetriever(url, "none", None, collection=name, **options) as retriever:
         started = time.perf_counter()
-        report = retriever.import_table("lc")
+        report = retriever.tables.import_table("lc")
         seconds = time.perf_counter() - started
         assert (report.rows, report.written, report.skipped) == (rows, rows, 0)
         equal = sql.SQL(
@@ -105,7 +105,7 @@ def _imported(url: str, name: str, keyword: str, rows: int) -> float:
 def _kept(url: str, name: str) -> Iterator[str]:
     """A collection with the rows of the table."""
     with SyncRetriever(url, "none", None, collection=name, use_reranking=False, keyword="none", bulk=NO_INDEXES) as one:
-        one.import_table("lc")
+        one.tables.import_table("lc")
         yield name
         one.drop_collection()
 
@@ -127,7 +127,7 @@ def _stream(url: str, table: str, columns: str) -> bytes:
 def _written(url: str, name: str, streams: Sequence[bytes]) -> float:
     """Seconds to read the table, and to write recorded rows into the tables of a new collection."""
     with SyncRetriever(url, "none", None, collection=name, use_reranking=False, keyword="none", bulk=NO_INDEXES) as one:
-        one.load_vectors({"id": ["first"], "text": ["first"], "vector": np.ones((1, DIMENSIONS), np.float32)})
+        one.tables.load({"id": ["first"], "text": ["first"], "vector": np.ones((1, DIMENSIONS), np.float32)})
         one.delete(["first"])
         read = sql.SQL("COPY (SELECT {} FROM lc) TO STDOUT (FORMAT binary)").format(COLUMNS)
         with psycopg.connect(url) as connection:

@@ -18,9 +18,9 @@ def main() -> None:
         retriever.count()
         before = _peak()
         if work == "load":
-            retriever.load_vectors(path)
+            retriever.tables.load(path)
         elif work == "import":
-            retriever.import_table(path)
+            retriever.tables.import_table(path)
         else:
             retriever.index(Path(path))
         print(before, _peak())

@@ -128,8 +128,8 @@ async def fill(server: EmbeddedServer, corpus: Corpus, texts: Sequence[str], vec
         for start, rows in vectors.blocks():
             part = enumerate(texts[start : start + LOADED_AT_ONCE], start)
             await retriever.add_documents([Document(text, id=str(number)) for number, text in part], rows)
-        await retriever.create_index()
-        await retriever.optimize()
+        await retriever.indexes.create()
+        await retriever.indexes.optimize()
     vacuum(server.url)
     stamp.write_text(json.dumps(wanted))
 

@@ -208,7 +208,7 @@ class ChunkRow:
 def chunks_of(retriever: SyncRetriever) -> list[ChunkRow]:
     """The chunks of a collection, each looked at."""
     chunks: list[StoredChunk] = []
-    while page := retriever.list(limit=10_000, after=chunks[-1].id if chunks else None):
+    while page := retriever.list_chunks(limit=10_000, after=chunks[-1].id if chunks else None):
         chunks += page
     rows = []
     for document, group in groupby(sorted(chunks, key=_place), key=lambda chunk: chunk.source_document):

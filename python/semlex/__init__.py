@@ -61,14 +61,14 @@ Models that write answers, and lines about chunks:
     Enrichment: How one is asked for a line about each chunk.
 
 Long work:
-    Job, SyncJob: Work that is left to a worker: `Collection.submit`, `Client.jobs`, `Client.work`.
+    Job, SyncJob: Work that is left to a worker: `Collection.jobs.submit`, `Client.jobs`, `Client.work`.
     Progress: What a callback gets while it goes on.
     IndexReport, DeleteReport, LoadReport, TransferReport: What was done.
     TableImport: What became of the rows of another library's table.
     ReembedReport, EmbeddingFigures: What a change of the embedding model did; one set of vectors of a collection.
     EnrichmentReport, EnrichmentEstimate: What became of lines about chunks, and what they would cost.
     SyncReport, SyncPlan, SyncCounts: What was different between folders and a collection, and what was done.
-    Documents, DocumentInfo: The documents that were read from files, with the states of these; one of them.
+    DocumentStates, DocumentInfo: The documents that were read from files, with the states of these; one of them.
     DocumentName, MovedDocument: Which document; one whose file has another name now.
 
 Files in:
@@ -132,7 +132,7 @@ _MODULES = {
     "DocumentInfo": "semlex.ingest.document_states",
     "DocumentName": "semlex.ingest.progress",
     "DocumentRetriever": "semlex.retriever.base",
-    "Documents": "semlex.ingest.document_states",
+    "DocumentStates": "semlex.ingest.document_states",
     "Embedder": "semlex.embedding.base",
     "EmbedderIdentity": "semlex.embedding.base",
     "EmbeddingFigures": "semlex.maintenance.reembed",

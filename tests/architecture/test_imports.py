@@ -19,7 +19,6 @@ RULE = """
     cli
     server
     evaluation integrations
-    operations
     retriever
     diagnostics maintenance testing jobs answering progress
     ingest search

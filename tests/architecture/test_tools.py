@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ import pytest
 
 from semlex import Client
 from semlex.filters.forms import filter_tree
-from semlex.operations import OPERATIONS, Required
+from semlex.options.declare import declared, unpacked
+from semlex.retriever.operations import OPERATIONS
 from semlex.server.app import create_app
 from semlex.server.mcp.access import OFFERS, Access, Offer
 from semlex.server.mcp.server import mcp_server
@@ -21,19 +23,6 @@ from tests.support.http_server import FixedSettings, settings_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
-# Arguments that tools give by themselves, or that assistants have no use for.
-LEFT_OUT = {
-    "search": {"fusion", "boost", "candidates", "deadline", "min_similarity", "min_rerank", "max_results", "group_by",
-               "group_size", "explain", "route"},
-    "answer": {"tokens", "min_coverage", "min_similarity", "route"},
-    "why": {"fusion", "boost", "candidates", "deadline", "max_results", "group_by", "group_size", "min_similarity",
-            "min_rerank", "route"},
-    "index": {"source", "chunk_tokens", "overlap_tokens", "min_tokens", "text_fields", "id_field", "detect_encoding",
-              "on_bad_text", "enrichment"},
-    "status": {"exact"},
-    "list jobs": {"state", "collection", "limit"},
-}  # fmt: skip
 ids = [offer.name for offer in OFFERS]
 
 
@@ -52,16 +41,17 @@ async def test_a_tool_has_the_arguments_of_its_operation(offer: Offer) -> None:
     tool = (await listed(writes=True))[offer.name]
     given = tool.input_schema["properties"]
     names = dict(offer.renamed)
-    arguments = {argument.name: argument for argument in BY_NAME[offer.operations[0]].arguments}
-    done = {names.get(name, name) for name in given} - {"collection", *offer.own}
-    assert done == arguments.keys() - LEFT_OUT.get(offer.operations[0], set())
+    method = OPERATIONS[offer.operations[0]].method
+    signature = inspect.signature(method).parameters
+    arguments = signature.keys() | ({} if (options := unpacked(method)) is None else declared(options)).keys()
+    assert {names.get(name, name) for name in given} - {"collection", *offer.own} <= arguments
     for name, schema in given.items():
-        argument = arguments.get(names.get(name, name))
-        if argument is None:
+        argument = signature.get(names.get(name, name))
+        if argument is None or argument.kind is argument.VAR_POSITIONAL:
             continue
         is_needed = name in tool.input_schema.get("required", ())
         # A question is what tools are about, also where programs may leave it out.
-        assert is_needed == (argument.default is Required) or name in ("query", "question")
+        assert is_needed == (argument.default is argument.empty) or name in ("query", "question")
         if not is_needed:
             default = schema.get("default")
             # What the library takes where nothing is said is told to a model as a number.
@@ -75,7 +65,7 @@ async def test_a_tool_has_the_arguments_of_its_operation(offer: Offer) -> None:
 @pytest.mark.parametrize("offer", OFFERS, ids=ids)
 async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None:
     tool = (await listed(writes=True))[offer.name]
-    rights = {BY_NAME[name].rights for name in offer.operations}
+    rights = {OPERATIONS[name].rights for name in offer.operations}
     assert tool.annotations.read_only_hint == (rights == {"read"})
     assert tool.annotations.destructive_hint is offer.overwrites
     assert tool.annotations.open_world_hint is False
@@ -86,7 +76,9 @@ async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None
 
 
 async def test_without_writes_there_are_the_tools_that_read() -> None:
-    reading = {name for name in ids if {BY_NAME[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}}
+    reading = {
+        name for name in ids if {OPERATIONS[one].rights for one in OFFERS[ids.index(name)].operations} == {"read"}
+    }
     assert (await listed(writes=False)).keys() == reading
     assert (await listed(writes=True)).keys() == set(ids)
 

@@ -24,18 +24,18 @@ with SyncRetriever("postgresql://", "static", collection="handbook", language="e
     best: float | None = hits[0].vector_score
     tree: FilterTree = (F("year") >= 2026) & ~F("tags").contains("draft") | (F("lang") == "de")
     found = retriever.search("question", filters=tree).warnings + retriever.search("q", filters="year == 1").warnings
-    print(found, retriever.count(tree), retriever.list({"year": {"$gte": 2026}}), retriever.delete(filters=tree))
+    print(found, retriever.count(tree), retriever.list_chunks({"year": {"$gte": 2026}}), retriever.delete(filters=tree))
     report = retriever.index("docs", include=["*.md"], chunk_tokens=300)
-    print(report.added, retriever.count(), [chunk.id for chunk in retriever.list(limit=5)])
+    print(report.added, retriever.count(), [chunk.id for chunk in retriever.list_chunks(limit=5)])
     page = retriever.search("question", max_results=200, group_by=None)
     print(retriever.search_page(page.next_cursor or "").next_cursor, retriever.search_many(["a", "b"])[1][0].id)
     print([document.hits[0].id for document in retriever.search("question", group_by="document").documents])
-    print(retriever.facets(["year"], "year > 2000")["year"].values[0].count)
-    statement: str = retriever.hits_as_sql(hits, include=["excerpt"])
+    print(retriever.fields.facets(["year"], "year > 2000")["year"].values[0].count)
+    statement: str = retriever.tables.hits_as_sql(hits, include=["excerpt"])
     with psycopg.connect("postgresql://") as connection:
-        print(retriever.hits_into(connection, hits, "hits", include=["content", "metadata"]) + 1)
+        print(retriever.tables.hits_into(connection, hits, "hits", include=["content", "metadata"]) + 1)
     retriever.index("docs", progress="bar")
-    retriever.embed_missing(lambda step: print(step.stage, step.done))
+    retriever.embeddings.fill(lambda step: print(step.stage, step.done))
 with connect_sync("postgresql://") as client:
     book = client.collection("handbook", CollectionOptions(language="german", distance="l2"))
     print(book.search("question").warnings, book.get(["a"])[0].content)
@@ -45,7 +45,7 @@ async def asynchronous() -> None:
     async with Client("postgresql://") as client:
         print((await client.collection("handbook").search("question"))[0].rank)
         async with await psycopg.AsyncConnection.connect("postgresql://") as connection:
-            await client.collection("handbook").hits_into(connection, SearchResults(), "hits")
+            await client.collection("handbook").tables.hits_into(connection, SearchResults(), "hits")
     async with PostgreSQLRetriever() as retriever:
         await retriever.add_texts(["a", "b"], ids=["b", 5])
 """
@@ -65,7 +65,7 @@ retriever.serach("question")  # wrong
 retriever.search("question", group_by="chunk")  # wrong
 retriever.search_page(retriever.search("question").next_cursor)  # wrong
 retriever.search_many(3)  # wrong
-retriever.facets(["year"])["year"].value  # wrong
+retriever.fields.facets(["year"])["year"].value  # wrong
 retriever.search("question")[0].score  # wrong
 retriever.search("question").hits  # wrong
 retriever.add_documents("one text")  # wrong
@@ -74,7 +74,7 @@ retriever.add_texts(["a"], ids=[1.5])  # wrong
 retriever.index("docs", chunk_tokens="300")  # wrong
 retriever.index("docs", includes=["*.md"])  # wrong
 retriever.delete(["a"], dryrun=True)  # wrong
-retriever.list(limit="10")  # wrong
+retriever.list_chunks(limit="10")  # wrong
 retriever.search("question", filters=["year"])  # wrong
 retriever.count(F("year").cotnains(1))  # wrong
 retriever.count((F("year") == 1) & {"year": 1})  # wrong
@@ -87,9 +87,9 @@ book.reindex()  # wrong
 count: str = book.count()  # wrong
 book.index("docs", progress=True)  # wrong
 book.index("docs", progress="bars")  # wrong
-book.hits_into("postgresql://", book.search("question"), "hits")  # wrong
-book.hits_as_sql(book.search("question"), include=["vector"])  # wrong
-book.hits_as_sql("question")  # wrong
+book.tables.hits_into("postgresql://", book.search("question"), "hits")  # wrong
+book.tables.hits_as_sql(book.search("question"), include=["vector"])  # wrong
+book.tables.hits_as_sql("question")  # wrong
 Client("postgresql://", max_connections="8")  # wrong
 """
 

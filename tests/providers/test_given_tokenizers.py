@@ -211,7 +211,7 @@ def test_without_it_the_collection_is_searched_and_not_written(made: dict[str, A
                 for part in (known, here, "'default_collection'", digits(file.read_bytes()), "--tokenizer PATH"):
                     assert part in str(refused.value)
             with pytest.raises(ModelMismatchError):
-                retriever.rechunk(dry_run=True)
+                retriever.documents.rechunk(dry_run=True)
     for options in ({"tokenizer": file}, {"defaults": {"tokenizer": str(file)}}):  # the remedy, in both ways
         with SyncRetriever(**made, **options) as retriever:
             assert retriever.index(docs).unchanged == 1

@@ -77,7 +77,7 @@ def test_lines(database_url, case, caplog):
         retriever.add_texts(texts, ids=["a", "b"])
         # Whatever the server does, all chunks are there and found, and the report says why they have no line.
         double.then(*[fault] * 8)
-        report = retriever.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
+        report = retriever.documents.enrich(Enrichment(chat, concurrency=1, on_failure="plain"))
         assert (report.written, report.failed) == (0, 2)
         assert report.first_failure
         assert {hit.content for hit in retriever.search("rotate vault")} == set(texts)
@@ -85,11 +85,11 @@ def test_lines(database_url, case, caplog):
         double._faults.clear()
         double.then(*[fault] * 4)
         with pytest.raises(ModelError, match="no lines are written: ") as caught:
-            retriever.enrich(chat)
+            retriever.documents.enrich(chat)
         assert retriever.search("zyxwv") == []
         # When the server is well again, the next run asks for what is lacking.
         double._faults.clear()
-        assert retriever.enrich(patient).written == 2
+        assert retriever.documents.enrich(patient).written == 2
         assert len(retriever.search("zyxwv")) == 2
     told = [report.first_failure, str(caught.value), caplog.text]
     assert not [secret for secret in (KEY, TEXT, "<html>") if any(secret in text for text in told)]

@@ -17,7 +17,7 @@ from tests.support.retrievers import opened
 CALLS: dict[str, Callable[[PostgreSQLRetriever], Coroutine[Any, Any, Any]]] = {
     "search": lambda store: store.search("apple tree"),
     "why": lambda store: store.why("a", "apple tree"),
-    "fields": lambda store: store.fields(values=True),
+    "fields": lambda store: store.fields.list(values=True),
     "add": lambda store: store.add_documents([Document("an apple pie", id="b")]),
 }
 

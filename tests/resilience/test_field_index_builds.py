@@ -37,7 +37,7 @@ async def fill(retriever: PostgreSQLRetriever, rows: int = 50) -> None:
 
 async def year(retriever: PostgreSQLRetriever) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Types of the field that have an index, and those of which one was not built to its end."""
-    return next((field.indexed, field.unfinished) for field in await retriever.fields() if field.name == "year")
+    return next((field.indexed, field.unfinished) for field in await retriever.fields.list() if field.name == "year")
 
 
 async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +46,7 @@ async def test_writers_go_on_while_an_index_is_built(database_url: str, caplog: 
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as writer:
             await writer.execute(WRITE)
-            task = asyncio.create_task(retriever.add_field("year", "number"))
+            task = asyncio.create_task(retriever.fields.add("year", "number"))
             await held_build(database_url, "semlex.built_chunk")
             await retriever.add_documents([Document("more", {"year": 2000}, id="more")])
             assert await retriever.count("year >= 2000") == 1
@@ -68,7 +68,7 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
             await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
         ):
             await writer.execute(WRITE)
-            task = asyncio.create_task(retriever.add_field("year", "text", force=True))
+            task = asyncio.create_task(retriever.fields.add("year", "text", force=True))
             await other.execute(
                 "SELECT pg_terminate_backend(%s)", [await held_build(database_url, "semlex.built_chunk")]
             )
@@ -77,9 +77,9 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
             problems = await find_problems(other, retriever.info.server)
             assert ["semlex fields add makes it anew" in problem.sentence for problem in problems] == [True]
         assert await year(retriever) == ((), ("text",))
-        assert len(await retriever.add_field("year", "text", force=True)) == 1
+        assert len(await retriever.fields.add("year", "text", force=True)) == 1
         assert await year(retriever) == (("text",), ())
-        assert await retriever.remove_field("year") == ("text",)
+        assert await retriever.fields.remove("year") == ("text",)
         assert await year(retriever) == ((), ())
 
 
@@ -88,20 +88,20 @@ async def test_another_build_is_not_waited_for(database_url: str) -> None:
         await fill(retriever)
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute("SELECT pg_advisory_xact_lock(%s)", [building_lock(retriever.info)])
-            built = await retriever.add_field("year", "number")
+            built = await retriever.fields.add("year", "number")
             assert (len(built), len(built.busy)) == (0, 1)
-        assert len(await retriever.add_field("year", "number")) == 1
+        assert len(await retriever.fields.add("year", "number")) == 1
 
 
 async def test_behind_a_transaction_pooler_writers_wait(database_url: str) -> None:
     async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await fill(retriever)
-        built = await retriever.add_field("year", "number")
+        built = await retriever.fields.add("year", "number")
         assert len(built) == 1
         assert ["pooler" in warning for warning in built.warnings] == [True]
-        assert await retriever.add_field("year", "number") == []
+        assert await retriever.fields.add("year", "number") == []
         assert await year(retriever) == (("number",), ())
-        assert await retriever.remove_field("year") == ("number",)
+        assert await retriever.fields.remove("year") == ("number",)
 
 
 @pytest.mark.parametrize("doing", ["remove_field", "create_index", "drop"])
@@ -116,11 +116,11 @@ async def test_searches_pass_by_whoever_waits_to_drop_something(
         await psycopg.AsyncConnection.connect(database_url) as backup,
     ):
         await fill(retriever)
-        await retriever.create_index()
-        await retriever.add_field("year", "number")
+        await retriever.indexes.create()
+        await retriever.fields.add("year", "number")
         calls = {
-            "remove_field": partial(retriever.remove_field, "year"),
-            "create_index": partial(retriever.create_index, NoIndex()),
+            "remove_field": partial(retriever.fields.remove, "year"),
+            "create_index": partial(retriever.indexes.create, NoIndex()),
             "drop": retriever.drop,
         }
         await reader.search("text")

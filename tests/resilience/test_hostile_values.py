@@ -11,6 +11,7 @@ import pytest
 from psycopg import sql
 
 from semlex.errors import SemlexError
+from semlex.json_values import json_tree
 from semlex.testing import HashEmbedder
 from tests.support import hostile_values as hostile
 from tests.support.retrievers import sync_opened
@@ -81,7 +82,7 @@ def add(retriever: SyncRetriever, connection: psycopg.Connection[Any], draw: ran
     for chunk_id, given in last.items():
         stored = found[chunk_id]
         assert stored.content == given.content
-        assert same(given.metadata, dict(stored.metadata)), json.dumps(given.metadata)
+        assert same(json_tree(given.metadata), dict(stored.metadata)), repr(given.metadata)
         assert stored.updated_at == given.updated_at
         # A document that takes the place of another keeps the time at which that was made.
         assert stored.created_at == given.created_at or rows_of(connection)[0] < before[0] + len(last)

@@ -67,7 +67,7 @@ async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: 
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
         async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(retriever.create_index(concurrently=True))
+            task = asyncio.create_task(retriever.indexes.create(concurrently=True))
             await held_build(database_url, VECTORS)
             await retriever.add_documents([Document("more", id="more")], -vectors[:1])
             assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
@@ -78,9 +78,9 @@ async def test_writers_go_on_while_an_index_is_built_concurrently(database_url: 
         assert await validity(retriever) == {"built_hnsw_1": True}
         assert (await retriever.search(vector=-vectors[0], top_k=1))[0].id == "more"
         # The next one takes its place in the same way.
-        built = await retriever.create_index(IvfflatIndex(lists=4), concurrently=True)
+        built = await retriever.indexes.create(IvfflatIndex(lists=4), concurrently=True)
         assert (list(built), built.dropped) == (["ivfflat_1"], ["built_hnsw_1"])
-        assert await retriever.create_index(concurrently=True) == []
+        assert await retriever.indexes.create(concurrently=True) == []
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
@@ -93,7 +93,7 @@ async def test_whatever_isolation_sessions_begin_with(database_url: str, isolati
         )
     async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await filled(retriever)
-        assert list(await retriever.create_index(concurrently=True)) == ALL
+        assert list(await retriever.indexes.create(concurrently=True)) == ALL
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
@@ -102,10 +102,10 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         await filled(one)
         await filled(two)
         async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(one.create_index(concurrently=True))
+            task = asyncio.create_task(one.indexes.create(concurrently=True))
             await held_build(database_url, VECTORS)
             for concurrently in (True, False):
-                built = await two.create_index(HnswIndex(m=8), concurrently=concurrently)
+                built = await two.indexes.create(HnswIndex(m=8), concurrently=concurrently)
                 assert list(built) == []
                 assert "hnsw_1" in built.busy
             await writer.commit()
@@ -114,9 +114,9 @@ async def test_one_build_at_a_time_and_none_waits_for_the_other(database_url: st
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
             await holder.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
-            built = await two.create_index(HnswIndex(m=8), concurrently=True)
+            built = await two.indexes.create(HnswIndex(m=8), concurrently=True)
             assert (list(built), built.busy) == ([], ["hnsw_1"])
-        assert list(await two.create_index(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
+        assert list(await two.indexes.create(HnswIndex(m=8), concurrently=True)) == ["hnsw_1_2"]
 
 
 @pytest.mark.parametrize("concurrently", [True, False])
@@ -128,9 +128,9 @@ async def test_a_build_that_is_ended_is_made_anew(
         monkeypatch.setattr(build, "CONCURRENT_LOCK_TIMEOUT", "100ms")  # expires
     async with retriever_of(database_url) as retriever, asyncio.timeout(120):
         vectors = await filled(retriever)
-        await retriever.create_index(HnswIndex(m=8))
+        await retriever.indexes.create(HnswIndex(m=8))
         async with unfinished_write(database_url) as writer:
-            task = asyncio.create_task(retriever.create_index(HnswIndex(m=4), concurrently=True))
+            task = asyncio.create_task(retriever.indexes.create(HnswIndex(m=4), concurrently=True))
             if end != "time":
                 backend = await held_build(database_url, VECTORS)
             if end == "backend":
@@ -143,7 +143,7 @@ async def test_a_build_that_is_ended_is_made_anew(
             assert await validity(retriever) == {"built_hnsw_1": True, "built_hnsw_1_2": False}
             assert (await retriever.search(vector=vectors[5], top_k=1))[0].id == "5"
             await writer.commit()
-        built = await retriever.create_index(HnswIndex(m=4), concurrently=concurrently)
+        built = await retriever.indexes.create(HnswIndex(m=4), concurrently=concurrently)
         assert list(built) == ["hnsw_1_2"]
         assert built.dropped == ["built_hnsw_1"]
         assert await validity(retriever) == {"built_hnsw_1_2": True}
@@ -153,7 +153,7 @@ async def test_a_build_that_is_ended_is_made_anew(
 async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: str) -> None:
     async with retriever_of(database_url) as retriever, asyncio.timeout(60):
         await filled(retriever)
-        await retriever.create_index()
+        await retriever.indexes.create()
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(
                 "CREATE INDEX built_hnsw_1_2 ON semlex.built_embedding_1 USING hnsw (embedding vector_cosine_ops)"
@@ -162,7 +162,7 @@ async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: 
                 "UPDATE pg_index SET indisvalid = false WHERE indexrelid = ANY(%s::regclass[])",
                 [["semlex.built_hnsw_1_2", "semlex.built_metadata"]],
             )
-        built = await retriever.create_index()
+        built = await retriever.indexes.create()
         assert (list(built), built.dropped) == (["metadata"], ["built_hnsw_1_2"])
         assert await validity(retriever) == {"built_hnsw_1": True}
 
@@ -170,10 +170,10 @@ async def test_a_leftover_is_dropped_where_nothing_is_to_be_built(database_url: 
 async def test_behind_a_transaction_pooler_it_is_built_in_one_transaction(database_url: str) -> None:
     async with TransactionPooler(database_url, 3) as pooler, retriever_of(pooler.address) as retriever:
         await filled(retriever)
-        built = await retriever.create_index(concurrently=True)
+        built = await retriever.indexes.create(concurrently=True)
         assert list(built) == ALL
         assert ["pooler" in warning for warning in built.warnings] == [True]
-        assert (await retriever.create_index()).warnings == []
+        assert (await retriever.indexes.create()).warnings == []
         assert await validity(retriever) == {"built_hnsw_1": True}
 
 
@@ -184,8 +184,8 @@ async def test_it_needs_connections_of_its_own(database_url: str) -> None:
     ):
         await filled(retriever)
         with pytest.raises(ConfigurationError, match="db_url"):
-            await retriever.create_index(concurrently=True)
-        assert list(await retriever.create_index(progress=lambda _: None)) == ALL
+            await retriever.indexes.create(concurrently=True)
+        assert list(await retriever.indexes.create(progress=lambda _: None)) == ALL
 
 
 @pytest.mark.parametrize(("index", "name"), [(HnswIndex(m=4), "hnsw_1_2"), (IvfflatIndex(lists=4), "ivfflat_1")])
@@ -197,10 +197,10 @@ async def test_progress_is_told(
     steps: list[Progress] = []
     async with retriever_of(database_url) as retriever, await psycopg.AsyncConnection.connect(database_url) as looking:
         await filled(retriever)
-        await retriever.create_index(HnswIndex(m=8))
+        await retriever.indexes.create(HnswIndex(m=8))
         await looking.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         await looking.execute("SELECT 1")
-        building = asyncio.create_task(retriever.create_index(index, concurrently=True, progress=steps.append))
+        building = asyncio.create_task(retriever.indexes.create(index, concurrently=True, progress=steps.append))
         await eventually(lambda: steps)
         assert not building.done()
         await looking.rollback()
@@ -229,5 +229,5 @@ async def test_a_build_without_shared_memory_goes_on_without_workers(
     monkeypatch.setattr(IndexBuilder, "_create", without_room)
     async with retriever_of(database_url) as retriever:
         await filled(retriever)
-        assert list(await retriever.create_index()) == refused == ALL
+        assert list(await retriever.indexes.create()) == refused == ALL
         assert await validity(retriever) == {"built_hnsw_1": True}

@@ -46,8 +46,8 @@ class Together:
             await retriever.add_documents(some_documents(random.Random(0), 200))
             tasks = [self._again("write", self._write(retriever, seed)) for seed in range(WRITERS)]
             tasks.append(self._again("delete", self._delete(retriever)))
-            tasks.append(self._again("merge", retriever.optimize))
-            tasks.append(self._again("rebuild", retriever.reindex_keyword))
+            tasks.append(self._again("merge", retriever.indexes.optimize))
+            tasks.append(self._again("rebuild", retriever.indexes.rebuild_keyword))
             tasks += [self._search(seed) for seed in range(SEARCHERS)]
             await asyncio.gather(*tasks)
 
@@ -108,8 +108,8 @@ async def test_everybody_at_once(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     check_index(database_url)
     async with bm25(database_url) as retriever:
-        await retriever.reindex_keyword()
-        await retriever.optimize()
+        await retriever.indexes.rebuild_keyword()
+        await retriever.indexes.optimize()
     assert check_index(database_url)["tombstones"] == 0
 
 

@@ -148,7 +148,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 ) -> None:
     """The batch is committed, the client does not hear of it and tries again: direct first, then merged."""
     async with opened(database_url) as retriever:
-        run = type(retriever._opened.database)._run
+        run = type(retriever._handle.opened.database)._run
         lost = 0
 
         async def losing(self: Any, doing: str, transaction: Callable[[Any], Any], **options: Any) -> Any:
@@ -162,7 +162,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 
             return await run(self, doing, unheard, **options)
 
-        monkeypatch.setattr(type(retriever._opened.database), "_run", losing)
+        monkeypatch.setattr(type(retriever._handle.opened.database), "_run", losing)
         await retriever.add_documents(documents_of(0, 100))
     assert lost == 1
     ids, vectors, unpaired = stored(database_url)

@@ -52,7 +52,7 @@ def test_a_kill_at_every_moment_and_then_it_is_done(database_url: str, full: boo
             written = vectors_of(database_url, 2)
             assert_vectors(written, texts_of(database_url), new_model(), whole=False)
         with sync_opened(database_url, new_model(), collection=NAME) as new:
-            new.embed_missing()
+            new.embeddings.fill()
             assert "hnsw_2" in new.status().vector_indexes[-1].name
             assert_vectors(vectors_of(database_url, 2), texts_of(database_url), new_model(), whole=True)
             new.drop_collection()

@@ -69,7 +69,7 @@ async def test_nothing_fails_and_nothing_is_lost(
         assert not await new.answers()
         searching = asyncio.create_task(eventually(new.answers))
         async with opened(database_url, "none") as changing:
-            report = await changing.reembed(new_model())
+            report = await changing.embeddings.change(new_model())
         assert (report.version, report.lacking) == (2, 0)
         assert await searching
         for program in programs:
@@ -88,7 +88,7 @@ async def test_nothing_fails_and_nothing_is_lost(
     assert_vectors(vectors_of(database_url, 1), present, old_model(), whole=True)
     assert_vectors(vectors_of(database_url, 2), present, new_model(), whole=False)
     async with opened(database_url, new_model()) as new_retriever:
-        await new_retriever.embed_missing()
+        await new_retriever.embeddings.fill()
     assert_vectors(vectors_of(database_url, 2), present, new_model(), whole=True)
 
 
@@ -103,10 +103,10 @@ async def test_behind_a_transaction_pooler(database_url: str, monkeypatch: pytes
         old = await stack.enter_async_context(opened(pooler.address))
         await old.add_documents(documents(60))
         before = [hit.id for hit in await old.search(" ".join(WORDS[:2]), 5)]
-        assert (await old.reembed(new_model())).embedded == 60
+        assert (await old.embeddings.change(new_model())).embedded == 60
         assert [hit.id for hit in await old.search(" ".join(WORDS[:2]), 5)] == before
         await old.add_documents(documents(3, 100))
-        assert (await old.rollback_embeddings()).version == 1
-        await old.drop_embeddings(2, force=True)
-        assert [entry.version for entry in await old.embeddings()] == [1]
+        assert (await old.embeddings.roll_back()).version == 1
+        await old.embeddings.drop(2, force=True)
+        assert [entry.version for entry in await old.embeddings.list()] == [1]
     assert pooler.discarded == 0

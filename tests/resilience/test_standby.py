@@ -162,7 +162,7 @@ async def compare(pair: Pair, collection: str) -> None:
         together = await standby.search_many(["yellow fruit", "key rotation"], 5)
         for query, results in zip(("yellow fruit", "key rotation"), together, strict=True):
             assert told(results) == told(await primary.search(query, 5))
-        assert await standby.facets(["even"]) == await primary.facets(["even"])
+        assert await standby.fields.facets(["even"]) == await primary.fields.facets(["even"])
         first = await primary.search("key rotation", 5, max_results=20)
         assert told(await standby.search_page(first.next_cursor or "")) == told(
             await primary.search_page(first.next_cursor or "")
@@ -185,10 +185,10 @@ async def test_a_standby_answers_as_its_primary(pair: Pair) -> None:
             await primary.add_documents(many(5, start))
         await primary.delete([f"d{number}" for number in range(50, 150)])
         await compare(pair, "answers")
-        assert await primary.optimize() > 0
-        assert "hnsw_1" in await primary.create_index()
+        assert await primary.indexes.optimize() > 0
+        assert "hnsw_1" in await primary.indexes.create()
         await compare(pair, "answers")
-        assert (await primary.reindex_keyword()).generation == 2
+        assert (await primary.indexes.rebuild_keyword()).generation == 2
         await compare(pair, "answers")
 
 
@@ -202,10 +202,10 @@ async def test_a_standby_refuses_writes(pair: Pair) -> None:
                 lambda: standby.add_documents(many(100)),
                 lambda: standby.delete(["d1"]),
                 lambda: standby.index(Path(__file__)),
-                standby.create_index,
-                standby.optimize,
-                standby.reindex_keyword,
-                standby.embed_missing,
+                standby.indexes.create,
+                standby.indexes.optimize,
+                standby.indexes.rebuild_keyword,
+                standby.embeddings.fill,
                 standby.drop_collection,
             ):
                 with pytest.raises(ReadOnlyError):
@@ -224,7 +224,7 @@ async def test_a_standby_is_dumped_as_its_primary(pair: Pair, tmp_path: Path) ->
         reports = []
         for name, url in (("primary", pair.primary), ("standby", pair.standby)):
             async with retriever_of(url, collection="dumps") as retriever:
-                reports.append(await retriever.dump(tmp_path / name))
+                reports.append(await retriever.tables.dump(tmp_path / name))
         assert [(one.chunks, one.vectors) for one in reports] == [(300, 300)] * 2
         for file in (tmp_path / "primary").glob("*.parquet"):
             assert file.read_bytes() == (tmp_path / "standby" / file.name).read_bytes()
@@ -246,7 +246,7 @@ async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytes
         await pair.catch_up()
         async with retriever_of(pair.standby, collection="models") as standby:
             before = told(await standby.search("yellow fruit"))
-            await primary.reembed(OtherEmbedder(16))
+            await primary.embeddings.change(OtherEmbedder(16))
             await pair.catch_up()
             [note] = (await standby.search("yellow fruit")).warnings
             assert "goes on with version 1" in note
@@ -254,14 +254,14 @@ async def test_a_program_of_the_old_model_goes_on(pair: Pair, monkeypatch: pytes
             async with retriever_of(pair.standby, model=OtherEmbedder(16), collection="models") as new:
                 assert (await new.search("yellow fruit")).embedding_model == "tests/other"
             for work in (
-                lambda: standby.reembed(OtherEmbedder(16)),
-                standby.rollback_embeddings,
-                lambda: standby.drop_embeddings(1),
+                lambda: standby.embeddings.change(OtherEmbedder(16)),
+                standby.embeddings.roll_back,
+                lambda: standby.embeddings.drop(1),
             ):
                 with pytest.raises(ReadOnlyError):
                     await work()
-            assert [one.state for one in await standby.embeddings()] == ["old", "serving"]
-            await primary.drop_embeddings(1, force=True)
+            assert [one.state for one in await standby.embeddings.list()] == ["old", "serving"]
+            await primary.embeddings.drop(1, force=True)
             await pair.catch_up()
             with pytest.raises(ModelMismatchError, match="were dropped"):
                 await standby.search("yellow fruit")
@@ -304,9 +304,9 @@ class Following:
                 self.states.append({key: text for key, text in self.states[-1].items() if key not in gone})
                 await primary.delete(gone)
                 if turn % 4 == 0:
-                    await primary.optimize()
+                    await primary.indexes.optimize()
                 if turn % 10 == 5:
-                    await primary.reindex_keyword()
+                    await primary.indexes.rebuild_keyword()
                 await asyncio.to_thread(vacuum, self.pair, "following")
                 await eventually(lambda turn=turn: min(self.searches) >= turn)
         finally:
@@ -400,7 +400,7 @@ async def test_a_standby_is_diagnosed_and_keeps_no_questions(pair: Pair) -> None
         assert found.is_well
         assert found.collections == ("asked",)
         assert "dead rows" in {skipped.check for skipped in found.not_checked}
-        assert (await primary.queries()).logged == 0
+        assert (await primary.queries.summary()).logged == 0
 
 
 async def test_hits_are_put_into_a_table_of_the_primary(pair: Pair) -> None:
@@ -412,8 +412,8 @@ async def test_hits_are_put_into_a_table_of_the_primary(pair: Pair) -> None:
         found = await standby.search("cat")
         async with await psycopg.AsyncConnection.connect(pair.standby) as mine:
             with pytest.raises(ReadOnlyError, match="standby"):
-                await standby.hits_into(mine, found, "hits")
-            cursor = await mine.execute((await standby.hits_as_sql(found)).encode())
+                await standby.tables.hits_into(mine, found, "hits")
+            cursor = await mine.execute((await standby.tables.hits_as_sql(found)).encode())
             assert [row[0] for row in await cursor.fetchall()] == [hit.rank for hit in found]
         async with await psycopg.AsyncConnection.connect(pair.primary) as mine:
-            assert await standby.hits_into(mine, found, "hits") == len(found) > 0
+            assert await standby.tables.hits_into(mine, found, "hits") == len(found) > 0

@@ -209,7 +209,7 @@ async def compare(pooler: TransactionPooler, url: str) -> None:
             assert len(behind) > 0, question
         together = await retriever.search_many(["cat", "yellow fruit"], 5)
         assert [told(one) for one in together] == [told(await direct.search(q, 5)) for q in ("cat", "yellow fruit")]
-        assert await retriever.facets(["even"], query="cat") == await direct.facets(["even"], query="cat")
+        assert await retriever.fields.facets(["even"], query="cat") == await direct.fields.facets(["even"], query="cat")
         for name in ("d1", "nobody"):
             assert await retriever.why(name, "cat") == await direct.why(name, "cat")
         assert await retriever.count({"even": True}) == await direct.count({"even": True})
@@ -231,12 +231,12 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, ke
         assert (await retriever.index(open_folder)).failed == 0
         await compare(pooler, database_url)
         assert (await retriever.delete([f"d{number}" for number in range(100, 160)])).chunks == 60
-        assert "hnsw_1" in await retriever.create_index()
+        assert "hnsw_1" in await retriever.indexes.create()
         await compare(pooler, database_url)
-        assert await retriever.embed_missing() == 0
-        await retriever.optimize()
+        assert await retriever.embeddings.fill() == 0
+        await retriever.indexes.optimize()
         if keyword == "bm25":
-            assert (await retriever.reindex_keyword()).generation == 2
+            assert (await retriever.indexes.rebuild_keyword()).generation == 2
             check_index(database_url)
         await compare(pooler, database_url)
         status = await retriever.status()
@@ -323,10 +323,10 @@ class Together:
                 await retriever.add_documents(some_documents(numbers, numbers.choice([1, 5, 50])))
                 await retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
                 if turn % 5 == 1:
-                    await retriever.optimize()
+                    await retriever.indexes.optimize()
                 if seed == 0 and turn == self.rounds // 2:
-                    await retriever.create_index()
-                    await retriever.reindex_keyword()
+                    await retriever.indexes.create()
+                    await retriever.indexes.rebuild_keyword()
 
     async def _search(self, seed: int, writing: Sequence[asyncio.Task[None]]) -> None:
         numbers = random.Random(f"search {seed}")
@@ -367,6 +367,6 @@ async def test_the_doctor_sees_the_pooler_and_the_log_passes_it(database_url: st
         (finding,) = [one for one in found.findings if one.code == "pooler"]
         assert "lends each transaction another session" in finding.what
     async with retriever_of(database_url) as retriever:
-        assert (await retriever.queries()).logged == 10
+        assert (await retriever.queries.summary()).logged == 10
     async with Client(database_url, HashEmbedder(16), use_reranking=False) as client:
         assert "pooler" not in {one.code for one in (await client.diagnose()).findings}

@@ -65,10 +65,10 @@ def submit_all(book: Any, folders: list[Path], round_: int) -> set[str]:
     expected = set()
     for number in range(ADDED):
         texts = [Document(f"text {number} of round {round_}", {"round": round_}, f"{number}-{n}") for n in range(2)]
-        expected.add(book.submit("add", {"documents": texts}).id)
+        expected.add(book.jobs.submit("add", {"documents": texts}).id)
     for number, folder in enumerate(folders):
         (folder / "0.md").write_text(f"# Page 0\n\nRound {round_} in {number}.\n")
-        expected.add(book.submit("sync" if number % 2 else "index", {"paths": [folder]}).id)
+        expected.add(book.jobs.submit("sync" if number % 2 else "index", {"paths": [folder]}).id)
     assert len(expected) == ADDED + INDEXED
     return expected
 
@@ -91,7 +91,7 @@ def test_killed_and_paused_workers_lose_nothing(
     with client(database_url) as opened, psycopg.connect(database_url, autocommit=True) as connection:
         book = opened.collection("book")
         book.add_texts(["the first"], ids=["first"])
-        book.submit("optimize").cancel()  # makes the table
+        book.jobs.submit("optimize").cancel()  # makes the table
         connection.execute(AUDIT)
         for round_ in range(4 if full else 1):
             expected = submit_all(book, folders, round_)
@@ -110,7 +110,7 @@ def test_killed_and_paused_workers_lose_nothing(
                 if way == "paused":
                     stopped.send(signal.SIGCONT)
                     stopped.until_said("done" if moment == DONE else "lost")
-                    assert book.submit("optimize").wait(LIMIT).state == "done"  # it goes on to work
+                    assert book.jobs.submit("optimize").wait(LIMIT).state == "done"  # it goes on to work
                     connection.execute("DELETE FROM public.ended WHERE job_id <> ALL(%s::uuid[])", [[*expected]])
             check_all_done_once(connection, expected)
             check_effects(book, connection, round_)
@@ -144,7 +144,8 @@ def test_workers_that_are_cut_off_come_back(database_url: str, tmp_path: Path, s
     with client(database_url) as opened, ExitStack() as stack:
         book = opened.collection("book")
         jobs = [
-            book.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}, max_attempts=1_000) for n in range(40)
+            book.jobs.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}, max_attempts=1_000)
+            for n in range(40)
         ]
         order = Order(database_url, tmp_path, patience=0.5, lease=1, concurrency=2)  # expires
         workers = [stack.enter_context(Program(worker_client.run, order)) for _ in range(2)]

@@ -55,11 +55,11 @@ async def test_a_load_that_cannot_build_its_indexes_is_stored_and_says_so(
         assert (await store.status()).last_run.finished_at is not None
         # Who asks for indexes is told that there are none.
         with pytest.raises(StoreError, match="55P03"):
-            await store.create_index()
+            await store.indexes.create()
         await other.rollback()
         report = await store.index(tmp_path, include=["*.txt"])
         assert report.warnings == []
-        assert list(await store.create_index()) == []
+        assert list(await store.indexes.create()) == []
         assert len(await store.search("text 3", top_k=10)) == 10
 
 
@@ -100,7 +100,7 @@ async def test_a_build_may_take_longer_than_the_roles_statements(
     async with retriever_of(database_url) as store:
         await store.add_texts(["one"], ids=["one"])
         monkeypatch.setattr(catalog, "other_indexes", unlimited)
-        assert await store.create_index() == ["missing", "hnsw_1"]
+        assert await store.indexes.create() == ["missing", "hnsw_1"]
 
 
 @pytest.mark.slow
@@ -113,9 +113,9 @@ async def test_two_collections_build_at_once_and_one_says_that_it_is_busy(databa
         await asyncio.gather(*(store.add_texts(["x"], ids=["x"]) for store in (one, two)))
         # Another process is building an index of the first.
         await other.execute("SELECT pg_advisory_xact_lock(%s)", [build.building_lock(one.info)])
-        built = await one.create_index()
+        built = await one.indexes.create()
         assert (list(built), built.busy) == ([], ["hnsw_1", "metadata", "source_name"])
-        assert "hnsw_1" in await two.create_index()
+        assert "hnsw_1" in await two.indexes.create()
         await other.rollback()
-        built = await one.create_index()
+        built = await one.indexes.create()
         assert (sorted(built), built.busy) == (["hnsw_1", "metadata", "source_name"], [])

@@ -46,14 +46,14 @@ async def test_the_size_of_an_index(database_url: str, dimensions: int, storage:
     async with retriever_of(database_url, vector_storage=storage) as retriever:
         await fill(retriever, dimensions)
         for index in indexes:
-            reckoned = await retriever.estimate_index(index)
+            reckoned = await retriever.indexes.estimate(index)
             assert reckoned is not None
             assert (reckoned.rows, reckoned.warnings) == (ROWS, ())
             assert reckoned.seconds > 0
-            await retriever.create_index(index)
+            await retriever.indexes.create(index)
             (stored,) = (await retriever.status()).vector_indexes
             assert reckoned.index_bytes == pytest.approx(stored.bytes, rel=0.1), index
-            assert await retriever.estimate_index(index) is None  # there is nothing to build
+            assert await retriever.indexes.estimate(index) is None  # there is nothing to build
 
 
 @pytest.mark.slow
@@ -86,13 +86,13 @@ async def test_too_little_memory_is_told_before(
     monkeypatch.setattr(estimate._Server, "share", lambda *_: MIB)
     async with retriever_of(database_url) as retriever:
         await fill(retriever, 256)
-        built = await retriever.create_index(HnswIndex())
+        built = await retriever.indexes.create(HnswIndex())
         assert built[-1] == "hnsw_1"
         assert ["goes on on disk" in warning for warning in built.warnings] == [True]
         assert "goes on on disk" in caplog.text
         assert (await retriever.search(vector=np.ones(256), top_k=5)) != []
         # The centres of lists do not fit at all: the old index stays.
         with pytest.raises(StoreError, match="memory required"):
-            await retriever.create_index(IvfflatIndex(lists=100))
+            await retriever.indexes.create(IvfflatIndex(lists=100))
         assert "with which it fails" in caplog.text
         assert [index.name for index in (await retriever.status()).vector_indexes] == ["reckoned_hnsw_1"]

@@ -56,7 +56,7 @@ def clients(url: str) -> Iterator[SyncClient]:
         connection.execute("CREATE TABLE own_job (priority int)")
         collection = client.collection(COLLECTION)
         collection.add_texts(["first words"], ids=["first"])
-        collection.submit("optimize")
+        collection.jobs.submit("optimize")
         connection.execute("INSERT INTO own VALUES ('first', 'first words'); INSERT INTO own_job VALUES (0)")
         yield client
 
@@ -92,7 +92,7 @@ async def step(chance: random.Random, collection: Any, connection: Any, operatio
     if operation == "delete":
         await done(collection.delete([name]))
     elif operation == "submit":
-        await done(collection.submit("optimize", priority=int(text[4])))
+        await done(collection.jobs.submit("optimize", priority=int(text[4])))
     elif operation == "refused":
         with pytest.raises(ValueError, match="dimensions"):
             await done(collection.add_texts([text], ids=[name], embeddings=[[1.0, 2.0]]))
@@ -221,7 +221,7 @@ def test_threads_have_connections_of_their_own(database_url: str) -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert {chunk.id for chunk in client.collection(COLLECTION).list()} == {"first", "t0", "t2"}
+        assert {chunk.id for chunk in client.collection(COLLECTION).list_chunks()} == {"first", "t0", "t2"}
 
 
 def test_a_statement_of_another_thread_waits_for_the_one_that_runs(database_url: str) -> None:
@@ -336,7 +336,7 @@ def test_djangos_connection(database_url: str) -> None:
         with connection.atomic():
             mine.add_texts(["kept"], ids=["b"])
         mine.add_texts(["kept, too"], ids=["c"])
-        assert {chunk.id for chunk in client.collection(COLLECTION).list()} == {"first", "b", "c"}
+        assert {chunk.id for chunk in client.collection(COLLECTION).list_chunks()} == {"first", "b", "c"}
         connection.connection.close()
 
 
@@ -364,6 +364,6 @@ async def test_sqlalchemys_connections_and_sessions(database_url: str) -> None:
                         await connection.commit()
                         expected.add(name)
                     await connection.close()
-            assert {chunk.id for chunk in await collection.list()} == expected
+            assert {chunk.id for chunk in await collection.list_chunks()} == expected
             with pytest.raises(ConfigurationError, match=r"await session\.connection\(\)"):
                 collection.using(SqlalchemyAsyncSession())

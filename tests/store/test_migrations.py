@@ -179,7 +179,7 @@ def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
         client(user) as opened,
         pytest.raises(PrivilegeError, match=r"let their owner run: semlex maintain migrate .*--sql"),
     ):
-        opened.collection("words").submit("optimize")
+        opened.collection("words").jobs.submit("optimize")
     with psycopg.connect(later, autocommit=True) as connection:
         for step in migrated(user, dry_run=True):
             connection.execute(step.script().encode())
@@ -466,7 +466,7 @@ def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
             opened.collections,
             opened.count_collections,
             opened.migrate,
-            lambda: opened.collection("words").submit("optimize"),
+            lambda: opened.collection("words").jobs.submit("optimize"),
         ):
             with pytest.raises(SchemaVersionError, match=refusal):
                 doing()

@@ -66,7 +66,7 @@ async def test_new_rows_take_one_round_trip(database_url: str, keyword: str, cou
                 assert waits(trace.read().decode("utf-8", "replace")) == 1
         assert await retriever.count() == 1 + 3 * count
         hits = await retriever.search(vector=vectors(1)[0], top_k=100)
-        assert {hit.id for hit in hits} == {document.id for document in await retriever.list(limit=1000)}
+        assert {hit.id for hit in hits} == {document.id for document in await retriever.list_chunks(limit=1000)}
     if keyword == "bm25":
         check_index(database_url)
 
@@ -97,9 +97,9 @@ def test_two_writers_leave_what_a_dict_holds(database_url: str) -> None:
             for kind, writer, texts in steps:
                 retriever = (a, b)[writer]
                 if kind == "rebuild":
-                    retriever.reindex_keyword()
+                    retriever.indexes.rebuild_keyword()
                 elif kind == "optimize":
-                    retriever.optimize()
+                    retriever.indexes.optimize()
                 elif kind == "delete":
                     retriever.delete(sorted(stored)[:2])
                     stored = dict(sorted(stored.items())[2:])
@@ -152,7 +152,7 @@ async def test_a_collection_that_is_another_one_now_is_not_written_to(database_u
             await again.add_documents([Document("theirs", id="theirs")])
             with pytest.raises(CollectionNotFoundError, match="was dropped"):
                 await retriever.add_documents([Document("three", id="three")])
-            assert [document.id for document in await again.list()] == ["theirs"]
+            assert [document.id for document in await again.list_chunks()] == ["theirs"]
 
 
 async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -> None:
@@ -161,8 +161,8 @@ async def test_vectors_that_were_dropped_are_not_written_to(database_url: str) -
         for name in ("one", "two"):
             await old.add_documents([Document(name, id=name)])
         async with retriever_of(database_url, "none") as plain:
-            await plain.reembed(second)
-            await plain.drop_embeddings(1, force=True)
+            await plain.embeddings.change(second)
+            await plain.embeddings.drop(1, force=True)
         with pytest.raises(ModelMismatchError):
             await old.add_documents([Document("three", id="three")])
         assert await old.count() == 2

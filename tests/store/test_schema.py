@@ -179,7 +179,7 @@ def test_the_extension_may_live_in_any_schema(empty_database_url: str) -> None:
         retriever.add_texts([f"text {number}" for number in ids], ids=ids)  # direct
         retriever.add_texts(["text again"], ids=["5"])  # by arrays
         retriever.add_texts([f"other {number}" for number in ids], ids=ids)  # staged
-        assert retriever.create_index() != []
+        assert retriever.indexes.create() != []
         assert len(retriever.search("other 5", 50)) == 50
         assert [result.id for result in retriever.search("other 5", 1, mode="vector")] == ["5"]
         assert retriever.delete(ids).chunks == 100
@@ -234,7 +234,7 @@ def test_a_hostile_schema_in_front_of_the_search_path_is_not_called(database_url
         retriever.add_texts([f"text {number}" for number in ids], ids=ids, metadata=metadata)
         retriever.add_texts(["changed text"], ids=["5"], metadata=[{"n": 5}])
         retriever.add_texts([f"other {number}" for number in ids], ids=ids, metadata=metadata)
-        retriever.create_index()
+        retriever.indexes.create()
         results = retriever.search("other 5", 3, filters={"n": 5})
         assert ([result.id for result in results], results.warnings) == (["5"], [])
         assert len(retriever.search("other text", 100)) == 100
@@ -337,7 +337,7 @@ def test_the_longest_names_fit(database_url: str) -> None:
     for name in twins:
         with opened(database_url, name, schema=schema) as retriever:
             retriever.add_documents([Document(f"text of {name[-1]}", id=name[-1])])
-            assert "hnsw_1" in retriever.create_index()
+            assert "hnsw_1" in retriever.indexes.create()
     names = relations(database_url, schema)
     assert max(map(len, names)) <= 63
     suffixes = [{name.removeprefix(twin) for name in names if name.startswith(twin)} for twin in twins]
@@ -357,7 +357,7 @@ def test_collections_stand_side_by_side(database_url: str) -> None:
     for name in names:
         with opened(database_url, name) as retriever:
             retriever.add_documents([Document(f"text of {name}", id=name)])
-            assert len(retriever.create_index()) == 3
+            assert len(retriever.indexes.create()) == 3
     for name in names:
         with opened(database_url, name) as retriever:
             assert [result.id for result in retriever.search("text")] == [name]
@@ -372,7 +372,7 @@ def test_a_dropped_collection_leaves_nothing(database_url: str) -> None:
     retriever = opened(database_url, "goes")
     retriever.initialize()
     retriever.add_texts([f"text {number}" for number in range(100)])
-    retriever.create_index()
+    retriever.indexes.create()
     assert retriever.drop_collection()
     assert relations(database_url) == before
     with pytest.raises(ConfigurationError, match="was closed"):
@@ -393,7 +393,7 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_pat
         lambda stale: stale.add_texts(["lost"], ids=["lost"]),
         lambda stale: stale.index(tmp_path),
         lambda stale: stale.delete(["old"]),
-        lambda stale: stale.rechunk(),
+        lambda stale: stale.documents.rechunk(),
     ]
     with ExitStack() as stack:
         # One for each write: behind its first failure a writer opens the new collection.
@@ -411,6 +411,6 @@ def test_a_stale_writer_leaves_a_new_collection_alone(database_url: str, tmp_pat
                     write(stale)
             assert fresh.count() == 0
             assert fresh.status().last_run is None
-            assert fresh.sources() == []
+            assert fresh.documents.sources() == []
             fresh.add_texts(["new"], ids=["new"])
             assert [hit.id for hit in fresh.search("new")] == ["new"]

@@ -231,11 +231,11 @@ async def test_a_merge_that_stands_still_holds_nobody_up_for_ever(
             other.execute("SELECT pg_advisory_xact_lock(%s)", [segments.merging_lock(retriever.info)])
             async with asyncio.timeout(LIMIT):
                 with pytest.raises(StoreError, match="another process has been at it"):
-                    await retriever.optimize()
+                    await retriever.indexes.optimize()
                 with pytest.raises(StoreError, match="another transaction holds a lock"):
-                    await retriever.reindex_keyword()
-        await retriever.optimize()
-        await retriever.reindex_keyword()
+                    await retriever.indexes.rebuild_keyword()
+        await retriever.indexes.optimize()
+        await retriever.indexes.rebuild_keyword()
 
 
 async def test_the_server_looks_after_a_writer_over_tcp(database_url: str) -> None:

@@ -303,7 +303,7 @@ async def test_a_connection_remembers_nothing(database_url: str) -> None:
         async with opened(connection=connection) as retriever:
             await retriever.add_documents(many(200))
             await retriever.add_documents(many(200, "changed"))
-            await retriever.create_index()
+            await retriever.indexes.create()
             for top_k in (1, 100):
                 await retriever.search("text 1", top_k, deadline=60.0)
         assert await state(connection) == before
@@ -481,9 +481,9 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_no_stale_vector(dat
     async with opened(database_url, "none") as retriever:
         await retriever.add_documents(many(10))
     async with opened(database_url, Interrupted(8)) as retriever:
-        assert await retriever.embed_missing() == 9
-        assert await retriever.embed_missing() == 1
-        assert await retriever.embed_missing() == 0
+        assert await retriever.embeddings.fill() == 9
+        assert await retriever.embeddings.fill() == 1
+        assert await retriever.embeddings.fill() == 0
 
 
 async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: str) -> None:
@@ -501,7 +501,7 @@ async def test_a_text_that_is_being_changed_gets_no_stale_vector(database_url: s
 
     with changing, psycopg.connect(database_url) as watching:
         async with opened(database_url, Interrupted(8)) as retriever:
-            writing = asyncio.create_task(retriever.embed_missing())
+            writing = asyncio.create_task(retriever.embeddings.fill())
             await eventually(lambda: waiting(watching))
             changing.commit()
             assert await writing == 9
@@ -520,9 +520,10 @@ async def test_embedding_and_changing_at_once_leaves_no_stale_vector(
         for number in range(rounds):
             await writing.add_documents(many(300, f"round {number}"))
             await asyncio.gather(
-                embedding.embed_missing(), *(writing.add_documents(many(300, f"again {number} {n}")) for n in range(3))
+                embedding.embeddings.fill(),
+                *(writing.add_documents(many(300, f"again {number} {n}")) for n in range(3)),
             )
-        await embedding.embed_missing()
+        await embedding.embeddings.fill()
         assert deadlocks.count() == 0
     embedder = HashEmbedder(8)
     stored = rows_of(database_url)

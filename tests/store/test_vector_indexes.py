@@ -88,7 +88,7 @@ def built(
     vectors = clustered(ROWS, DIMENSIONS)
     with sync_opened(new_database(), "none") as retriever:
         retriever.add_documents(documents(ROWS), vectors)
-        retriever.create_index(KINDS[request.param])
+        retriever.indexes.create(KINDS[request.param])
         yield request.param, retriever, vectors
 
 
@@ -180,7 +180,7 @@ async def test_every_kind_with_every_distance_and_storage(
         database_url, "none", collection="small", keyword="none", distance=distance, vector_storage=storage
     ) as retriever:
         await retriever.add_documents(documents(400), vectors)
-        await retriever.create_index(KINDS[kind])
+        await retriever.indexes.create(KINDS[kind])
         expected = scores(vectors, vectors[7], distance)
         if distance == "cosine":
             expected /= np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[7])
@@ -212,7 +212,7 @@ async def test_more_dimensions_than_pgvector_indexes_as_they_are(
     vectors = clustered(30, dimensions)
     async with opened(database_url, "none", keyword="none", vector_storage=storage, distance=distance) as retriever:
         await retriever.add_documents(documents(30), vectors)
-        assert ("hnsw_1" in await retriever.create_index()) == (element is not None)
+        assert ("hnsw_1" in await retriever.indexes.create()) == (element is not None)
         found = [index.element for index in (await retriever.status()).vector_indexes]
         assert found == ([] if element is None else [element])
         for row in range(0, 30, 7):
@@ -223,7 +223,7 @@ async def test_numbers_that_float16_cannot_hold_are_indexed_where_directions_are
     vectors = clustered(60, 32) * np.array([1e-9, 1.0, 1e9], dtype=np.float32).repeat(20)[:, None]
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(60), vectors)
-        await retriever.create_index(HnswIndex(quantization="halfvec"))
+        await retriever.indexes.create(HnswIndex(quantization="halfvec"))
         for row in (3, 23, 43):
             hits = await retriever.search(vector=vectors[row], top_k=5)
             assert hits[0].id == str(row)
@@ -238,7 +238,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
     vectors = clustered(300, 16)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(300), vectors)
-        assert (await retriever.create_index())[-1:] == ["hnsw_1"]
+        assert (await retriever.indexes.create())[-1:] == ["hnsw_1"]
         for index, made, dropped in (
             (None, [], []),
             (HnswIndex(m=8), ["hnsw_1_2"], ["default_collection_hnsw_1"]),
@@ -252,7 +252,7 @@ async def test_another_kind_takes_the_place_of_the_first(database_url: str) -> N
             (None, [], []),
             (HnswIndex(), ["hnsw_1"], []),
         ):
-            built = await retriever.create_index(index)
+            built = await retriever.indexes.create(index)
             assert (list(built), built.dropped, built.busy) == (made, dropped, []), index
             hits = await retriever.search(vector=vectors[7], top_k=3)
             assert hits[0].id == "7"
@@ -263,13 +263,13 @@ async def test_what_was_asked_for_is_built_again(database_url: str, monkeypatch:
     monkeypatch.setattr("semlex.store.indexes.catalog.INDEX_FROM_ROWS", 50)
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents(documents(40), clustered(40, 16))
-        await retriever.create_index(IvfflatIndex(lists=4, probes=3))
+        await retriever.indexes.create(IvfflatIndex(lists=4, probes=3))
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("DROP INDEX semlex.default_collection_ivfflat_1")
         await retriever.add_documents(documents(60), clustered(60, 16))
         (index,) = (await retriever.status()).vector_indexes
         assert (index.kind, index.lists, index.is_ours) == ("ivfflat", 4, True)
-        await retriever.create_index(NoIndex())
+        await retriever.indexes.create(NoIndex())
         await retriever.add_documents(documents(70), clustered(70, 16))
         assert (await retriever.status()).vector_indexes == ()
 
@@ -284,7 +284,7 @@ async def test_an_index_of_somebody_else_is_used_and_left_alone(database_url: st
                 "CREATE INDEX theirs ON semlex.default_collection_embedding_1 USING ivfflat "
                 "(embedding vector_cosine_ops) WITH (lists = 4)"
             )
-        built = await retriever.create_index(NoIndex())
+        built = await retriever.indexes.create(NoIndex())
         assert built.dropped == []
         (index,) = (await retriever.status()).vector_indexes
         assert (index.name, index.is_ours) == ("theirs", False)
@@ -339,10 +339,10 @@ async def test_an_index_that_pgvector_does_not_have(
 ) -> None:
     async with opened(database_url, "none", keyword="none", distance=distance) as retriever:
         with pytest.raises(ConfigurationError, match="has no vectors"):
-            await retriever.create_index(index)
+            await retriever.indexes.create(index)
         await retriever.add_documents(documents(3), clustered(3, dimensions))
         with pytest.raises(ConfigurationError, match=message):
-            await retriever.create_index(index)
+            await retriever.indexes.create(index)
         with pytest.raises(ConfigurationError, match=message):
-            await retriever.estimate_index(index)
+            await retriever.indexes.estimate(index)
         assert (await retriever.status()).vector_indexes == ()

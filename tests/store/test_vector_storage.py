@@ -30,7 +30,7 @@ async def test_both_ways_of_writing_and_both_ways_of_searching(database_url, sto
             hits = await retriever.search(vector=vectors[7], top_k=10)
             assert [hit.id for hit in hits] == [f"d{row}" for row in exact]
             assert hits[0].vector_score == pytest.approx(1.0, abs=1e-3)
-            await retriever.create_index()
+            await retriever.indexes.create()
     with psycopg.connect(database_url) as connection:
         kinds = connection.execute(
             "SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
@@ -44,7 +44,7 @@ async def test_an_index_for_more_dimensions_than_float32_allows(database_url):
     vectors = directions(12, 2560)
     async with opened(database_url, "none", keyword="none", vector_storage="halfvec") as retriever:
         await retriever.add_documents([Document(f"text {row}", id=f"d{row}") for row in range(12)], vectors)
-        assert any("hnsw" in name for name in await retriever.create_index())
+        assert any("hnsw" in name for name in await retriever.indexes.create())
         assert (await retriever.search(vector=vectors[3], top_k=1))[0].id == "d3"
 
 

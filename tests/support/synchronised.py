@@ -52,7 +52,7 @@ def age(path: Path) -> None:
 def contents(store: SyncRetriever) -> set[tuple[Any, ...]]:
     return {
         (chunk.source, chunk.source_document, chunk.content, chunk.line, chunk.heading_path)
-        for chunk in store.list(limit=1_000)
+        for chunk in store.list_chunks(limit=1_000)
     }
 
 

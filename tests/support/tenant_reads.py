@@ -30,7 +30,7 @@ async def _page(collection: Collection, word: str) -> Any:
 
 
 async def _dump(collection: Collection, folder: Path) -> Any:
-    report = await collection.dump(folder)
+    report = await collection.tables.dump(folder)
     return [report.chunks, _dumped(folder)]
 
 
@@ -59,13 +59,13 @@ def reads(folder: Path) -> Mapping[str, Read]:
         "pages": _page,
         "many": lambda c, word: c.search_many([word, f"{word} number2"]),
         "get": lambda c, word: c.get([f"{word}1", f"{word}2"]),
-        "list": lambda c, _: c.list(limit=1000),
-        "list filtered": lambda c, _: c.list("year == 1"),
+        "list": lambda c, _: c.list_chunks(limit=1000),
+        "list filtered": lambda c, _: c.list_chunks("year == 1"),
         "count": lambda c, _: c.count(),
         "count filtered": lambda c, _: c.count("year > 3"),
-        "facets": lambda c, _: c.facets(["year", "word"]),
-        "facets of a query": lambda c, word: c.facets(["word"], query=word),
-        "fields": lambda c, _: c.fields(values=True),
+        "facets": lambda c, _: c.fields.facets(["year", "word"]),
+        "facets of a query": lambda c, word: c.fields.facets(["word"], query=word),
+        "fields": lambda c, _: c.fields.list(values=True),
         "why": lambda c, word: c.why(f"{word}1", word),
         "why missing": lambda c, word: c.why(f"{word} is nowhere", word),
         "why of a file": lambda c, word: c.why(f"{word}.md", word),
@@ -75,9 +75,9 @@ def reads(folder: Path) -> Mapping[str, Read]:
         "streamed answer": _stream,
         "status": lambda c, _: c.status(),
         "exact status": lambda c, _: c.status(exact=True),
-        "sources": lambda c, _: c.sources(),
-        "documents": lambda c, _: c.documents(),
-        "embeddings": lambda c, _: c.embeddings(),
+        "sources": lambda c, _: c.documents.sources(),
+        "documents": lambda c, _: c.documents.list(),
+        "embeddings": lambda c, _: c.embeddings.list(),
         "dump": lambda c, _: _dump(c, folder),
         "delete, counted": lambda c, word: c.delete([f"{word}1"], dry_run=True),
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.calibrate import area, brier, calibration_error, cross_validated, fitted
-from semlex.retriever.curve_file import read_curve, write_curve
+from semlex.retriever.handle import read_curve, write_curve
 from semlex.types.confidence import ConfidenceCurve, CurveFigures
 from tests.support.curves import curve
 

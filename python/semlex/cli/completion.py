@@ -25,14 +25,16 @@ def collection_names(ctx: Any, incomplete: str) -> list[str]:
 def source_names(ctx: Any, incomplete: str) -> list[str]:
     """Names of the collection's sources that begin so."""
     return _completed(
-        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).sources())
+        ctx,
+        incomplete,
+        lambda client, settings: (one.name for one in _collection(client, settings).documents.sources()),
     )
 
 
 def field_names(ctx: Any, incomplete: str) -> list[str]:
     """Fields of the collection's metadata, and semlex's own, that begin so."""
     return _completed(
-        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).fields())
+        ctx, incomplete, lambda client, settings: (one.name for one in _collection(client, settings).fields.list())
     )
 
 

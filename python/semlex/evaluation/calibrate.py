@@ -150,7 +150,7 @@ MIN_HITS = 10
 
 @dataclass(frozen=True, slots=True)
 class CalibrationReport:
-    """What was learned; `Collection.store_calibration` keeps the curve. Unjudged hits count as not relevant."""
+    """What was learned; `store_calibration` keeps the curve. Unjudged hits count as not relevant."""
 
     curve: ConfidenceCurve
     unjudged: int

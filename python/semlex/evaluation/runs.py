@@ -72,7 +72,7 @@ async def absent_notes(retriever: PostgreSQLRetriever, judgements: Judgements, u
 
 
 async def _paths(retriever: PostgreSQLRetriever, filters: FilterTree | None) -> set[str]:
-    counted = await retriever.facets(["@source_document"], filters, limit=_IDS_AT_ONCE)
+    counted = await retriever.fields.facets(["@source_document"], filters, limit=_IDS_AT_ONCE)
     return {str(value.value) for value in counted["@source_document"].values}
 
 

@@ -45,7 +45,7 @@ class DocumentInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
+class DocumentStates:
     """The documents of a collection, and the problems of the last run.
 
     Attributes:
@@ -67,7 +67,7 @@ async def documents_with_states(
     *,
     limit: int | None = None,
     after: str | None = None,
-) -> Documents:
+) -> DocumentStates:
     """Return the documents of one source or of all, with the states of their files."""
 
     async def read(connection: Connection) -> tuple[list[ListedDocument], dict[str, Any] | None]:
@@ -88,7 +88,7 @@ async def documents_with_states(
         for one, state in zip(listed, states, strict=True)
     ]
     next_after = f"{listed[-1].source}: {listed[-1].uri}" if has_more else None
-    return Documents(documents, [] if run is None else list(run["problems"]), next_after)
+    return DocumentStates(documents, [] if run is None else list(run["problems"]), next_after)
 
 
 def _states(listed: Sequence[ListedDocument], limits: FileLimits, ended: threading.Event) -> list[DocumentState]:

@@ -133,7 +133,7 @@ def has_id(ids: Sequence[str]) -> FilterTree:
 async def pages(collection: Collection, filters: FilterTree | None) -> AsyncIterator[list[StoredChunk]]:
     """All chunks that pass a filter, in the order of their keys."""
     after = None
-    while page := await collection.list(filters, limit=PAGE, after=after):
+    while page := await collection.list_chunks(filters, limit=PAGE, after=after):
         yield page
         after = page[-1].id
 

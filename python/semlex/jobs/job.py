@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from semlex.errors import JobTimeoutError
+from semlex.options.declare import operation
 from semlex.store.jobs import job_key
 from semlex.types.reports import JobInfo
 from semlex.validation import check_parameters, number_errors
@@ -60,6 +61,7 @@ class Job(JobInfo):
             pause = min(pause * 1.5, LAST_PAUSE_SECONDS)
         return job
 
+    @operation("cancel job", "write")
     async def cancel(self) -> Job:
         """End it if it is queued; if it is running, its worker ends it soon, after a whole batch.
 
@@ -68,6 +70,7 @@ class Job(JobInfo):
         """
         return Job.of(await self._queue.cancel(job_key(self.id)), self._queue)
 
+    @operation("retry job", "write")
     async def retry(self) -> Job:
         """Queue it again after it failed or was cancelled; finished parts are not repeated.
 

@@ -223,10 +223,10 @@ async def _sync(work: Work) -> dict[str, Any]:
 
 async def _rechunk(work: Work) -> dict[str, Any]:
     wanted = work.arguments.get("source")
-    sources = await work.collection.sources()
+    sources = await work.collection.documents.sources()
     await work.allowed.folders.check([source.root for source in sources if wanted in (None, source.name)])
     with only_below(work.allowed.folders.roots):
-        return _counts(await work.collection.rechunk(**work.arguments, progress=work.progress))
+        return _counts(await work.collection.documents.rechunk(**work.arguments, progress=work.progress))
 
 
 async def _add(work: Work) -> dict[str, Any]:
@@ -236,18 +236,18 @@ async def _add(work: Work) -> dict[str, Any]:
 
 
 async def _optimize(work: Work) -> dict[str, Any]:
-    return {"merged": await work.collection.optimize(progress=work.progress)}
+    return {"merged": await work.collection.indexes.optimize(progress=work.progress)}
 
 
 async def _embed(work: Work) -> dict[str, Any]:
-    return {"embedded": await work.collection.embed_missing(progress=work.progress)}
+    return {"embedded": await work.collection.embeddings.fill(progress=work.progress)}
 
 
 async def _reembed(work: Work) -> dict[str, Any]:
     options = dict(work.arguments)
     model = work.allowed.model(options.pop("model"))
     try:
-        report = await work.collection.reembed(model, **options, progress=work.progress)
+        report = await work.collection.embeddings.change(model, **options, progress=work.progress)
     except ModelServesError:  # an earlier attempt ended after the last step
         return {"embedded": 0}
     return {"embedded": report.embedded}

@@ -374,7 +374,7 @@ class TransferReport:
 async def dump(
     database: Database, opened: CollectionInfo, wanted: Path, progress: Callable[[Progress], None] | None
 ) -> TransferReport:
-    """Write a collection into a new folder; see `Collection.dump`."""
+    """Write a collection into a new folder; see `Collection.tables.dump`."""
     started = time.perf_counter()
     arrow()
 

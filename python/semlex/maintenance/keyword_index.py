@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def optimize(indexer: Indexer, progress: Callable[[Progress], None] | None = None) -> int:
-    """Merge the segments of the keyword index; see `Collection.optimize`."""
+    """Merge the segments of the keyword index; see `Collection.indexes.optimize`."""
     indexer.refuse_read_only()
     index = indexer.collection.keyword.index
     if index is None:
@@ -29,7 +29,7 @@ async def optimize(indexer: Indexer, progress: Callable[[Progress], None] | None
 
 
 async def reindex(indexer: Indexer, progress: Callable[[Progress], None] | None = None) -> Rebuilt:
-    """Rebuild the keyword index; see `Collection.reindex_keyword`."""
+    """Rebuild the keyword index; see `Collection.indexes.rebuild_keyword`."""
     indexer.refuse_read_only()
     if indexer.database.joins_transaction:
         raise ConfigurationError("an index is rebuilt in several transactions: open the retriever without connection=")

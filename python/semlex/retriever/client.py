@@ -12,7 +12,7 @@ from semlex.diagnostics.status import CountedCollection, count_collections, serv
 from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
-from semlex.options.declare import check_options
+from semlex.options.declare import check_options, operation
 from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
@@ -28,6 +28,7 @@ from semlex.parameters import (
 )
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.collection import Collection
+from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS, check_search
@@ -206,7 +207,7 @@ class Client:
         """
         check_parameters(kind_errors("options", options, CollectionOptions))
         wanted = WantedOptions.of(options, self._defaults)
-        made = Collection(
+        handle = Handle(
             self._resources,
             name,
             wanted,
@@ -216,8 +217,9 @@ class Client:
             schema=schema,
             role=role or self._role,
             calibration=calibration,
+            defaults=self._search_defaults,
         )
-        made._search_defaults = self._search_defaults  # noqa: SLF001 - as a retriever's
+        made = Collection(handle)
         key = (name, options, create, bm25, bulk, made.names.schema, role, calibration)
         return self._collections.setdefault(key, made)
 
@@ -229,10 +231,12 @@ class Client:
         """
         return await list_collections(await self._database(), self._resources.server.schema)
 
+    @operation("list collections", "read")
     async def count_collections(self) -> list[CountedCollection]:
         """Every collection of the schema, by name, with its counts; large tables are estimated."""
         return await count_collections(await self._database(), self._resources.server.schema)
 
+    @operation("migrate", "admin")
     async def migrate(self, *, dry_run: bool = False) -> list[Step]:
         """Migrates the tables of all collections to the form that this version uses; opening one does that, too.
 
@@ -249,6 +253,7 @@ class Client:
         work = pending_steps if dry_run else migrate
         return await work(await self._database(), self._resources.server.schema)
 
+    @operation("drop", "admin")
     async def drop(self, name: str) -> None:
         """Drops a collection with everything in it, whatever its version.
 
@@ -262,6 +267,7 @@ class Client:
             known = [listed.name for listed in await list_collections(database, names.schema)]
             raise no_such_collection(names.collection, known)
 
+    @operation("restore", "admin")
     async def restore(
         self,
         folder: str | PathLike[str],
@@ -308,6 +314,7 @@ class Client:
             work = Restore(database, names, path, manifest, storage=storage, progress=tell)
             return await work.run(keyword=keyword, build_indexes=build_indexes)
 
+    @operation("list jobs", "read")
     async def jobs(
         self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100
     ) -> list[Job]:
@@ -341,6 +348,7 @@ class Client:
         check_search({"deadline": deadline}, "health_check")
         return await (await self._queue()).count(deadline=deadline)
 
+    @operation("get job", "read")
     async def job(self, job_id: str) -> Job:
         """A job by its id.
 
@@ -397,6 +405,7 @@ class Client:
         options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, tell)
         return await work_in(await self._resources.ready(), self._defaults, options)
 
+    @operation("diagnose", "admin")
     async def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
         """What is wrong with models, server and collections, each with what helps. Nothing is written.
 

@@ -1,136 +1,215 @@
-"""One collection: opened with its models, and filled."""
+"""One collection: searched, read, answered from, filled. What is done to it more rarely is in the objects beside it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
-from semlex.errors import CollectionDroppedError, ConfigurationError
-from semlex.ingest.enrichment.options import checked_enrichment
-from semlex.ingest.files.discovery import checked_paths
-from semlex.ingest.given_documents import (
-    GivenDocuments,
-    checked_on_error,
-    documents_from_texts,
-    without_refused,
+from semlex.answering.context import Counting, make_context
+from semlex.answering.options import ContextPlan
+from semlex.answering.routing import SEARCHES, route_by_chat, route_by_rules
+from semlex.diagnostics.status import CollectionStatus, collection_status
+from semlex.errors import (
+    ConfigurationError,
+    ModelMismatchError,
+    SearchTimeoutError,
+    ValidationError,
 )
-from semlex.ingest.indexer import Indexer
+from semlex.ingest.deletion import Deletion
+from semlex.ingest.enrichment.options import checked_enrichment
+from semlex.ingest.enrichment.run import filled
+from semlex.ingest.files.discovery import checked_paths
+from semlex.ingest.given_documents import GivenDocuments, checked_on_error, documents_from_texts, without_refused
+from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.run import FileRun
-from semlex.open_collection import OpenCollection
-from semlex.parameters import DEFAULT_BM25, Bm25Options
-from semlex.progress import ProgressOption, shown
-from semlex.retriever.base import NOT_OPEN
-from semlex.retriever.curve_file import read_curve
-from semlex.retriever.parts.asking import CollectionAsking
-from semlex.retriever.parts.checking import CollectionChecking
-from semlex.retriever.parts.embeddings import CollectionEmbeddings
-from semlex.retriever.parts.enriching import warn_of_failures
-from semlex.retriever.parts.explaining import CollectionExplaining
-from semlex.retriever.parts.fields import CollectionFields
-from semlex.retriever.parts.folders import CollectionFolders, checked_load_options
-from semlex.retriever.parts.queries import CollectionQueries
-from semlex.retriever.parts.submission import CollectionJobs
-from semlex.retriever.parts.tables import CollectionTables
-from semlex.retriever.parts.upkeep import CollectionUpkeep
-from semlex.store.postgres.connection import callers_connection
-from semlex.store.postgres.database import Database
-from semlex.store.postgres.roles import checked_role
+from semlex.ingest.sync.apply import SyncOptions, SyncRun
+from semlex.ingest.sync.watch import watch
+from semlex.models.tokenizer import TokenEstimate
+from semlex.options.answers import (
+    DEFAULT_HITS,
+    DEFAULT_TOKENS,
+    AnswerArguments,
+    AnswerOptions,
+    ContextArguments,
+    ContextOptions,
+)
+from semlex.options.declare import check_options, declared, operation
+from semlex.options.search import (
+    PageArguments,
+    QuestionOptions,
+    RankingOptions,
+    SearchArguments,
+    SearchOptions,
+    WhyArguments,
+)
+from semlex.progress import ProgressOption, check_progress, shown
+from semlex.progress import shown as progress_shown
+from semlex.retriever.base import DocumentRetriever
+from semlex.retriever.documents import MAX_PATH_BYTES, Documents, absence, document_places
+from semlex.retriever.embeddings import Embeddings
+from semlex.retriever.fields import Fields
+from semlex.retriever.indexes import Indexes
+from semlex.retriever.jobs import Jobs
+from semlex.retriever.json_fallback import fallen_back
+from semlex.retriever.queries import Queries
+from semlex.retriever.tables import Tables
+from semlex.search.explain.answer import explained_search
+from semlex.search.explain.why import explain
+from semlex.search.fusion import LEGS
+from semlex.search.pagination import read_cursor
+from semlex.search.pipeline import SearchPipeline
+from semlex.search.planner import check_rows_wanted
+from semlex.search.postprocess.diversity import diversified
+from semlex.search.postprocess.surroundings import Around, read_around
+from semlex.search.request import Request, check_ids, check_search, requests_of, seconds_left
+from semlex.store.keyword.base import analyzer_of
+from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.schema import registry
-from semlex.store.schema.collection import for_model
-from semlex.store.schema.names import Names
-from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.store.query.documents import Records
+from semlex.store.query.filters import log_unknown_fields, parse_filters
+from semlex.store.schema.dropping import drop_collection
+from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Context
+from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.documents import Ids
+from semlex.types.explanations import Explanation
+from semlex.types.queries import DEFAULT_TOP_K, MAX_QUERY_BYTES, SearchQuery
+from semlex.types.results import SearchMode, SearchResult, with_route
 from semlex.types.vectors import given_vectors
-from semlex.validation import check_parameters, kind_errors, path_errors, strings_errors, text_parameter
+from semlex.validation import (
+    callable_errors,
+    check_parameters,
+    check_range,
+    check_rows,
+    kind_errors,
+    number_errors,
+    strings_errors,
+    text_errors,
+    text_parameter,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from os import PathLike
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     from numpy.typing import ArrayLike
 
+    from semlex import _core
     from semlex.chat.base import ChatModel
     from semlex.errors import FieldError
+    from semlex.filters.forms import Boosts, Filters
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given, OnError
+    from semlex.ingest.indexer import Indexer
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.ingest.progress import IndexReport
+    from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
     from semlex.json_values import AnyId
-    from semlex.parameters import WantedOptions
-    from semlex.retriever.resources import Resources
-    from semlex.store.postgres.connection import CallersConnection, Connection
-    from semlex.store.schema.collection import CollectionInfo, EmbeddingVersion
+    from semlex.open_collection import OpenCollection
+    from semlex.parameters import CollectionSettings
+    from semlex.reranking.base import Reranker
+    from semlex.retriever.handle import Handle
+    from semlex.store.postgres.connection import CallersConnection
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
     from semlex.store.write.chunks import OnDuplicate
+    from semlex.types.answers import Answer, AnswerSentence
+    from semlex.types.checkups import Checkup
+    from semlex.types.documents import StoredChunk
+    from semlex.types.queries import Route, RouteBy
+    from semlex.types.reports import EnrichmentReport
+    from semlex.types.results import SearchResults
 
 T = TypeVar("T")
 
+MAX_LISTED = 10_000
+# Share of what a deadline leaves that opening the reranker may take.
+OPENING_SHARE = 0.5
+LATE_RERANKER = "the reranker was not open in time"
+# Candidates of each search, if all are wanted.
+DEFAULT_DEPTH = 50
+MAX_DEPTH = 500
+QUESTION_OPTIONS = declared(QuestionOptions)
+logger = logging.getLogger("semlex")
 
-class Collection(
-    CollectionAsking,
-    CollectionQueries,
-    CollectionChecking,
-    CollectionExplaining,
-    CollectionFields,
-    CollectionFolders,
-    CollectionTables,
-    CollectionEmbeddings,
-    CollectionJobs,
-    CollectionUpkeep,
-):
+
+class Collection:
     """A collection of a client, opened (or made) by its first call; any number of calls may run at the same time.
 
-    Args:
-        resources: Of the client, whose `Client.collection` makes this.
-        name: Lower-case letters, digits and underscores, at most 48.
-        options: What is wanted of it.
-        create: Whether to make it when it does not exist.
-        bm25: Constants of the keyword engine ``bm25``, and how much of its index is kept in memory.
-        bulk: How documents are written: rows of a transaction, size of a COPY block.
-        schema: Schema of its tables; None: the client's.
-        role: Role of the database whose rights every transaction has; None: the login's.
-        connection: An open connection that stays yours; what is read and written joins its transaction, as by `using`.
-        parent: The collection that this one is inside a transaction; what it has in memory is shared.
-        calibration: File of a curve of confidence, in place of the one that is stored; read when it is opened.
+    `Client.collection` makes one.
     """
 
-    def __init__(
-        self,
-        resources: Resources,
-        name: str,
-        options: WantedOptions,
-        *,
-        create: bool = True,
-        bm25: Bm25Options = DEFAULT_BM25,
-        bulk: BulkIngestConfig = DEFAULT_BULK,
-        schema: str | None = None,
-        role: str | None = None,
-        connection: Connection | None = None,
-        parent: Collection | None = None,
-        calibration: str | PathLike[str] | None = None,
-    ) -> None:
-        check_parameters(
-            path_errors("calibration", calibration),
-            kind_errors("bm25", bm25, Bm25Options),
-            kind_errors("bulk", bulk, BulkIngestConfig),
-            kind_errors("create", create, bool),
-        )
-        self.names = Names(resources.server.schema if schema is None else schema, name)
-        self._role = checked_role(role)
-        self._resources = resources
-        self._wanted = options
-        self._create, self._bm25, self._bulk = create, bm25, bulk
-        self._own_database = None if connection is None else Database(connection=connection)
-        self._parent = parent
-        self._calibration = calibration
-        self._indexer: Indexer | None = None
-        self._opened_in = 0  # generation of the resources
-        self._opening: tuple[int, asyncio.Lock] = (0, asyncio.Lock())
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @property
+    def documents(self) -> Documents:
+        """Its documents and their sources: listed, read, cut again, described by a language model."""
+        return Documents(self._handle)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """Its sets of vectors: another embedding model, the way back, missing vectors, the confidence curve."""
+        return Embeddings(self._handle)
+
+    @property
+    def indexes(self) -> Indexes:
+        """Its vector and keyword indexes: built, estimated, merged, made again."""
+        return Indexes(self._handle)
+
+    @property
+    def fields(self) -> Fields:
+        """Its metadata fields: listed, counted by value, indexed."""
+        return Fields(self._handle)
+
+    @property
+    def jobs(self) -> Jobs:
+        """Its work in the background."""
+        return Jobs(self._handle)
+
+    @property
+    def queries(self) -> Queries:
+        """Its log of questions."""
+        return Queries(self._handle)
+
+    @property
+    def tables(self) -> Tables:
+        """Rows with vectors in; dumps, and hits as rows, out."""
+        return Tables(self._handle)
+
+    @property
+    def names(self) -> Names:
+        """The name of the collection, its schema and its tables."""
+        return self._handle.names
+
+    @property
+    def info(self) -> CollectionInfo:
+        """What is known of the open collection."""
+        return self._handle.opened.info
+
+    @property
+    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
+        """The defaults that the open collection does not follow, because it was made with another value.
+
+        Name -> (default, what the collection has).
+        """
+        opened, models, wanted = self._handle.opened, self._handle.resources.models, self._handle.wanted
+        counters = (opened.models.counter_name, opened.info.settings.token_counter)
+        unused = models.unused(opened.info.embedding) | models.unused_tokenizer(*counters)
+        return unused | wanted.unused(opened.info.options)
+
+    @property
+    def embedding_choice(self) -> str:
+        """One line: which embedding model was chosen for the open collection, and why."""
+        return self._handle.opened.models.embedding_choice
 
     def using(self, connection: CallersConnection) -> Collection:
         """Return the same collection through your connection: what is read and written joins your transaction.
@@ -146,21 +225,7 @@ class Collection(
         Raises:
             ConfigurationError: It is something else.
         """
-        made = Collection(
-            self._resources,
-            self.names.collection,
-            self._wanted,
-            create=self._create,
-            bm25=self._bm25,
-            bulk=self._bulk,
-            schema=self.names.schema,
-            role=self._role,
-            connection=callers_connection(connection),
-            parent=self,
-            calibration=self._calibration,
-        )
-        made._search_defaults, made._fallback = self._search_defaults, self._fallback
-        return made
+        return Collection(self._handle.using(connection))
 
     async def open(self) -> Self:
         """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be.
@@ -171,122 +236,501 @@ class Collection(
             ModelMismatchError: The collection was made with another model.
             CollectionSettingsError: An option differs from what the collection was made with.
         """
-        self._indexer = None
-        await self._ready()
+        self._handle.forget()
+        await self._handle.ready()
         return self
 
-    async def _ready(self) -> Indexer:
-        """The open collection; if it was dropped, the one that has its name now, or a new one."""
-        return await self._ready_to(create=self._create)
+    @operation("search", "read", SearchArguments, hidden=("rerank", "queries"))
+    async def search(
+        self,
+        query: str | SearchQuery | None = None,
+        top_k: int | None = None,
+        filters: Filters | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        explain: bool = False,
+        fallback: DocumentRetriever | Literal[False] | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> SearchResults:
+        """Return the chunks that fit a query best.
 
-    async def _readable(self) -> Indexer:
-        """The same for reading, which makes no collection in the place of one that was dropped."""
-        was_open = self._current() is not None
-        return await self._ready_to(create=self._create and not was_open)
+        Both searches run in one snapshot of the database. If one of them fails, or is late for the `deadline`, the
+        other answers and `SearchResults.warnings` says so. You get exactly `top_k` results if as many exist. Options
+        you leave out take the retriever's defaults (`SearchDefaults`), then their own.
 
-    async def _ready_to(self, *, create: bool) -> Indexer:
-        resources = await self._resources.ready()
-        indexer = self._current()
-        if indexer is None or indexer.opened.presence.is_gone:
-            if self._opening[0] != resources.generation:
-                self._opening = (resources.generation, asyncio.Lock())
-            async with self._opening[1]:
-                indexer = self._current()
-                if indexer is None or indexer.opened.presence.is_gone:
-                    opened = await self._open(await self._database(), create=create)
-                    indexer = Indexer(
-                        opened, bulk=self._bulk, storage=self._wanted.storage, limits=resources.file_limits
-                    )
-                    self._indexer, self._opened_in = indexer, resources.generation
-        if not await indexer.opened.renew():
-            self._indexer = None  # made in a transaction that was rolled back
-            return await self._ready()
-        return indexer
+        Args:
+            query: A question or words, 1 character to 4 KiB after trimming; or a `SearchQuery` that brings text,
+                vector, top_k and filters, which must not be given beside it then.
+            top_k: Number of results, 1 to 1,000. Default: 5.
+            filters: A mapping, a text, or what `F` makes; see docs/filters.md.
+            mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
+            rerank: Whether the reranker orders the best 4 x top_k candidates. Default: if one is configured.
+            explain: Whether `SearchResults.explanation` has the query plan and, for each hit, the words it shares with
+                the query. It costs a look at the keyword index for each word.
+            fallback: Searched, with query, `top_k` and filters, if nothing was found, such as a `JSONKBRetriever`; see
+                `SearchResults.fallback`. None: that of the retriever; False: none.
+            **options: See `SearchOptions`, or docs/searching.md.
 
-    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
-        """Read the open collection; once more if it was dropped, since another one may have its name now."""
-        try:
-            return await read(await self._readable())
-        except CollectionDroppedError:
-            return await read(await self._readable())
-
-    async def _database(self) -> Database:
-        """The database as the collection's role sees it."""
-        database = self._own_database or (await self._resources.ready()).database
-        return database if self._role is None else database.acting_as(self._role)
-
-    def _current(self) -> Indexer | None:
-        """The open collection; None where it is not open, or was opened before its client was closed."""
-        return self._indexer if self._opened_in == self._resources.generation else None
-
-    async def _open(self, database: Database, *, create: bool) -> OpenCollection:
-        resources, name = self._resources, self.names.collection
-        stored = await registry.find_collection(database, self.names)
-        if stored is None:
-            self._wanted.chunk_settings().check()
-        else:
-            # How vectors are stored is known when it is known which: a model has its own.
-            self._wanted.check(name, replace(stored, embedding=None).options)
-        models = await resources.models_of(None if stored is None else self._expected(stored))
-        settings = self._wanted.settings()
-        if models.counter_name is not None:
-            settings = settings.counted_by(models.counter_name)
-        info = await registry.open_collection(database, self.names, settings, create=create)
-        if models.version is not None:
-            info = for_model(info, models.version)
-        self._wanted.check(name, info.options)  # somebody else may have made it in the meantime
-        open_parent = None if self._parent is None else self._parent._current()  # noqa: SLF001 - of this class
-        if open_parent is not None and open_parent.collection.collection_id == info.collection_id:
-            info = replace(info, keyword=open_parent.collection.keyword)
-        elif info.keyword.index is not None:
-            resources.configure_keyword_index(info.keyword.index, self._bm25)
-        curve = None if self._calibration is None else await asyncio.to_thread(read_curve, self._calibration)
-        opened = OpenCollection.new(
-            database,
-            info,
-            models,
-            resources.executor,
-            resources.query_cache,
-            clock=resources.clock,
-            curve=curve,
-            may_be_undone=stored is None and database.joins_transaction,
-        )
-        await opened.note_use()
-        return opened
-
-    def _expected(self, stored: CollectionInfo) -> EmbeddingVersion | None:
-        """The vectors that are probably wanted: those of the named model, else those that serve."""
-        named = self._resources.models.embedding_model
-        own = [version for version in stored.versions.standing if version.model == named]
-        return stored.embedding if stored.embedding in own or not own else own[-1]
-
-    @property
-    def _opened(self) -> OpenCollection:
-        indexer = self._current()
-        if indexer is None:
-            raise ConfigurationError(NOT_OPEN)
-        return indexer.opened
-
-    @property
-    def info(self) -> CollectionInfo:
-        """What is known of the open collection."""
-        return self._opened.info
-
-    @property
-    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
-        """The defaults that the open collection does not follow, because it was made with another value.
-
-        Name -> (default, what the collection has).
+        Raises:
+            ValidationError: The query, top_k or a filter is refused.
+            ConfigurationError: An option is out of range, or two of them exclude each other.
+            EmbeddingsMissingError: mode="vector" and the collection has no vectors.
+            SearchTimeoutError: Nothing had answered at the deadline.
         """
-        models, info = self._resources.models, self.info
-        counters = (self._opened.models.counter_name, info.settings.token_counter)
-        return models.unused(info.embedding) | models.unused_tokenizer(*counters) | self._wanted.unused(info.options)
+        fallback = self._handle.fallback if fallback is None else None if fallback is False else fallback
+        check_parameters(
+            kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
+        )
+        has_vector = options.get("vector") is not None
+        request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options)
+        opened = await self._handle.searched(has_vector=has_vector)
+        reranker, late = await self._reranker(request.rerank, request)
 
-    @property
-    def embedding_choice(self) -> str:
-        """One line: which embedding model was chosen for the open collection, and why."""
-        return self._opened.models.embedding_choice
+        async def run(opened: OpenCollection) -> SearchResults:
+            if explain:
+                found = await explained_search(opened, reranker, request)
+            else:
+                found = await SearchPipeline(opened, reranker).run(request)
+            self._log(opened, [request], [found])
+            return found
 
+        found = await self._handle.run_search(opened, run, has_vector=has_vector)
+        found = with_route(found, request.route)
+        found.warnings += [*request.notes, *late]
+        if found or fallback is None or request.text is None:
+            return found
+        filters = query.filters if isinstance(query, SearchQuery) else filters
+        return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
+
+    @operation("search page", "read", PageArguments)
+    async def search_page(
+        self, cursor: str, filters: Filters | None = None, *, deadline: float | None = None
+    ) -> SearchResults:
+        """The next page of a list that `search` opened with `max_results`.
+
+        It is the same search, cut elsewhere: the pages together are one list, and no hit stands on two of them. Where
+        the list has changed since the page before, because something was written, `warnings` says so. What was
+        reranked for the first page is not reranked again.
+
+        Args:
+            cursor: `SearchResults.next_cursor` of the page before. It holds the query with its options and works in
+                any process that opens this collection.
+            filters: Conditions that the search of the cursor must have, such as those that your server sets for a
+                tenant. They do not narrow the page. Each of them must be one of the conditions that its filters join
+                with "and".
+            deadline: Seconds; what has answered by then is the answer.
+
+        Raises:
+            ValidationError: The cursor is damaged, or that of another collection or version of semlex, or its search
+                lacks one of the conditions.
+            SearchTimeoutError: Nothing had answered at the deadline.
+        """
+        started = self._handle.resources.clock.monotonic()
+
+        async def run(opened: OpenCollection) -> SearchResults:
+            request = replace(read_cursor(cursor, opened.info, filters, deadline, opened.clock), started=started)
+            is_reranked = request.page is not None and request.page.scores is not None
+            reranker, late = await self._reranker(None if is_reranked else False, request)
+            found = await SearchPipeline(opened, reranker).run(request)
+            found.warnings += late
+            return found
+
+        return await self._handle.run_search(await self._handle.searched(), run)
+
+    @operation("search many", "read", SearchArguments, hidden=("rerank", "query", "explain"))
+    async def search_many(
+        self,
+        queries: Iterable[str | SearchQuery],
+        top_k: int | None = None,
+        filters: Filters | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        **options: Unpack[RankingOptions],
+    ) -> list[SearchResults]:
+        """Search for many queries at once: the model embeds them in one batch, and all see one snapshot.
+
+        The results are those of `search`, query by query. They are answered one after another on one connection, which
+        suits measuring and deduplicating; for many users at once, many calls of `search` are faster.
+
+        Args:
+            queries: Up to 1,000, each as for `search`.
+            top_k: Number of results of each. All queries together load up to 50,000 rows: `top_k` for each, and
+                4 x `top_k` before a reranker.
+            filters: As for `search`.
+            mode: As for `search`.
+            rerank: As for `search`.
+            **options: See `RankingOptions`.
+
+        Returns:
+            The results of each query, in their order.
+
+        Raises:
+            ValidationError: With every query that is refused, or there are too many.
+            EmbeddingsMissingError: As for `search`.
+        """
+        check_search(options, "search_many", RankingOptions)
+        requests = requests_of(
+            queries,
+            filters,
+            top_k=top_k,
+            names=self._handle.names,
+            mode=mode,
+            rerank=rerank,
+            options=options,
+            defaults=self._handle.search_defaults,
+        )
+        has_vector = any(request.vector is not None for request in requests)
+        opened = await self._handle.searched(has_vector=has_vector)
+        reranker, _ = await self._reranker(rerank)
+        check_rows_wanted(requests, reranks=reranker is not None)
+
+        async def run(opened: OpenCollection) -> list[SearchResults]:
+            found = await SearchPipeline(opened, reranker).run_many(requests)
+            for request, results in zip(requests, found, strict=True):
+                results.warnings += request.notes
+            self._log(opened, requests, found)
+            return found
+
+        return await self._handle.run_search(opened, run, has_vector=has_vector)
+
+    @operation("context", "read", ContextArguments, hidden=("rerank",))
+    async def context(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        filters: Filters | None = None,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        **options: Unpack[ContextOptions],
+    ) -> Context:
+        """Return the passages that fit a question best, as numbered text for a prompt.
+
+        The hits of a search are joined with what surrounds them in their documents: chunks that touch or overlap become
+        one passage, in which no character is repeated; others are passages of their own. The best hits are taken first,
+        each with its surroundings if they fit, else alone, else not (`Context.left_out`). The best hit alone is cut
+        behind a sentence if it is longer than the budget.
+
+        Args:
+            question: 1 character to 4 KiB after trimming.
+            tokens: Maximum number of tokens of the whole text, numbers and places included, 1 to 10,000,000. They are
+                counted as those of the collection's chunks are.
+            filters: As for `search`; they hold for hits, not for what surrounds them in the same documents.
+            mode: As for `search`.
+            rerank: As for `search`.
+            **options: See `ContextOptions`. What surrounds the hits is read after the `deadline`; a `route` sets
+                candidates, reranking and `per_document` if they are not given.
+
+        Raises:
+            ValidationError: The question or a filter is refused.
+            ConfigurationError: Another argument is, or `count` gave no number.
+        """
+        clock = self._handle.resources.clock
+        started, deadline = clock.monotonic(), options.get("deadline")
+        check_options(ContextArguments, {"tokens": tokens, **options}, "context")
+        plan, top_k = ContextPlan.of(tokens, options), options.get("top_k", DEFAULT_HITS)
+        routed = await self._route(question, options.get("route"), deadline)
+        search = SearchOptions(**{name: options[name] for name in QUESTION_OPTIONS if name in options})  # type: ignore[literal-required, typeddict-item]
+        if routed is not None:
+            way = SEARCHES[routed.kind]
+            search, rerank = way.options(search, rerank, top_k)
+            search.pop("group_by", None)
+            search.pop("group_size", None)
+            plan = replace(plan, per_document=way.group_size if plan.per_document is None else plan.per_document)
+        search |= {"deadline": seconds_left(deadline, started, clock), "route": False}
+        # list[SearchResult] of the fallback have no surroundings in the collection.
+        results = await self.search(question, top_k, filters, mode=mode, rerank=rerank, fallback=False, **search)
+        results = with_route(results, routed)
+        count = options.get("count")
+
+        async def made(indexer: Indexer) -> Context:
+            counting, notes = _counting(indexer) if count is None else (Counting(given=count), [])
+            return await make_context(indexer.opened, results, plan, counting, notes)
+
+        return await self._handle.reading(made)
+
+    @operation("answer", "read", AnswerArguments, hidden=("rerank",))
+    async def answer(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        context: Context | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> Answer:
+        """Answer a question from the collection's documents alone, with every quote looked up.
+
+        With a `chat_model` the answer is written by that model, which is sent the question and the passages. Without
+        one it consists of up to three sentences of the documents, chosen by the question's words.
+
+        There is an answer or a reason why not (`Answer.refused`): nothing was found, the passages found barely cover
+        the question, or the model finds no answer in them. If the model's server fails, the answer has a warning and
+        sentences of the documents instead. What the model wrote without a quote that is in the documents is in the
+        answer and in `Answer.unsupported`.
+
+        Args:
+            question: As for `context`.
+            tokens: As for `context`.
+            context: Passages to answer from, made by `context`; no option of the search beside it.
+            **options: See `AnswerOptions`. The question is refused if both minimums are missed, as far as they are
+                known; 0 in one of them: never. The route is in ``context.results.route``.
+
+        Raises:
+            ValidationError: The question or a filter is refused.
+            ConfigurationError: Another argument is, or the chat model's name cannot be used.
+        """
+        events = self.answer_stream(question, tokens, context=context, **options)
+        async with aclosing(events):
+            *_, answer = [event async for event in events]
+        return cast("Answer", answer)
+
+    def answer_stream(
+        self,
+        question: str,
+        tokens: int = DEFAULT_TOKENS,
+        *,
+        context: Context | None = None,
+        **options: Unpack[AnswerOptions],
+    ) -> AsyncGenerator[AnswerSentence | Answer, None]:
+        """Answer sentence by sentence while the answer is written: each after its citations were looked up.
+
+        Args:
+            question: As for `answer`.
+            tokens: As for `answer`.
+            context: As for `answer`.
+            **options: As for `answer`.
+
+        Returns:
+            Each sentence, and at the end the answer as a whole.
+
+        Raises:
+            ValidationError: As for `answer`.
+            ConfigurationError: As for `answer`.
+        """
+        if errors := text_errors("question", question, max_bytes=MAX_QUERY_BYTES, blank=False):
+            raise ValidationError(errors)
+        check_parameters(kind_errors("context", context, Context, NoneType))
+        check_options(AnswerArguments, {"tokens": tokens, **options}, "answer")
+        limits = options.pop("min_coverage", MIN_COVERAGE), options.pop("min_similarity", MIN_SIMILARITY)
+        search = {name: value for name, value in options.items() if value is not None}
+        if context is not None and search:
+            raise ConfigurationError(f"context= has made its search already: give {', '.join(search)} to `context`")
+
+        async def events() -> AsyncGenerator[AnswerSentence | Answer, None]:
+            from semlex.answering.answer import Answering, answer_events  # noqa: PLC0415 - most programs only search
+
+            started = time.perf_counter()
+            await self._handle.readable()
+            model = (await self._handle.resources.chat_model()).model
+            passages = context
+            if passages is None:
+                passages = await self.context(question, tokens, **search)  # type: ignore[arg-type]
+            settings = (await self._handle.readable()).collection.settings
+            analyzer, executor = _analyzer(settings), self._handle.resources.executor
+            answering = Answering(analyzer, executor, model, *limits, started)
+            async with aclosing(answer_events(question, passages, answering)) as answered:
+                async for event in answered:
+                    yield event
+
+        return events()
+
+    @operation("why", "read", SearchArguments, WhyArguments, hidden=("rerank", "query", "queries", "explain"))
+    async def why(
+        self,
+        document: str,
+        question: str | SearchQuery | None = None,
+        top_k: int | None = None,
+        filters: Filters | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Explanation:
+        """Explain why a document is where it is in the answer to a question, or why it is missing.
+
+        The search is made as `search` would make it. Then the chunks that are nearer are counted, the shared words are
+        looked up, and arguments that would bring the document in are tried. Nothing is written.
+
+        Args:
+            document: Id of a chunk or of an added document; a path as `documents` lists it, with or without its source
+                (``docs: keys.md``), the end of one path only, or a path on disk; a line may follow (``keys.md:9``).
+            question: As `query` of `search`.
+            top_k: As for `search`.
+            filters: As for `search`.
+            mode: As for `search`.
+            rerank: As for `search`.
+            **options: As for `search`. The deadline is that of the search, not of what is read beside it; of a list of
+                pages, the first is explained.
+
+        Raises:
+            ValidationError: The document's name, the query, top_k or a filter is refused.
+            ConfigurationError: The name means several documents; the message lists them.
+            EmbeddingsMissingError: As for `search`.
+        """
+        check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
+        has_vector = options.get("vector") is not None
+        request = await self._request(question, top_k, filters, mode=mode, rerank=rerank, options=options)
+
+        async def run(opened: OpenCollection) -> Explanation:
+            sources, places = await document_places(self._handle, opened, document)
+            reranker, late = await self._reranker(request.rerank, request)
+            found = await explain(opened, reranker, request, document, places)
+            if isinstance(found, Records):
+                return Explanation(document, None, (await absence(self._handle, document, sources, places, found),))
+            routed = [] if request.route is None else [f"the question was taken as {request.route}"]
+            return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
+
+        return await self._handle.run_search(
+            await self._handle.searched(has_vector=has_vector), run, has_vector=has_vector
+        )
+
+    @operation("candidates", "read")
+    async def candidates(
+        self,
+        query: str,
+        depth: int = DEFAULT_DEPTH,
+        filters: Filters | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+        boost: Boosts | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
+
+        Whoever has these can order them anew by another weight, without asking again.
+
+        Args:
+            query: As for `search`.
+            depth: Candidates of each leg, 1 to 500.
+            filters: As for `search`.
+            weights: As for `search`.
+            boost: As for `search`.
+            deadline: As for `search`.
+
+        Returns:
+            The hits, at most twice `depth`; `SearchResults.explanation` has mean, deviation and the best keyword score.
+
+        Raises:
+            ValidationError: As for `search`.
+        """
+        check_range("depth", depth, 1, MAX_DEPTH)
+        opened = await self._handle.searched()
+        options = SearchOptions(weights=weights, boost=boost, deadline=deadline, tuning={"candidates": depth})
+        check_search(options, "candidates")
+        request = Request.of(
+            query, 1, filters, names=self._handle.names, rerank=False, options=options, clock=opened.clock
+        )
+        all_of_them = replace(request, top_k=len(LEGS) * depth)
+        return await self._handle.run_search(opened, lambda opened: explained_search(opened, None, all_of_them))
+
+    async def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> list[SearchResult]:
+        """Return hits in another order: each as relevant, and as different from those before it, as possible.
+
+        This is maximal marginal relevance by the stored vectors. Relevance follows the scores that ordered the hits,
+        from 1 for the best to 0 for the last. A hit without a vector keeps its place.
+
+        Args:
+            hits: Of a search of this collection, best first.
+            diversity: 0 (the order that they have) to 1 (as unlike as possible).
+
+        Raises:
+            ConfigurationError: A hit is none, or the number is out of bounds.
+        """
+        check_parameters(
+            kind_errors("hits", hits, list, tuple),
+            number_errors("diversity", diversity, 0, 1),
+        )
+        check_parameters(*(kind_errors(f"hits[{row}]", hit, SearchResult) for row, hit in enumerate(hits)))
+        await self._handle.searched()
+        _, vectors = await self._handle.reading(
+            lambda indexer: read_around(indexer.opened, hits, Around(), with_vectors=True)
+        )
+        return diversified(hits, vectors, diversity)
+
+    @operation("checkup", "read")
+    async def checkup(
+        self,
+        sample: int | None = None,
+        *,
+        seed: int = 0,
+        mode: SearchMode | None = None,
+        progress: ProgressOption = None,
+        estimated: Callable[[float], None] | None = None,
+    ) -> Checkup:
+        """How well this collection can be searched, without judged questions: its own headings are asked.
+
+        Each heading of the sample (of Python code the first line of a docstring) is a question, which should find the
+        section below it. It is taken out of that section first, in memory: of the path above the chunks and of their
+        text. They are embedded and analysed anew so, and ranked among all other chunks as they are, in the order of
+        the default fusion, without a reranker. Nothing is written.
+
+        Args:
+            sample: Most headings, 1 to 100,000; None for 200 with a model that takes long to embed, else 2,000.
+            seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
+            mode: As for `search`.
+            progress: Called after every heading; ``bar`` shows it.
+            estimated: Called once, after the first headings, with the seconds that the others will take.
+
+        Raises:
+            ConfigurationError: An argument is refused, the collection is empty, it has no heading that could be asked,
+                or its keyword engine is none that tells its scores.
+            EmbeddingsMissingError: As for `search`.
+        """
+        check_parameters(
+            [] if sample is None else whole_number_errors("sample", sample, 1, MAX_SAMPLE),
+            whole_number_errors("seed", seed, 0, MAX_SEED),
+            callable_errors("estimated", estimated),
+        )
+        check_options(SearchArguments, {"mode": mode}, "checkup")
+        bars = progress_shown(progress)
+        from semlex.diagnostics.checkup import CheckupRun  # noqa: PLC0415 - most programs only search
+
+        opened = await self._handle.searched()
+        with bars as tell:
+            return await self._handle.run_search(
+                opened, lambda opened: CheckupRun(opened, mode, tell, estimated).run(sample, seed)
+            )
+
+    @operation("get chunks", "read")
+    async def get(self, ids: Iterable[AnyId]) -> list[StoredChunk]:
+        """list[StoredChunk] by id, in the order of `ids`; missing ones are left out."""
+        listed = check_ids(ids)
+        found = await self._handle.read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
+        return [found[chunk_id] for chunk_id in listed if chunk_id in found]
+
+    @operation("list chunks", "read")
+    async def list_chunks(
+        self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None
+    ) -> list[StoredChunk]:
+        """list[StoredChunk] without a question, in the order of their keys.
+
+        Args:
+            filters: As for `search`.
+            limit: Most chunks, 1 to 10,000.
+            after: Id of the last chunk of the page before; None for the first page.
+
+        Raises:
+            ValidationError: A number, an id or a filter is refused.
+        """
+        check_range("limit", limit, 1, MAX_LISTED)
+        condition = parse_filters(filters, self._handle.names)
+        begin = None if after is None else check_ids([after])[0]
+        return await self._handle.read(
+            "list chunks", lambda c, info: chunks.list_chunks(c, info, condition, limit, begin)
+        )
+
+    @operation("count chunks", "read")
+    async def count(self, filters: Filters | None = None) -> int:
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
+        condition = parse_filters(filters, self._handle.names)
+        number = await self._handle.read("count", lambda c, info: chunks.count_chunks(c, info, condition))
+        if not number and condition.fields:
+            await self._handle.read("count", lambda c, info: log_unknown_fields(c, info.names, condition))
+        return number
+
+    @operation("add documents", "write")
     async def add_documents(
         self,
         documents: Given,
@@ -317,7 +761,7 @@ class Collection(
             on_error: ``raise`` refuses all documents if one breaks a rule; ``skip`` leaves those out, stores the
                 others, and returns in `Ids.skipped` what is wrong with each.
             extract_metadata: As for `index`; where it fails, nothing is written.
-            enrichment: As for `index`. Chunks that get no line are logged as a warning.
+            enrichment: As for `index`. list[StoredChunk] that get no line are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
 
         Returns:
@@ -332,14 +776,14 @@ class Collection(
         lines = checked_enrichment(enrichment)
         skipped: list[FieldError] = []
         if checked_on_error(on_error) == "skip":
-            storage = (await self._ready()).vector_storage
+            storage = (await self._handle.ready()).vector_storage
             documents, embeddings, skipped = without_refused(documents, embeddings, storage)
         given = GivenDocuments.taken(documents)
         if extract_metadata is not None:
             given = await given.extracted(checked_extraction(extract_metadata))
         own = given.vectors_or(embeddings)
         vectors = None if own is None else given_vectors(own, given.ids)
-        indexer = await self._ready()
+        indexer = await self._handle.ready()
         ids = Ids(skipped=skipped)
 
         async def fill() -> Sequence[UUID]:
@@ -347,7 +791,7 @@ class Collection(
             return [UUID(bytes=key) for key in chunk_keys(ids)]
 
         with bars as tell:
-            warn_of_failures(await self._filled(lines, tell, fill))
+            warn_of_failures(await filled(await self._handle.ready(), lines, tell, fill))
         return ids
 
     async def upsert(
@@ -370,6 +814,7 @@ class Collection(
         documents = documents_from_texts(texts, ids, metadata)
         return await self.add_documents(documents, embeddings, on_duplicate=on_duplicate, on_error=on_error)
 
+    @operation("index", "write")
     async def index(
         self,
         *paths: str | Path,
@@ -434,9 +879,11 @@ class Collection(
         )
         bars = shown(progress)
         options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
-        wanted = self._wanted.saying(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+        wanted = self._handle.wanted.saying(
+            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
+        )
         with bars as tell:
-            run = FileRun(await self._ready(), wanted, tell, checked_extraction(extract_metadata))
+            run = FileRun(await self._handle.ready(), wanted, tell, checked_extraction(extract_metadata))
             found = await asyncio.to_thread(checked_paths, paths)
 
             async def fill() -> Sequence[UUID]:
@@ -445,10 +892,337 @@ class Collection(
                 )
                 return run.documents
 
-            run.report.enrichment = await self._filled(lines, tell, fill)
+            run.report.enrichment = await filled(await self._handle.ready(), lines, tell, fill)
         return run.report
 
-    async def embed_missing(self, progress: ProgressOption = None) -> int:
-        """Computes the vectors of chunks that have none; returns how many were written."""
-        with shown(progress) as tell:
-            return await (await self._ready()).embed_missing(tell)
+    @operation("sync", "write")
+    async def sync(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        dry_run: bool = False,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
+        progress: ProgressOption = None,
+    ) -> SyncReport:
+        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
+
+        A file that has its size, times and inode of the last run is not read. One that was renamed keeps its chunks and
+        vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
+
+        Args:
+            paths: Files or folders.
+            source: As for `index`.
+            include: As for `index`.
+            exclude: As for `index`; documents of what a pattern leaves out stay.
+            recursive: As for `index`.
+            dry_run: Whether to compare only; the report's `plan` says what would be done.
+            keep_deleted: Whether documents stay whose file is gone.
+            allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
+            text_fields: As for `index`.
+            id_field: As for `index`.
+            detect_encoding: As for `index`.
+            on_bad_text: As for `index`.
+            chunk_tokens: As for `index`.
+            overlap_tokens: As for `index`.
+            min_tokens: As for `index`.
+            extract_metadata: As for `index`.
+            enrichment: As for `index`.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Raises:
+            ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
+            CollectionSettingsError: As for `index`.
+        """
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
+        check_parameters(kind_errors("dry_run", dry_run, bool))
+        bars = shown(progress)
+        wanted = self._handle.wanted.saying(
+            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
+        )
+        lines = checked_enrichment(enrichment)
+        if lines is not None and dry_run:
+            raise ConfigurationError(
+                "what lines cost is known when files are stored: leave dry_run or enrichment out, and let "
+                "enrich(dry_run=True) count afterwards"
+            )
+        found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
+        with bars as tell:
+            run = SyncRun(await self._handle.ready(), wanted, tell, checked_extraction(extract_metadata))
+
+            async def fill() -> Sequence[UUID]:
+                reports.append(await run.sync(found, options, dry_run=dry_run))
+                return run.documents
+
+            run.report.enrichment = await filled(await self._handle.ready(), lines, tell, fill)
+        return reports[0]
+
+    def watch(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        recursive: bool = True,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        text_fields: Sequence[str] = (),
+        id_field: str | None = None,
+        detect_encoding: bool = False,
+        on_bad_text: OnBadText = "error",
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        poll: bool = False,
+        progress: ProgressOption = None,
+    ) -> AsyncGenerator[SyncReport, None]:
+        """Synchronises, and again whenever something changes, until the iteration is ended.
+
+        Changes are gathered for at most a second. Every five minutes all is looked at, whatever the system has told.
+
+        Args:
+            paths: Files or folders.
+            source: As for `sync`.
+            include: As for `sync`.
+            exclude: As for `sync`.
+            recursive: As for `sync`.
+            keep_deleted: As for `sync`.
+            allow_empty: As for `sync`.
+            text_fields: As for `sync`.
+            id_field: As for `sync`.
+            detect_encoding: As for `sync`.
+            on_bad_text: As for `sync`.
+            chunk_tokens: As for `sync`.
+            overlap_tokens: As for `sync`.
+            min_tokens: As for `sync`.
+            extract_metadata: As for `sync`.
+            poll: Whether to look again and again instead of asking the system for events, as for network drives. So
+                it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Returns:
+            The report of the first synchronisation, then of each that did something or met other problems.
+
+        Raises:
+            ConfigurationError: As for `sync`.
+        """
+        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
+        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
+        check_parameters(kind_errors("poll", poll, bool))
+        check_progress(progress)
+        wanted = self._handle.wanted.saying(
+            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
+        )
+        extraction = checked_extraction(extract_metadata)
+
+        async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
+            with shown(progress) as tell:
+                run = SyncRun(await self._handle.ready(), wanted, tell, extraction)
+                return await run.sync(some, options, only_changes=only_changes)
+
+        return watch(paths, look, poll=poll, clock=self._handle.resources.clock)
+
+    @operation("delete", "write")
+    async def delete(
+        self,
+        ids: Sequence[AnyId] | None = None,
+        *,
+        document: str | None = None,
+        source: str | None = None,
+        filters: Filters | None = None,
+        vanished: bool = False,
+        dry_run: bool = False,
+    ) -> DeleteReport:
+        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine.
+
+        At most 1,000 documents are deleted in one transaction. A document of which nothing is left is forgotten, so
+        that indexing its file brings it back.
+
+        Args:
+            ids: Ids of chunks.
+            document: Path of a document below the folder of its source, or `source_document` of an added one.
+            source: Name of a source: the documents that were read from it. With nothing else given, the source is
+                removed as well.
+            filters: As for `search`.
+            vanished: Only documents whose file is gone.
+            dry_run: Whether to count only.
+
+        Raises:
+            ConfigurationError: Nothing is given, there is no such source, or the folder of a source is not there.
+        """
+        check_parameters(
+            text_parameter("document", document),
+            text_parameter("source", source),
+            kind_errors("vanished", vanished, bool),
+            kind_errors("dry_run", dry_run, bool),
+        )
+        condition = parse_filters(filters, self._handle.names)
+        deletion = Deletion(None if ids is None else check_ids(ids), document, source, condition, vanished)
+        return await (await self._handle.ready()).delete(deletion, dry_run=dry_run)
+
+    @operation("status", "read")
+    async def status(self, *, exact: bool = False) -> CollectionStatus:
+        """Where the collection is, and its figures: counts, model, indexes, the last run.
+
+        Large tables are estimated (``estimated`` is True), and what only a count can give is None, unless `exact`.
+        """
+        check_parameters(kind_errors("exact", exact, bool))
+
+        async def read(indexer: Indexer) -> CollectionStatus:
+            opened, folder = indexer.opened, self._handle.resources.data_folder
+            log = self._handle.resources.query_log.figures(opened.database.role, opened.info)
+            return await collection_status(
+                opened.database, opened.info, opened.query_cache, data_folder=folder, query_log=log, exact=exact
+            )
+
+        return await self._handle.reading(read)
+
+    async def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
+        database = (await self._handle.ready()).database
+        self._handle.forget()
+        return await drop_collection(database, self._handle.names)
+
+    async def _request(
+        self,
+        query: str | SearchQuery | None,
+        top_k: int | None,
+        filters: Filters | None,
+        *,
+        mode: SearchMode | None,
+        rerank: bool | None,
+        options: SearchOptions,
+    ) -> Request:
+        """Check a search, let the kind of its question choose what the call leaves open, and fill in the defaults."""
+        clock, defaults = self._handle.resources.clock, self._handle.search_defaults
+        started = clock.monotonic()
+        check_search(options)
+        await self._handle.searched(has_vector=options.get("vector") is not None)
+        text = query.query_text if isinstance(query, SearchQuery) else query
+        routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
+        if routed is not None:
+            own_top_k = query.top_k if isinstance(query, SearchQuery) else top_k or defaults.get("top_k")
+            options, rerank = SEARCHES[routed.kind].options(options, rerank, own_top_k or DEFAULT_TOP_K)
+        return Request.of(
+            query,
+            top_k,
+            filters,
+            names=self._handle.names,
+            mode=mode,
+            rerank=rerank,
+            options=options,
+            defaults=defaults,
+            route=routed,
+            clock=clock,
+            started=started,
+        )
+
+    async def _reranker(
+        self, wanted: bool | None, request: Request | None = None
+    ) -> tuple[Reranker | None, Sequence[str]]:
+        """What reranks a search that wants it so, and a warning if it is not open in time."""
+        if wanted is False:
+            return None, ()
+        remaining = None if request is None else request.remaining()
+        chosen = await self._handle.resources.reranker(None if remaining is None else remaining * OPENING_SHARE)
+        if chosen is None:
+            if request is not None and request.options.get("min_rerank") is not None:
+                raise SearchTimeoutError(
+                    f"{LATE_RERANKER}, and min_rerank needs it; search again, or raise the deadline"
+                )
+            return None, (f"{LATE_RERANKER}; the order is that of the fusion",)
+        reranker = chosen.reranker
+        if wanted is True and reranker is None:
+            raise ConfigurationError("rerank=True needs a reranker: name one with reranker_model=")
+        return reranker, ()
+
+    def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
+        """Notes questions for the query log, where there is one; it is written later."""
+        # Beside the transaction of a connection that somebody else owns, but never with more rights.
+        database, role = self._handle.resources.database, opened.database.role
+        database = database if role is None else database.acting_as(role)
+        self._handle.resources.query_log.note(database, opened.info, requests, found)
+
+    async def _route(
+        self, question: str | None, by: RouteBy | Literal[False] | None, seconds: float | None
+    ) -> Route | None:
+        if by is None and question is not None:
+            by = self._handle.search_defaults.get("route")
+        if not by:
+            return None
+        if question is None:
+            raise ConfigurationError("route needs a question as text: leave it out for a vector alone")
+        if errors := text_errors("question", question, max_bytes=MAX_QUERY_BYTES, blank=False):
+            raise ValidationError(errors)
+        if by == "rules":
+            return route_by_rules(question)
+        resources = await self._handle.resources.ready()
+        model = (await resources.chat_model()).model
+        if model is None:
+            raise ConfigurationError("route='chat' needs a language model: name one with chat_model= or --chat-model")
+        return await route_by_chat(question, model, resources.executor, resources.clock, seconds)
+
+
+def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:
+    """What counts the tokens of a collection; words do where its own way needs a model that is not open here."""
+    try:
+        counter = indexer.token_counter()
+    except ModelMismatchError:
+        counter = TokenEstimate()
+        own = indexer.collection.settings.token_counter
+        note = f"tokens are estimated by words: what counts them by {own} is not open here; count= takes a function"
+        return Counting(counter.counter_name, counter), [note]
+    return Counting(counter.counter_name, counter), []
+
+
+def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
+    """The analyzer of a collection's language; one that only Postgres knows has words as they are written."""
+    try:
+        return analyzer_of(settings.language, True)
+    except ConfigurationError:
+        return analyzer_of("simple", True)
+
+
+def checked_load_options(
+    text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool, on_bad_text: OnBadText
+) -> LoadOptions:
+    """How files are to be read."""
+    check_parameters(
+        strings_errors("text_fields", text_fields),
+        text_parameter("id_field", id_field),
+        kind_errors("detect_encoding", detect_encoding, bool),
+    )
+    return LoadOptions(tuple(text_fields), id_field, detect_encoding, on_bad_text)
+
+
+def _checked(options: SyncOptions) -> SyncOptions:
+    check_parameters(
+        text_parameter("source", options.source),
+        [] if options.include is None else strings_errors("include", options.include),
+        strings_errors("exclude", options.exclude),
+        kind_errors("recursive", options.recursive, bool),
+        kind_errors("keep_deleted", options.keep_deleted, bool),
+        kind_errors("allow_empty", options.allow_empty, bool),
+    )
+    return options
+
+
+def warn_of_failures(report: EnrichmentReport | None) -> None:
+    """Logs that chunks got no line, where a call returns no report."""
+    if report is not None and report.failed + report.left:
+        lacking = report.failed + report.left
+        logger.warning("%d of %d chunks got no line: %s", lacking, report.chunks, report.first_failure)

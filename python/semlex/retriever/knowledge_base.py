@@ -13,7 +13,7 @@ from semlex.options.search import QuestionOptions
 from semlex.parameters import CollectionOptions
 from semlex.retriever.base import CLOSED
 from semlex.retriever.client import ANY_OPTIONS, Client
-from semlex.retriever.parts.knowledge_plan import Arguments, KnowledgePlan
+from semlex.retriever.knowledge_plan import Arguments, KnowledgePlan
 from semlex.search.postprocess.merge import merged
 from semlex.search.postprocess.steps import check_steps, taken
 from semlex.store.postgres.roles import checked_role

@@ -23,6 +23,7 @@ from semlex.parameters import (
 )
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
+from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS, check_search
@@ -181,8 +182,11 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             overlap_tokens,
             min_tokens,
         )
-        super().__init__(
-            Resources(server, chosen, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits),
+        self._resources = Resources(
+            server, chosen, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits
+        )
+        handle = Handle(
+            self._resources,
             collection,
             WantedOptions.of(options, defaults),
             create=create,
@@ -190,8 +194,10 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             bulk=bulk,
             role=role,
             calibration=calibration,
+            defaults=search_defaults,
+            fallback=fallback,
         )
-        self._search_defaults, self._fallback = search_defaults, fallback
+        super().__init__(handle)
 
     async def initialize(self) -> None:
         """Starts or reaches the server, opens (or makes) the collection, chooses the embedding model.
@@ -205,7 +211,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         """
         await self._resources.initialize()
         try:
-            await self._ready()
+            await self._handle.ready()
         except BaseException:
             await self._resources.release()
             raise
@@ -224,7 +230,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
     @property
     def embedder(self) -> Embedder | None:
         """The model that embeds, or None in keyword-only mode."""
-        return self._opened.models.embedder
+        return self._handle.opened.models.embedder
 
     @property
     def reranker(self) -> Reranker | None:
@@ -250,7 +256,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
 
     async def collections(self) -> list[ListedCollection]:
         """Every collection of the schema, by name."""
-        return await list_collections(await self._database(), self.names.schema)
+        return await list_collections(await self._handle.database(), self.names.schema)
 
     async def health_check(self, *, deadline: float | None = None) -> ServerHealth:
         """Return whether the database answers; never raises for a database that does not.
@@ -262,14 +268,14 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         check_search({"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
-            if self._current() is None:
-                await self._readable()
-            return await self._database()
+            if self._handle.current() is None:
+                await self._handle.readable()
+            return await self._handle.database()
 
         health = await server_health(reach, deadline=deadline)
         if health.error is not None:
             return health
-        version = self._opened.models.version
+        version = self._handle.opened.models.version
         return replace(
             health,
             embedding_model=version.model if version else None,

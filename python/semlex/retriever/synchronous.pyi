@@ -10,7 +10,7 @@ from semlex.diagnostics.status import CollectionStatus, CountedCollection, Serve
 from semlex.embedding.base import Embedder
 from semlex.filters.forms import Boosts, Filters
 from semlex.ingest.bulk.load import LoadReport
-from semlex.ingest.document_states import Documents
+from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.enrichment.options import Enrichment
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
@@ -29,13 +29,16 @@ from semlex.reranking.base import Reranker
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.client import Client
 from semlex.retriever.collection import Collection
+from semlex.retriever.documents import Documents, Sources
+from semlex.retriever.embeddings import Embeddings, Figures, Vectors
+from semlex.retriever.fields import Fields
+from semlex.retriever.indexes import Indexes
+from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
-from semlex.retriever.parts.answers import Hits
-from semlex.retriever.parts.embeddings import Figures
-from semlex.retriever.parts.reads import Chunks, ManyResults, Vectors
-from semlex.retriever.parts.upkeep import Sources
 from semlex.retriever.postgres import PostgreSQLRetriever
+from semlex.retriever.queries import Queries
+from semlex.retriever.tables import Tables
 from semlex.search.postprocess.steps import HitStep
 from semlex.store.foreign_tables import LayoutName
 from semlex.store.indexes.build import IndexesBuilt
@@ -52,7 +55,7 @@ from semlex.store.write.copy import BulkIngestConfig
 from semlex.types.answers import Answer, AnswerSentence, Context
 from semlex.types.checkups import Checkup, Diagnosis
 from semlex.types.confidence import ConfidenceCurve
-from semlex.types.documents import Document, Ids, Outline, WholeDocument
+from semlex.types.documents import Document, Ids, Outline, StoredChunk, WholeDocument
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
 from semlex.types.queries import SearchQuery
@@ -64,7 +67,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
 P = ParamSpec("P")
 T = TypeVar("T")
 
-__all__ = ['Synchronous', 'SyncJob', 'SyncCollection', 'SyncClient', 'SyncRetriever', 'SyncKnowledgeBase', 'SyncJSONKBRetriever', 'connect_sync', 'without_await']
+__all__ = ['Synchronous', 'SyncJob', 'SyncDocuments', 'SyncEmbeddings', 'SyncIndexes', 'SyncFields', 'SyncJobs', 'SyncQueries', 'SyncTables', 'SyncCollection', 'SyncClient', 'SyncRetriever', 'SyncKnowledgeBase', 'SyncJSONKBRetriever', 'connect_sync', 'without_await']
 
 class Synchronous():
     """An asynchronous object behind plain functions, callable from any thread."""
@@ -185,26 +188,20 @@ class SyncJob(Synchronous):
     def retry(self) -> SyncJob:
         """Queue it again after it failed or was cancelled; finished parts are not repeated."""
 
-class SyncCollection(Synchronous):
-    """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
+class SyncDocuments(Synchronous):
+    """`Documents` behind plain functions."""
 
     @property
-    def asynchronous(self) -> Collection: ...
+    def asynchronous(self) -> Documents: ...
 
-    @property
-    def names(self) -> Names: ...
+    def list(self, source: str | None = None, *, limit: int | None = None, after: str | None = None) -> DocumentStates:
+        """The documents that were read from files, with the states of these, and what the last run could not read."""
 
-    def delete(
-        self,
-        ids: Sequence[AnyId] | None = None,
-        *,
-        document: str | None = None,
-        source: str | None = None,
-        filters: Filters | None = None,
-        vanished: bool = False,
-        dry_run: bool = False,
-    ) -> DeleteReport:
-        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine."""
+    def get(self, document: str) -> WholeDocument:
+        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means."""
+
+    def outline(self, document: str) -> Outline:
+        """The headings of a document in their order, each with its line and the chunks below it."""
 
     def sources(self) -> Sources:
         """Every source with its counts, by name."""
@@ -225,7 +222,70 @@ class SyncCollection(Synchronous):
     ) -> IndexReport:
         """Cuts documents anew, from their files: those that an older version of semlex has read or cut."""
 
-    def create_index(
+    def enrich(
+        self,
+        enrichment: Enrichment | str | ChatModel,
+        *,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> EnrichmentReport:
+        """Lets a language model write one line about each chunk that has none, and stores the chunk with it."""
+
+class SyncEmbeddings(Synchronous):
+    """`Embeddings` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Embeddings: ...
+
+    def list(self) -> Figures:
+        """All sets of vectors with their counts, by their numbers."""
+
+    def change(
+        self,
+        model: str | Embedder,
+        *,
+        dimensions: int | None = None,
+        tokenizer: str | PathLike[str] | None = None,
+        vector_storage: StorageName | None = None,
+        restart: bool = False,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> ReembedReport:
+        """Changes the embedding model, while the collection is searched and written."""
+
+    def roll_back(
+        self,
+        model: str | Embedder | None = None,
+        *,
+        force: bool = False,
+        progress: ProgressOption = None,
+    ) -> ReembedReport:
+        """Lets the vectors serve again that served before the last change, after making those that it lacks."""
+
+    def drop(self, version: int, *, force: bool = False) -> None:
+        """Drops a set of vectors."""
+
+    def fill(self, progress: ProgressOption = None) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+
+    def vectors(self, ids: Iterable[AnyId]) -> Vectors:
+        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+
+    @property
+    def calibration(self) -> ConfidenceCurve | None:
+        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one."""
+
+    def store_calibration(self, curve: ConfidenceCurve | None) -> None:
+        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others."""
+
+class SyncIndexes(Synchronous):
+    """`Indexes` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Indexes: ...
+
+    def create(
         self,
         index: VectorIndex | None = None,
         *,
@@ -234,20 +294,55 @@ class SyncCollection(Synchronous):
     ) -> IndexesBuilt:
         """Builds the indexes now; by itself that happens after a load that passes 10,000 rows."""
 
-    def estimate_index(self, index: VectorIndex | None = None) -> IndexEstimate | None:
+    def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
         """What building a vector index would take: memory, time and size; None when there is nothing to build."""
 
     def optimize(self, progress: ProgressOption = None) -> int:
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged."""
 
-    def reindex_keyword(self, progress: ProgressOption = None) -> Rebuilt:
+    def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
         """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written."""
 
-    def status(self, *, exact: bool = False) -> CollectionStatus:
-        """Where the collection is, and its figures: counts, model, indexes, the last run."""
+class SyncFields(Synchronous):
+    """`Fields` behind plain functions."""
 
-    def drop(self) -> bool:
-        """Drops the collection with everything in it; whether it was there."""
+    @property
+    def asynchronous(self) -> Fields: ...
+
+    def list(self, *, values: bool = False) -> FieldSummaries:
+        """The fields that chunks have: names, types with counts, and which have an index."""
+
+    def add(
+        self,
+        name: str,
+        type: IndexedType,
+        *,
+        force: bool = False,
+        progress: ProgressOption = None,
+    ) -> IndexesBuilt:
+        """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
+
+    def remove(self, name: str) -> tuple[IndexedType, ...]:
+        """Drops the index of a field; values and what filters find stay as they are."""
+
+    def facets(
+        self,
+        fields: Sequence[str],
+        filters: Filters | None = None,
+        *,
+        query: str | None = None,
+        vector: ArrayLike | None = None,
+        mode: SearchMode | None = None,
+        candidates: int = 1000,
+        limit: int = 20,
+    ) -> Facets:
+        """Which values fields have, and how many chunks have each."""
+
+class SyncJobs(Synchronous):
+    """`Jobs` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Jobs: ...
 
     def submit(
         self,
@@ -261,42 +356,25 @@ class SyncCollection(Synchronous):
     ) -> SyncJob:
         """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``)."""
 
-    def reembed(
-        self,
-        model: str | Embedder,
-        *,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        vector_storage: StorageName | None = None,
-        restart: bool = False,
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> ReembedReport:
-        """Changes the embedding model, while the collection is searched and written."""
-
-    def rollback_embeddings(
-        self,
-        model: str | Embedder | None = None,
-        *,
-        force: bool = False,
-        progress: ProgressOption = None,
-    ) -> ReembedReport:
-        """Lets the vectors serve again that served before the last change, after making those that it lacks."""
-
-    def embeddings(self) -> Figures:
-        """All sets of vectors with their counts, by their numbers."""
+class SyncQueries(Synchronous):
+    """`Queries` behind plain functions."""
 
     @property
-    def calibration(self) -> ConfidenceCurve | None:
-        """What gives hits their `SearchResult.confidence`: the curve of the named file, else the stored one."""
+    def asynchronous(self) -> Queries: ...
 
-    def store_calibration(self, curve: ConfidenceCurve | None) -> None:
-        """Stores a curve with the vectors in use, in place of the one that they have; other vectors have others."""
+    def summary(self, *, limit: int = 20) -> QueryLogSummary:
+        """What the query log holds: the most frequent questions, and those that found nothing."""
 
-    def drop_embeddings(self, version: int, *, force: bool = False) -> None:
-        """Drops a set of vectors."""
+    def clear(self) -> int:
+        """Deletes all logged questions; returns how many."""
 
-    def load_vectors(
+class SyncTables(Synchronous):
+    """`Tables` behind plain functions."""
+
+    @property
+    def asynchronous(self) -> Tables: ...
+
+    def load(
         self,
         rows: Any,
         *,
@@ -344,134 +422,61 @@ class SyncCollection(Synchronous):
     ) -> int:
         """Puts hits into a temporary table of a transaction of yours, to be joined with your tables."""
 
-    def enrich(
-        self,
-        enrichment: Enrichment | str | ChatModel,
-        *,
-        source: str | None = None,
-        dry_run: bool = False,
-        progress: ProgressOption = None,
-    ) -> EnrichmentReport:
-        """Lets a language model write one line about each chunk that has none, and stores the chunk with it."""
+class SyncCollection(Synchronous):
+    """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
 
-    def sync(
-        self,
-        *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = ...,
-        recursive: bool = True,
-        dry_run: bool = False,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = ...,
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = 'error',
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        enrichment: Enrichment | str | ChatModel | None = None,
-        progress: ProgressOption = None,
-    ) -> SyncReport:
-        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted."""
+    @property
+    def asynchronous(self) -> Collection: ...
 
-    def watch(
-        self,
-        *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = ...,
-        recursive: bool = True,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = ...,
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = 'error',
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        poll: bool = False,
-        progress: ProgressOption = None,
-    ) -> Generator[SyncReport, None, None]:
-        """Synchronises, and again whenever something changes, until the iteration is ended."""
+    @property
+    def documents(self) -> SyncDocuments:
+        """Its documents and their sources: listed, read, cut again, described by a language model."""
 
-    def documents(self, source: str | None = None, *, limit: int | None = None, after: str | None = None) -> Documents:
-        """The documents that were read from files, with the states of these, and what the last run could not read."""
+    @property
+    def embeddings(self) -> SyncEmbeddings:
+        """Its sets of vectors: another embedding model, the way back, missing vectors, the confidence curve."""
 
-    def fields(self, *, values: bool = False) -> FieldSummaries:
-        """The fields that chunks have: names, types with counts, and which have an index."""
+    @property
+    def indexes(self) -> SyncIndexes:
+        """Its vector and keyword indexes: built, estimated, merged, made again."""
 
-    def add_field(
-        self,
-        name: str,
-        type: IndexedType,
-        *,
-        force: bool = False,
-        progress: ProgressOption = None,
-    ) -> IndexesBuilt:
-        """Builds an index that serves comparisons of a field: ``<``, ``<=``, ``>``, ``>=``, ``between``, and prefixes."""
+    @property
+    def fields(self) -> SyncFields:
+        """Its metadata fields: listed, counted by value, indexed."""
 
-    def remove_field(self, name: str) -> tuple[IndexedType, ...]:
-        """Drops the index of a field; values and what filters find stay as they are."""
+    @property
+    def jobs(self) -> SyncJobs:
+        """Its work in the background."""
 
-    def facets(
-        self,
-        fields: Sequence[str],
-        filters: Filters | None = None,
-        *,
-        query: str | None = None,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        candidates: int = 1000,
-        limit: int = 20,
-    ) -> Facets:
-        """Which values fields have, and how many chunks have each."""
+    @property
+    def queries(self) -> SyncQueries:
+        """Its log of questions."""
 
-    def why(
-        self,
-        document: str,
-        question: str | SearchQuery | None = None,
-        top_k: int | None = None,
-        filters: Filters | None = None,
-        *,
-        mode: SearchMode | None = None,
-        rerank: bool | None = None,
-        **options: Unpack[SearchOptions],
-    ) -> Explanation:
-        """Explain why a document is where it is in the answer to a question, or why it is missing."""
+    @property
+    def tables(self) -> SyncTables:
+        """Rows with vectors in; dumps, and hits as rows, out."""
 
-    def candidates(
-        self,
-        query: str,
-        depth: int = 50,
-        filters: Filters | None = None,
-        *,
-        weights: Mapping[str, float] | None = None,
-        boost: Boosts | None = None,
-        deadline: float | None = None,
-    ) -> SearchResults:
-        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against."""
+    @property
+    def names(self) -> Names:
+        """The name of the collection, its schema and its tables."""
 
-    def get_document(self, document: str) -> WholeDocument:
-        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means."""
+    @property
+    def info(self) -> CollectionInfo:
+        """What is known of the open collection."""
 
-    def outline(self, document: str) -> Outline:
-        """The headings of a document in their order, each with its line and the chunks below it."""
+    @property
+    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
+        """The defaults that the open collection does not follow, because it was made with another value."""
 
-    def checkup(
-        self,
-        sample: int | None = None,
-        *,
-        seed: int = 0,
-        mode: SearchMode | None = None,
-        progress: ProgressOption = None,
-        estimated: Callable[[float], None] | None = None,
-    ) -> Checkup:
-        """How well this collection can be searched, without judged questions: its own headings are asked."""
+    @property
+    def embedding_choice(self) -> str:
+        """One line: which embedding model was chosen for the open collection, and why."""
+
+    def using(self, connection: CallersConnection) -> SyncCollection:
+        """Return the same collection through your connection: what is read and written joins your transaction."""
+
+    def open(self) -> Self:
+        """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be."""
 
     def search(
         self,
@@ -505,26 +510,8 @@ class SyncCollection(Synchronous):
         mode: SearchMode | None = None,
         rerank: bool | None = None,
         **options: Unpack[RankingOptions],
-    ) -> ManyResults:
+    ) -> list[SearchResults]:
         """Search for many queries at once: the model embeds them in one batch, and all see one snapshot."""
-
-    def get(self, ids: Iterable[AnyId]) -> Chunks:
-        """Chunks by id, in the order of `ids`; missing ones are left out."""
-
-    def vectors(self, ids: Iterable[AnyId]) -> Vectors:
-        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
-
-    def count(self, filters: Filters | None = None) -> int:
-        """Number of chunks that pass a filter; a field that no chunk has is logged."""
-
-    def list(self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None) -> Chunks:
-        """Chunks without a question, in the order of their keys."""
-
-    def queries(self, *, limit: int = 20) -> QueryLogSummary:
-        """What the query log holds: the most frequent questions, and those that found nothing."""
-
-    def clear_queries(self) -> int:
-        """Deletes all logged questions; returns how many."""
 
     def context(
         self,
@@ -537,9 +524,6 @@ class SyncCollection(Synchronous):
         **options: Unpack[ContextOptions],
     ) -> Context:
         """Return the passages that fit a question best, as numbered text for a prompt."""
-
-    def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> Hits:
-        """Hits in another order: each as relevant, and as unlike those before it, as possible, by their stored vectors."""
 
     def answer(
         self,
@@ -561,23 +545,59 @@ class SyncCollection(Synchronous):
     ) -> Generator[AnswerSentence | Answer, None, None]:
         """Answer sentence by sentence while the answer is written: each after its citations were looked up."""
 
-    def using(self, connection: CallersConnection) -> SyncCollection:
-        """Return the same collection through your connection: what is read and written joins your transaction."""
+    def why(
+        self,
+        document: str,
+        question: str | SearchQuery | None = None,
+        top_k: int | None = None,
+        filters: Filters | None = None,
+        *,
+        mode: SearchMode | None = None,
+        rerank: bool | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Explanation:
+        """Explain why a document is where it is in the answer to a question, or why it is missing."""
 
-    def open(self) -> Self:
-        """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be."""
+    def candidates(
+        self,
+        query: str,
+        depth: int = 50,
+        filters: Filters | None = None,
+        *,
+        weights: Mapping[str, float] | None = None,
+        boost: Boosts | None = None,
+        deadline: float | None = None,
+    ) -> SearchResults:
+        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against."""
 
-    @property
-    def info(self) -> CollectionInfo:
-        """What is known of the open collection."""
+    def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> list[SearchResult]:
+        """Return hits in another order: each as relevant, and as different from those before it, as possible."""
 
-    @property
-    def unused_defaults(self) -> dict[str, tuple[Any, Any]]:
-        """The defaults that the open collection does not follow, because it was made with another value."""
+    def checkup(
+        self,
+        sample: int | None = None,
+        *,
+        seed: int = 0,
+        mode: SearchMode | None = None,
+        progress: ProgressOption = None,
+        estimated: Callable[[float], None] | None = None,
+    ) -> Checkup:
+        """How well this collection can be searched, without judged questions: its own headings are asked."""
 
-    @property
-    def embedding_choice(self) -> str:
-        """One line: which embedding model was chosen for the open collection, and why."""
+    def get(self, ids: Iterable[AnyId]) -> list[StoredChunk]:
+        """list[StoredChunk] by id, in the order of `ids`; missing ones are left out."""
+
+    def list_chunks(
+        self,
+        filters: Filters | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[StoredChunk]:
+        """list[StoredChunk] without a question, in the order of their keys."""
+
+    def count(self, filters: Filters | None = None) -> int:
+        """Number of chunks that pass a filter; a field that no chunk has is logged."""
 
     def add_documents(
         self,
@@ -627,8 +647,68 @@ class SyncCollection(Synchronous):
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks."""
 
-    def embed_missing(self, progress: ProgressOption = None) -> int:
-        """Computes the vectors of chunks that have none; returns how many were written."""
+    def sync(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = ...,
+        recursive: bool = True,
+        dry_run: bool = False,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        text_fields: Sequence[str] = ...,
+        id_field: str | None = None,
+        detect_encoding: bool = False,
+        on_bad_text: OnBadText = 'error',
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        enrichment: Enrichment | str | ChatModel | None = None,
+        progress: ProgressOption = None,
+    ) -> SyncReport:
+        """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted."""
+
+    def watch(
+        self,
+        *paths: str | Path,
+        source: str | None = None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = ...,
+        recursive: bool = True,
+        keep_deleted: bool = False,
+        allow_empty: bool = False,
+        text_fields: Sequence[str] = ...,
+        id_field: str | None = None,
+        detect_encoding: bool = False,
+        on_bad_text: OnBadText = 'error',
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        poll: bool = False,
+        progress: ProgressOption = None,
+    ) -> Generator[SyncReport, None, None]:
+        """Synchronises, and again whenever something changes, until the iteration is ended."""
+
+    def delete(
+        self,
+        ids: Sequence[AnyId] | None = None,
+        *,
+        document: str | None = None,
+        source: str | None = None,
+        filters: Filters | None = None,
+        vanished: bool = False,
+        dry_run: bool = False,
+    ) -> DeleteReport:
+        """Deletes chunks with their vectors; what is given must all hold. Missing ones are fine."""
+
+    def status(self, *, exact: bool = False) -> CollectionStatus:
+        """Where the collection is, and its figures: counts, model, indexes, the last run."""
+
+    def drop(self) -> bool:
+        """Drops the collection with everything in it; whether it was there."""
 
 class SyncClient(Opened):
     """`Client` behind plain functions, callable from any thread."""

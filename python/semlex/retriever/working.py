@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.jobs.worker import Worker, WorkerOptions
 from semlex.parameters import CollectionOptions, WantedOptions
 from semlex.retriever.collection import Collection
+from semlex.retriever.handle import Handle
 from semlex.store.jobs import JobQueue
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ async def work_in(resources: Resources, defaults: Mapping[str, Any] | None, opti
     async def opened(name: str) -> Collection:
         # Opened anew for every job: somebody may have dropped it and made another.
         wanted = WantedOptions.of(CollectionOptions(), defaults)
-        return await Collection(resources, name, wanted, create=False).open()
+        return await Collection(Handle(resources, name, wanted, create=False)).open()
 
     worker = Worker(resources.database, resources.server.schema, opened, options)
     await JobQueue(resources.database, resources.server.schema).ensure_table()

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, SemlexError
-from semlex.retriever.curve_file import read_curve
+from semlex.retriever.handle import read_curve
 from semlex.retriever.models.served import open_with_models
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class OpenClient:
             collection = self._opened(settings.collection)
             await open_with_models(collection)
             # It embeds and searches as a search does, and is not in the query log.
-            await collection.facets(["@source"], query=WARM_QUESTION, candidates=1, limit=1)
+            await collection.fields.facets(["@source"], query=WARM_QUESTION, candidates=1, limit=1)
             self.readiness = "ok"
         except CollectionNotFoundError:
             self.readiness = "no collection to open yet"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from semlex.errors import ConfigurationError
 from semlex.jobs.allowed import AllowedFolders
 from semlex.jobs.worker import MAX_CONCURRENCY
-from semlex.operations import Rights
+from semlex.options.declare import Rights
 from semlex.server.addresses import is_loopback, origin_of
 from semlex.validation import check_parameters, check_range, kind_errors, number_errors, strings_errors
 

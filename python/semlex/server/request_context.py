@@ -15,7 +15,7 @@ import orjson
 from fastapi import Depends, Request
 from starlette.responses import Response
 
-from semlex.operations import OPERATIONS
+from semlex.retriever.operations import OPERATIONS
 from semlex.server.limits import check_answer
 from semlex.server.problems import Problem
 from semlex.types.documents import json_value
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
-    from semlex.operations import Rights
+    from semlex.options.declare import Rights
     from semlex.retriever.client import Client
     from semlex.retriever.collection import Collection
     from semlex.server.answers import Shape
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 # An answer for which so much was found is written in a thread.
 LONG_BYTES = 256 * 1024
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
 OPERATION = "x-semlex-operation"
 RIGHTS = "x-semlex-rights"
 
@@ -147,7 +146,7 @@ def route(
     media: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function the route of an operation, which gives the rights that it needs."""
-    known = BY_NAME.get(operation)
+    known = OPERATIONS.get(operation)
     needed = known.rights if rights is None and known is not None else rights
     assert needed is not None, operation  # noqa: S101 - a route of the table, or one that names its rights
     extra = {OPERATION: operation if known is not None else "", RIGHTS: needed}

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from semlex.errors import ConfigurationError, SemlexError
-from semlex.operations import OPERATIONS, Rights
+from semlex.options.declare import Rights
+from semlex.retriever.operations import OPERATIONS
 from semlex.settings.load import file_stamp
 from semlex.store.schema.names import checked_identifier
 from semlex.types.documents import utc_now
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 ORDER: tuple[Rights, ...] = get_args(Rights)
-NEEDED: dict[str, Rights] = {operation.name: operation.rights for operation in OPERATIONS}
+NEEDED: dict[str, Rights] = {name: one.rights for name, one in OPERATIONS.items()}
 # Kinds of jobs -> what they need. A job is work of an operation: it takes that operation's rights.
 OF_JOBS: dict[str, Rights] = {
     "index": NEEDED["index"],

@@ -380,7 +380,7 @@ def test_documents_of_an_imported_table_are_found_and_deleted(client: SyncClient
     # The part of a chunk of a file is another chunk, no document.
     (tmp_path / "keys.md").write_text("# Keys\n\n" + "Keys turn. " * 60 + "\n\n## Old\n\n" + "Old keys. " * 60)
     collection.index(tmp_path, chunk_tokens=64, min_tokens=0)
-    parts = [one for one in collection.list("exists @source_document") if one.parent_id]
+    parts = [one for one in collection.list_chunks("exists @source_document") if one.parent_id]
     assert parts
     assert [one.ref_doc_id for one in store.get_nodes([parts[0].id])] == [None]
     store.delete(str(parts[0].parent_id))

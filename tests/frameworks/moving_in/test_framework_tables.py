@@ -70,7 +70,7 @@ def test_what_a_library_has_filled_is_kept(database_url: str, tmp_path: Path, li
     for name, documents in said.items():
         table, column = TABLES[library][name]
         with SyncRetriever(database_url, "none", None, use_reranking=False, collection="moved") as moved:
-            report = moved.import_table(name)
+            report = moved.tables.import_table(name)
             for number in (0, 7):
                 question = np.array(given[number][3], np.float32)
                 assert moved.search(vector=question, mode="vector", top_k=3)[0].id == given[number][0]

@@ -61,7 +61,7 @@ def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
     ]
     with sync_opened(database_url, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=60)
-        stored = sorted(retriever.list(), key=lambda chunk: (chunk.source_document, chunk.char_start))
+        stored = sorted(retriever.list_chunks(), key=lambda chunk: (chunk.source_document, chunk.char_start))
     assert [(one.source_document, one.content, one.line, one.heading_path, one.metadata) for one in stored] == shown
 
 

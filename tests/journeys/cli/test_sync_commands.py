@@ -82,11 +82,11 @@ def test_documents_and_their_files(shell: Shell) -> None:
 
 def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
     with sync_opened(database_url, "none") as store:
-        assert store.documents().documents == []
+        assert store.documents.list().documents == []
         (tmp_path / "a.md").write_text("a", encoding="utf-8")
         store.sync(tmp_path, source="base")
-        (one,) = store.documents("base").documents
+        (one,) = store.documents.list("base").documents
         assert (one.source, one.uri, one.state, one.chunks, one.encoding) == ("base", "a.md", "ok", 1, None)
         assert one.written_at.utcoffset() is not None
         with pytest.raises(ConfigurationError, match="there is no source 'other'; sources: base"):
-            store.documents("other")
+            store.documents.list("other")

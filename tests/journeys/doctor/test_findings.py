@@ -165,8 +165,8 @@ def test_a_chunk_that_was_written_without_semlex(indexed: str) -> None:
     execute(indexed, WRITTEN_WITHOUT)
     assert {finding.code for finding in findings(indexed)} == {"chunks_not_indexed", "vectors_missing"}
     with opened(indexed) as retriever:
-        retriever.reindex_keyword()
-        retriever.embed_missing()
+        retriever.indexes.rebuild_keyword()
+        retriever.embeddings.fill()
     assert findings(indexed) == []
 
 
@@ -261,7 +261,7 @@ def test_tombstones(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.code, finding.severity) == ("tombstones", "hint")
     assert "20 tombstones among the 50 chunks" in finding.what
     with opened(database_url) as retriever:
-        retriever.optimize()
+        retriever.indexes.optimize()
     assert findings(database_url) == []
 
 
@@ -288,7 +288,7 @@ def test_missing_indexes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
         ("index_missing", "semlex maintain create-index --collection c"),
     ]
     with opened(database_url) as retriever:
-        retriever.create_index()
+        retriever.indexes.create()
     assert findings(database_url) == []
 
 
@@ -296,7 +296,7 @@ def test_an_index_that_was_asked_for_and_dropped(database_url: str) -> None:
     """It is missing whatever the number of rows."""
     filled(database_url)
     with opened(database_url) as retriever:
-        (name,) = [one for one in retriever.create_index(IvfflatIndex(lists=2)) if "ivfflat" in one]
+        (name,) = [one for one in retriever.indexes.create(IvfflatIndex(lists=2)) if "ivfflat" in one]
     assert "vector_index_missing" not in {one.code for one in findings(database_url)}
     execute(database_url, f"DROP INDEX semlex.c_{name}")
     assert only(database_url).code == "vector_index_missing"
@@ -308,7 +308,7 @@ def test_recall_is_measured(database_url: str) -> None:
     """An index that looks into one of many lists misses most; one that looks into all of them misses nothing."""
     filled(database_url, 600)
     with opened(database_url) as retriever:
-        retriever.create_index(IvfflatIndex(lists=60, probes=60))
+        retriever.indexes.create(IvfflatIndex(lists=60, probes=60))
     execute(database_url, "ANALYZE semlex.c_embedding_1")
     first, again = (diagnosis(database_url) for _ in range(2))
     (looked,) = [one for one in first.looked_at if one.check == "recall of the vector index"]
@@ -316,7 +316,7 @@ def test_recall_is_measured(database_url: str) -> None:
     assert first.looked_at == again.looked_at
     assert first.is_well
     with opened(database_url) as retriever:
-        retriever.create_index(IvfflatIndex(lists=60, probes=1))
+        retriever.indexes.create(IvfflatIndex(lists=60, probes=1))
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("ALTER ROLE CURRENT_USER SET enable_seqscan = off")  # a planner that is sure of its index
     try:
@@ -331,7 +331,7 @@ def test_recall_is_measured(database_url: str) -> None:
 def test_recall_without_time_is_told(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(database_url, 30)
     with opened(database_url) as retriever:
-        retriever.create_index(IvfflatIndex(lists=2))
+        retriever.indexes.create(IvfflatIndex(lists=2))
     monkeypatch.setattr(checks, "RECALL_SECONDS", 0.0)
     assert "recall of the vector index" in {skipped.check for skipped in diagnosis(database_url).not_checked}
 

@@ -12,7 +12,7 @@ import pytest
 from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.evaluation import calibrate, read_judged_set
-from semlex.retriever.curve_file import read_curve, write_curve
+from semlex.retriever.handle import read_curve, write_curve
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
 from tests.support.two_models import NAME, new_model, old_model, opened
@@ -58,7 +58,7 @@ def url(new_database: Callable[[], str]) -> str:
 def retriever(url: str) -> Iterator[SyncRetriever]:
     with sync_opened(url, old_model(), collection=NAME) as retriever:
         yield retriever
-        retriever.store_calibration(None)
+        retriever.embeddings.store_calibration(None)
 
 
 async def learned(url: str, **options: Any) -> CalibrationReport:
@@ -84,10 +84,10 @@ async def test_what_is_learned(url: str) -> None:
 async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: SyncRetriever) -> None:
     question = "subject3 part3"
     assert {hit.confidence for hit in retriever.search(question)} == {None}
-    assert retriever.calibration is None
+    assert retriever.embeddings.calibration is None
     curve = (await learned(url)).curve
-    retriever.store_calibration(curve)
-    assert retriever.calibration == curve
+    retriever.embeddings.store_calibration(curve)
+    assert retriever.embeddings.calibration == curve
     for options in ({}, {"mode": "vector"}, {"fusion": "rrf"}, {"group_by": "document"}, {"explain": True}):
         found = retriever.search(question, 10, **options)  # type: ignore[arg-type]
         assert len(found) == 10
@@ -106,7 +106,7 @@ async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: S
 
 @pytest.mark.slow
 async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: str, retriever: SyncRetriever) -> None:
-    retriever.store_calibration((await learned(url)).curve)
+    retriever.embeddings.store_calibration((await learned(url)).curve)
     queries = list(judged()[0].values())
     many = retriever.search_many(queries, 3)
     assert [[hit.confidence for hit in found] for found in many] == [
@@ -124,13 +124,13 @@ async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: st
 
 async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url: str, retriever: SyncRetriever) -> None:
     curve = (await learned(url)).curve
-    retriever.store_calibration(curve)
+    retriever.embeddings.store_calibration(curve)
     with sync_opened(url, old_model(), collection=NAME) as other:
-        assert other.calibration == curve
-    [figures] = retriever.embeddings()
+        assert other.embeddings.calibration == curve
+    [figures] = retriever.embeddings.list()
     assert figures.calibration == retriever.status().calibration == curve.to_dict()
-    retriever.store_calibration(None)
-    assert retriever.calibration is None
+    retriever.embeddings.store_calibration(None)
+    assert retriever.embeddings.calibration is None
     assert {hit.confidence for hit in retriever.search("subject3")} == {None}
     assert retriever.status().calibration is None
 
@@ -139,19 +139,19 @@ async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url:
 async def test_a_dump_carries_it(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
     curve = (await learned(url)).curve
     for number, stored in enumerate((curve, None)):
-        retriever.store_calibration(stored)
-        retriever.dump(tmp_path / str(number))
+        retriever.embeddings.store_calibration(stored)
+        retriever.tables.dump(tmp_path / str(number))
         with SyncClient(url, old_model(), use_reranking=False) as client:
             client.restore(tmp_path / str(number), f"copy_{number}")
             restored = client.collection(f"copy_{number}", create=False)
             confidences = [hit.confidence for hit in restored.search("subject3 part3", 10)]
-            assert restored.calibration == stored
+            assert restored.embeddings.calibration == stored
             assert [confidence is None for confidence in confidences] == [stored is None] * 10
             client.drop(f"copy_{number}")
 
 
 async def test_a_dump_of_an_older_version_has_none(retriever: SyncRetriever, url: str, tmp_path: Path) -> None:
-    retriever.dump(tmp_path / "dump")
+    retriever.tables.dump(tmp_path / "dump")
     path = tmp_path / "dump" / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     assert "calibration" not in manifest["embedding"]  # where older versions would stumble
@@ -166,30 +166,30 @@ async def test_another_model_has_none(database_url: str) -> None:
     async with opened(database_url) as retriever:
         await retriever.add_documents(documents())
         curve = (await calibrate(retriever, *judged())).curve
-        await retriever.store_calibration(curve)
-        report = await retriever.reembed(new_model())
+        await retriever.embeddings.store_calibration(curve)
+        report = await retriever.embeddings.change(new_model())
         assert any("the calibration of version 1 stays with its vectors" in warning for warning in report.warnings)
         # Who holds the old model goes on with its vectors and what is known of them.
         assert (await retriever.search("subject3"))[0].confidence is not None
     async with opened(database_url, new_model()) as retriever:
         found = await retriever.search("subject3")
         assert {hit.confidence for hit in found} == {None}
-        assert (found.warnings, retriever.calibration) == ([], None)
+        assert (found.warnings, retriever.embeddings.calibration) == ([], None)
         with pytest.raises(ConfigurationError, match=r"learned with semlex\.testing/hash"):
-            await retriever.store_calibration(curve)
-        assert [one.calibration is None for one in await retriever.embeddings()] == [False, True]
-        await retriever.rollback_embeddings(old_model())
+            await retriever.embeddings.store_calibration(curve)
+        assert [one.calibration is None for one in await retriever.embeddings.list()] == [False, True]
+        await retriever.embeddings.roll_back(old_model())
     async with opened(database_url) as retriever:
-        assert retriever.calibration == curve
+        assert retriever.embeddings.calibration == curve
 
 
 async def test_a_file_stands_in_for_the_database(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
     file = tmp_path / "curve.json"
     curve = (await learned(url)).curve
-    retriever.store_calibration(replace(curve, slope=0.0))
+    retriever.embeddings.store_calibration(replace(curve, slope=0.0))
     write_curve(file, curve)
     async with opened(url, calibration=file) as named, Client(url, old_model(), use_reranking=False) as client:
-        assert named.calibration == curve
+        assert named.embeddings.calibration == curve
         for collection in (named, client.collection(NAME, create=False, calibration=str(file))):
             hit = (await collection.search("subject3 part3"))[0]
             assert hit.confidence == curve.probability(hit.vector_score or 0.0)
@@ -202,7 +202,7 @@ async def test_a_file_stands_in_for_the_database(url: str, retriever: SyncRetrie
 
 
 async def test_what_cannot_be_read_is_told_and_the_hits_stand(url: str, retriever: SyncRetriever) -> None:
-    retriever.store_calibration((await learned(url)).curve)
+    retriever.embeddings.store_calibration((await learned(url)).curve)
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE semlex.embedding_version SET calibration = calibration || '{\"format\": 99}'")
     with sync_opened(url, old_model(), collection=NAME) as other:
@@ -238,7 +238,7 @@ async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url:
         database_url, HashEmbedder(8), collection="far", distance="l2", use_reranking=False
     ) as far:
         with pytest.raises(ConfigurationError, match="has no vectors"):
-            await far.store_calibration(None)
+            await far.embeddings.store_calibration(None)
         await far.add_documents(documents())
         with pytest.raises(ConfigurationError, match="compares by l2"):
             await calibrate(far, *judged())

@@ -69,14 +69,14 @@ async def test_values_of_python_and_numpy_are_stored_as_json(store: PostgreSQLRe
     assert metadata["at"] is late
     # Filters take the same values.
     for name, value in metadata.items():
-        assert [chunk.id for chunk in await store.list({name: value})] == ["5"]
+        assert [chunk.id for chunk in await store.list_chunks({name: value})] == ["5"]
     for filters in (
         F("at") <= late,
         F("day").between(date(2026, 1, 1), day),
         F("n") < np.float32(8),
         F("key").in_([key]),
     ):
-        assert [chunk.id for chunk in await store.list(filters)] == ["5"]
+        assert [chunk.id for chunk in await store.list_chunks(filters)] == ["5"]
     assert await store.add_texts(["text"], ids=[9], metadata=[{"n": np.uint8(9)}]) == ["9"]
     assert (await store.delete([5, 8])).chunks == 2
 
@@ -145,7 +145,7 @@ async def test_documents_that_break_a_rule_are_skipped_when_asked(database_url: 
         expected = [(1, "content", "nul"), (2, "id", "too_long"), (3, "metadata", "unsupported_type")]
         assert told == expected + [(4, "document", "wrong_type")] * (given == "documents")
         if "vectors" in given:
-            assert (await store.vectors(["d4"]))["d4"].tolist() == vectors[4].tolist()
+            assert (await store.embeddings.vectors(["d4"]))["d4"].tolist() == vectors[4].tolist()
         assert (await store.add_documents([Document("good", id="good")] if given != "texts" else [])).skipped == []
 
 
@@ -398,7 +398,7 @@ async def test_documents_with_and_without_vectors_go_in_together(
         if stored:
             await store.add_documents([Document("older", id="d2"), Document("older", id="d4"), Document("o", id="o")])
         assert await store.add_documents(given, vectors) == [one.id for one in given]
-        found = await store.vectors([one.id for one in given])
+        found = await store.embeddings.vectors([one.id for one in given])
         made = embedder.embed_documents([one.content for one in given])
         for number, (one, brought) in enumerate(zip(given, vectors, strict=True)):
             if brought is None and not has_model:
@@ -410,7 +410,7 @@ async def test_documents_with_and_without_vectors_go_in_together(
 
 async def test_no_vector_at_all_is_as_none_given(store: PostgreSQLRetriever) -> None:
     await store.add_documents(documents(2), [None, None])
-    assert len(await store.vectors(["d0", "d1"])) == 2
+    assert len(await store.embeddings.vectors(["d0", "d1"])) == 2
     assert await store.add_documents([], []) == []
 
 

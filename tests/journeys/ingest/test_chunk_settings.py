@@ -98,23 +98,23 @@ def test_a_new_version_cuts_nothing_by_itself(store: SyncRetriever, docs: Path, 
     report = store.index(docs)
     assert (report.added, report.changed, report.unchanged, report.outdated) == (0, 0, 3, 3)
     assert store.count() == before
-    planned = store.rechunk(dry_run=True)
+    planned = store.documents.rechunk(dry_run=True)
     assert (planned.changed, planned.chunks, planned.embedded, planned.unchanged) == (3, before, 0, 0)
     assert len(cut_with(store)) == 1
-    done = store.rechunk()
+    done = store.documents.rechunk()
     assert (done.changed, done.chunks, done.embedded) == (3, before, 0)  # the same texts keep their vectors
     assert store.index(docs).outdated == 0
     assert cut_with(store) == {(LOADER, RULES, 300, 50)}
-    assert store.rechunk(dry_run=True).changed == 0
+    assert store.documents.rechunk(dry_run=True).changed == 0
 
 
 def test_other_settings_cut_all_of_a_collection(store: SyncRetriever, docs: Path) -> None:
     before = store.count()
-    planned = store.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
+    planned = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0, dry_run=True)
     assert planned.changed == 3
     assert planned.chunks > before
     assert (store.count(), cut_with(store)) == (before, {(LOADER, RULES, 300, 50)})
-    done = store.rechunk(chunk_tokens=60, overlap_tokens=0)
+    done = store.documents.rechunk(chunk_tokens=60, overlap_tokens=0)
     assert (done.changed, done.chunks, done.embedded) == (3, planned.chunks, planned.embedded)
     assert (store.count(), cut_with(store)) == (planned.chunks, {(LOADER, RULES, 60, 0)})
     assert store.index(docs).unchanged == 3
@@ -136,18 +136,18 @@ def test_a_run_that_was_ended_is_completed(store: SyncRetriever, docs: Path, mon
     with monkeypatch.context() as patched:
         patched.setattr(HashEmbedder, "embed_documents", failing)
         with pytest.raises(RuntimeError):
-            store.rechunk(chunk_tokens=60)
+            store.documents.rechunk(chunk_tokens=60)
     assert len(cut_with(store)) == 2
     assert store.index(docs).outdated == 2
-    assert store.rechunk().changed == 2
+    assert store.documents.rechunk().changed == 2
     assert cut_with(store) == {(LOADER, RULES, 60, 29)}
 
 
 def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, docs: Path, database_url: str) -> None:
     with sync_opened(database_url) as other:
-        other.rechunk(chunk_tokens=60, overlap_tokens=0)
-    assert store.rechunk(dry_run=True).changed == 0
-    assert store.rechunk().changed == 0
+        other.documents.rechunk(chunk_tokens=60, overlap_tokens=0)
+    assert store.documents.rechunk(dry_run=True).changed == 0
+    assert store.documents.rechunk().changed == 0
     assert cut_with(store) == {(LOADER, RULES, 60, 0)}
     assert store.index(docs, chunk_tokens=60).unchanged == 3
 
@@ -155,18 +155,18 @@ def test_settings_that_another_process_has_changed_stay(store: SyncRetriever, do
 def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path) -> None:
     (docs / "a.md").unlink()
     before = store.count()
-    report = store.rechunk(chunk_tokens=299)
+    report = store.documents.rechunk(chunk_tokens=299)
     assert (report.changed, report.failed, [problem.code for problem in report.problems]) == (2, 1, ["missing"])
     assert store.count() == before
 
 
 def test_what_is_refused(store: SyncRetriever) -> None:
     with pytest.raises(ConfigurationError, match="there is no source 'x'; sources: docs"):
-        store.rechunk(source="x")
+        store.documents.rechunk(source="x")
     with pytest.raises(ConfigurationError, match="for a whole collection"):
-        store.rechunk(source="docs", chunk_tokens=60)
+        store.documents.rechunk(source="docs", chunk_tokens=60)
     with pytest.raises(ConfigurationError, match="chunk_tokens must be"):
-        store.rechunk(chunk_tokens=5)
+        store.documents.rechunk(chunk_tokens=5)
     assert cut_with(store) == {(LOADER, RULES, 300, 50)}
 
 
@@ -223,10 +223,10 @@ def test_small_sections_are_joined_and_long_ones_split(database_url: str, sectio
             retriever.index(sections, min_tokens=100)
         with pytest.raises(CollectionSettingsError, match="min_tokens=200"):
             retriever.sync(sections, min_tokens=100)
-        assert retriever.rechunk(dry_run=True).unchanged == 1
-        assert retriever.rechunk(min_tokens=0, dry_run=True).changed == 1
+        assert retriever.documents.rechunk(dry_run=True).unchanged == 1
+        assert retriever.documents.rechunk(min_tokens=0, dry_run=True).changed == 1
         assert tokens(retriever) == joined
-        report = retriever.rechunk(min_tokens=0)
+        report = retriever.documents.rechunk(min_tokens=0)
         assert (report.changed, tokens(retriever)[:12]) == (1, [101] * 12)
         assert retriever.index(sections, min_tokens=0).unchanged == 1
-        assert retriever.rechunk(dry_run=True).unchanged == 1
+        assert retriever.documents.rechunk(dry_run=True).unchanged == 1

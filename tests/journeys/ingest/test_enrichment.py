@@ -46,7 +46,7 @@ def stored(retriever: SyncRetriever) -> list[dict[str, Any]]:
     """All that is stored of the chunks but times."""
     return [
         {name: value for name, value in chunk.to_dict().items() if not name.endswith("_at")}
-        for chunk in retriever.list(limit=1000)
+        for chunk in retriever.list_chunks(limit=1000)
     ]
 
 
@@ -67,7 +67,7 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
         before = stored(retriever)
         assert found(retriever) == set()
         model = LineModel()
-        report = retriever.enrich(Enrichment(model, concurrency=2))
+        report = retriever.documents.enrich(Enrichment(model, concurrency=2))
         assert (report.chunks, report.written, report.failed, report.left) == (len(before), len(before), 0, 0)
         assert report.usage == Usage(10 * len(before), 2 * len(before))
         assert stored(retriever) == before
@@ -83,7 +83,7 @@ def test_what_is_stored_of_chunks_is_the_same_but_that_lines_find_them(
                 alike = HashEmbedder(32).embed_documents([f"{titles[text]}\n{line_about(text)}\n{text}"])[0]
                 (best,) = retriever.search("any", top_k=1, vector=alike, mode="vector")
                 assert (best.id, best.vector_score) == (chunk["id"], pytest.approx(1, abs=1e-5))
-        assert retriever.enrich(model).chunks == 0  # nothing lacks a line
+        assert retriever.documents.enrich(model).chunks == 0  # nothing lacks a line
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_batch_gets_the_lines_that_its_chunks_get_one_by_one(database_url: str
     together, alone = LineModel(before=before), LineModel()
     with enriched(database_url, 16, collection="together") as retriever:
         retriever.add_texts(texts, ids=[f"{row:04}" for row in range(len(texts))])
-        retriever.enrich(Enrichment(together, concurrency=at_once))
+        retriever.documents.enrich(Enrichment(together, concurrency=at_once))
         vectors = [[hit.id for hit in retriever.search(text, top_k=5, mode="vector")] for text in texts[::5]]
         words = found(retriever)
     with enriched(database_url, 16, collection="alone") as retriever:
@@ -133,12 +133,12 @@ def test_files_get_their_lines_when_they_are_indexed_and_once(database_url: str,
         report = retriever.index(folder)
         assert (report.lines_kept, report.embedded, report.enrichment) == (1, 1, None)
         assert len(found(retriever)) == 3
-        assert retriever.enrich(model, dry_run=True).chunks == 2  # of the changed file, and the added one
+        assert retriever.documents.enrich(model, dry_run=True).chunks == 2  # of the changed file, and the added one
         # A file of another name keeps its lines with its chunks.
         (folder / "fruit.md").rename(folder / "apples.md")
         retriever.sync(folder)
         assert len(found(retriever)) == 3
-        assert retriever.enrich(model, source="docs").written == 1
+        assert retriever.documents.enrich(model, source="docs").written == 1
         assert len(model.texts) == 6
 
 
@@ -149,15 +149,15 @@ def test_cutting_anew_and_another_model_keep_lines(database_url: str, folder: Pa
         retriever.index(folder, enrichment=model)
         lines = found(retriever)
     with sync_opened(database_url, 32) as retriever:
-        report = retriever.rechunk(chunk_tokens=17)
+        report = retriever.documents.rechunk(chunk_tokens=17)
         assert (report.changed, report.lines_kept, report.embedded) == (2, 4, 0)
         assert found(retriever) == lines
-        retriever.reembed(HashEmbedder(48))
+        retriever.embeddings.change(HashEmbedder(48))
     with sync_opened(database_url, 48) as retriever:
         assert found(retriever) == lines
         hit = retriever.search(f"{line_about('x')}", top_k=1)[0]
         assert hit.vector_score is not None
-        assert retriever.enrich(model, dry_run=True).chunks == 0
+        assert retriever.documents.enrich(model, dry_run=True).chunks == 0
     assert len(model.texts) == 4
 
 
@@ -173,7 +173,7 @@ def test_documents_keep_their_line_until_they_change(database_url: str) -> None:
             assert found(retriever) == {"0", "2"}
             assert [hit.metadata["year"] for hit in retriever.get(["0"])] == [7]
             asked = len(model.texts)
-            retriever.enrich(model)
+            retriever.documents.enrich(model)
             assert model.texts[asked:] == ["Text number 1, changed."]
 
 
@@ -183,13 +183,13 @@ def test_a_chunk_that_was_read_and_stored_again(database_url: str, folder: Path)
     model = LineModel()
     with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=model)
-        chunk = next(chunk for chunk in retriever.list(limit=10) if "banana" in chunk.content)
+        chunk = next(chunk for chunk in retriever.list_chunks(limit=10) if "banana" in chunk.content)
         retriever.add_documents([chunk])
         assert chunk.id in found(retriever)
         chunk.content = "A banana is green."
         retriever.add_documents([chunk])
         assert chunk.id not in found(retriever)
-        retriever.enrich(model)
+        retriever.documents.enrich(model)
         assert model.asked[-1] == ("Fruit > Bananas", "A banana is green.")
 
 
@@ -198,7 +198,7 @@ def test_another_model_writes_other_lines(database_url: str, folder: Path) -> No
     with enriched(database_url, "none") as retriever:
         retriever.index(folder, enrichment=LineModel())
         other = LineModel(lambda text: f"Qwertz {len(text)}", "another")
-        assert retriever.enrich(other).written == 4
+        assert retriever.documents.enrich(other).written == 4
         assert found(retriever) == set()
         assert len(retriever.search("qwertz", top_k=10)) == 4
         titles = {titles for titles, _ in other.asked[1:]}
@@ -215,13 +215,13 @@ def test_what_it_costs_is_counted_and_nothing_sent(database_url: str, folder: Pa
         estimate = report.enrichment.estimate
         assert estimate is not None
         assert (estimate.chunks, estimate.tokens_out) == (4, 4 * MAX_LINE_TOKENS)
-        assert estimate == retriever.enrich(model, dry_run=True).estimate
+        assert estimate == retriever.documents.enrich(model, dry_run=True).estimate
         assert 4 * 100 < estimate.tokens_in < 4 * 500
-        assert retriever.enrich(model, source="docs", dry_run=True).estimate == estimate
+        assert retriever.documents.enrich(model, source="docs", dry_run=True).estimate == estimate
         with pytest.raises(ConfigurationError, match="nothing"):
-            retriever.enrich(model, source="nothing")
-        retriever.enrich(model)
-        assert retriever.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
+            retriever.documents.enrich(model, source="nothing")
+        retriever.documents.enrich(model)
+        assert retriever.documents.enrich(model, dry_run=True).estimate == EnrichmentEstimate(0, 0, 0)
 
 
 @pytest.mark.slow
@@ -264,9 +264,9 @@ def test_a_failure_leaves_its_chunk_plain_and_the_next_run_asks_for_it_alone(
             "ValueError",
         )
         assert len(found(retriever)) == 3
-        assert retriever.embed_missing() == 0
+        assert retriever.embeddings.fill() == 0
         again = LineModel()
-        retriever.enrich(again)
+        retriever.documents.enrich(again)
         assert again.texts == ["## Cherries\n\nA cherry is red."]
         retriever.add_documents([Document("One more cherry.", id="c")], enrichment=LineModel(fails_on_fruit))
         assert "1 of 1 chunks got no line: ValueError" in caplog.text
@@ -286,12 +286,12 @@ def test_a_model_that_only_fails_is_left_alone(database_url: str) -> None:
         retriever.add_texts([f"text {row}" for row in range(count)], ids=[f"{row:04}" for row in range(count)])
         model = LineModel(fails)
         # Ids are hashed into keys: which ones come first is nobody's to say.
-        report = retriever.enrich(Enrichment(model, concurrency=1, on_failure="plain"))
+        report = retriever.documents.enrich(Enrichment(model, concurrency=1, on_failure="plain"))
         assert report.failed + report.written == len(model.texts) < count
         assert report.written + report.failed + report.left == count
         assert report.failed >= MAX_FAILURES_IN_A_ROW
-        assert retriever.enrich(LineModel()).written == count - report.written
-        assert retriever.enrich(LineModel()).written == 0
+        assert retriever.documents.enrich(LineModel()).written == count - report.written
+        assert retriever.documents.enrich(LineModel()).written == 0
 
 
 @pytest.mark.slow
@@ -307,14 +307,14 @@ async def test_a_run_that_is_ended_asks_for_the_rest_alone(database_url: str) ->
     first, second = LineModel(before=before), LineModel()
     async with opened(database_url, "none") as retriever:
         await retriever.add_texts(texts, ids=texts)
-        run = asyncio.ensure_future(retriever.enrich(first))
+        run = asyncio.ensure_future(retriever.documents.enrich(first))
         await reached.wait()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
         there = {hit.content for hit in await retriever.search(WORD, top_k=1000, mode="keyword")}
         assert len(there) % BATCH_CHUNKS == 0
-        await retriever.enrich(second)
+        await retriever.documents.enrich(second)
         assert set(second.texts) == set(texts) - there
         assert len(second.texts) == len(set(second.texts))
         # What was asked twice is what was on its way: a batch being written, and one being asked for.
@@ -336,7 +336,7 @@ async def test_when_one_request_is_abandoned_no_other_is_begun(database_url: str
     async with opened(database_url, "none") as retriever:
         await retriever.add_texts([f"text {row}" for row in range(4 * BATCH_CHUNKS)])
         with pytest.raises(WorkAbandonedError):
-            await retriever.enrich(model)
+            await retriever.documents.enrich(model)
         assert not [task for task in asyncio.all_tasks() if "_ask" in repr(task)]
 
 
@@ -352,14 +352,14 @@ async def test_a_chunk_that_changes_meanwhile_gets_no_line(database_url: str) ->
 
     async with opened(database_url, 16) as retriever:
         await retriever.add_texts(["one", "two"], ids=["1", "2"])
-        run = asyncio.ensure_future(retriever.enrich(LineModel(before=before)))
+        run = asyncio.ensure_future(retriever.documents.enrich(LineModel(before=before)))
         await asked.wait()
         await retriever.add_texts(["another"], ids=["1"])
         changed.set()
         report = await run
         assert (report.chunks, report.written, report.failed) == (2, 1, 0)
         assert {hit.id for hit in await retriever.search(WORD, mode="keyword")} == {"2"}
-        assert await retriever.embed_missing() == 0
+        assert await retriever.embeddings.fill() == 0
 
 
 @pytest.mark.slow
@@ -369,7 +369,7 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
     with enriched(database_url, "none") as retriever:
         model = LineModel()
         with pytest.raises(EmbeddingsMissingError, match="name the collection's"):
-            retriever.enrich(model)
+            retriever.documents.enrich(model)
         assert model.asked == []
 
 
@@ -385,11 +385,11 @@ def test_without_the_collections_model_nothing_is_asked(database_url: str) -> No
 )
 def test_what_is_no_model_is_refused(database_url: str, folder: Path, wrong: Any, message: str) -> None:
     with enriched(database_url, "none") as retriever:
-        for call in (lambda: retriever.index(folder, enrichment=wrong), lambda: retriever.enrich(wrong)):
+        for call in (lambda: retriever.index(folder, enrichment=wrong), lambda: retriever.documents.enrich(wrong)):
             with pytest.raises(ConfigurationError, match=message):
                 call()
         with pytest.raises(ConfigurationError, match="must name a language model"):
-            retriever.enrich("none")
+            retriever.documents.enrich("none")
         with pytest.raises(ConfigurationError, match="leave dry_run or enrichment out"):
             retriever.sync(folder, dry_run=True, enrichment=LineModel())
         assert retriever.index(folder, enrichment="none").enrichment is None

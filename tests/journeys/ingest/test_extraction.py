@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def stored(retriever: SyncRetriever, name: str) -> list[dict[str, Any]]:
-    return [chunk.metadata for chunk in retriever.list(filters=f"@source_document == '{name}'", limit=100)]
+    return [chunk.metadata for chunk in retriever.list_chunks(filters=f"@source_document == '{name}'", limit=100)]
 
 
 @pytest.mark.slow
@@ -88,13 +88,13 @@ def test_files(retriever: SyncRetriever, folder: Path, extract: Any) -> None:
 
 def test_each_chunk(retriever: SyncRetriever, folder: Path) -> None:
     retriever.index(folder, extract_metadata=MetadataExtraction(words_later, per="chunk"))
-    chunks = retriever.list(filters="@source_document == 'b.md'", limit=100)
+    chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
     assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
-    before = [chunk.metadata for chunk in retriever.list(limit=100)]
-    report = retriever.rechunk(chunk_tokens=17, extract_metadata=MetadataExtraction(words, per="chunk"))
+    before = [chunk.metadata for chunk in retriever.list_chunks(limit=100)]
+    report = retriever.documents.rechunk(chunk_tokens=17, extract_metadata=MetadataExtraction(words, per="chunk"))
     assert report.changed == 2
     assert [set(one) for one in before[:1]] == [{"words", "from"}]
-    chunks = retriever.list(filters="@source_document == 'b.md'", limit=100)
+    chunks = retriever.list_chunks(filters="@source_document == 'b.md'", limit=100)
     assert [chunk.metadata["words"] for chunk in chunks] == [len(chunk.content.split()) for chunk in chunks]
 
 

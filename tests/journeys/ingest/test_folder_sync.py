@@ -16,7 +16,7 @@ from semlex.ingest.files import discovery, roots
 from semlex.ingest.progress import DocumentName, MovedDocument, SyncCounts
 from semlex.ingest.sync import apply, plan, watch
 from semlex.retriever import collection
-from semlex.retriever.parts import folders
+from semlex.retriever import collection as folders
 from tests.support.synchronised import age, contents, counts, opened, write
 
 if TYPE_CHECKING:
@@ -144,13 +144,13 @@ def test_a_young_file_is_read_again(store: SyncRetriever, handbook: Path, read_f
 
 def test_a_moved_file_embeds_nothing_and_keeps_its_chunks(store: SyncRetriever, handbook: Path) -> None:
     store.index(handbook)
-    before = {(chunk.content, chunk.created_at) for chunk in store.list(limit=10)}
+    before = {(chunk.content, chunk.created_at) for chunk in store.list_chunks(limit=10)}
     (handbook / "keys.md").rename(handbook / "guide" / "locks.md")
     report = store.sync(handbook)
     assert counts(report) == (0, 0, 1, 0, 2)
     assert report.plan.moved == [MovedDocument("handbook", "keys.md", "guide/locks.md")]
     assert (report.run.chunks, report.run.embedded) == (0, 0)
-    assert {(chunk.content, chunk.created_at) for chunk in store.list(limit=10)} == before
+    assert {(chunk.content, chunk.created_at) for chunk in store.list_chunks(limit=10)} == before
     (hit,) = store.search("lost key", 1, mode="keyword")
     assert hit.source_document == "guide/locks.md"
     assert [chunk.id for chunk in store.get([hit.id])] == [hit.id]
@@ -188,7 +188,7 @@ def test_a_server_that_lets_no_row_change_its_key(
     (handbook / "keys.md").rename(handbook / "locks.md")
     report = store.sync(handbook)
     assert (report.differs, report.done) == (True, SyncCounts(added=1, deleted=1, unchanged=2))
-    assert {chunk.source_document for chunk in store.list(limit=9)} == {"locks.md", "start.md", "guide/end.md"}
+    assert {chunk.source_document for chunk in store.list_chunks(limit=9)} == {"locks.md", "start.md", "guide/end.md"}
 
 
 def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(
@@ -205,7 +205,7 @@ def test_code_is_read_again_under_another_name_because_its_path_is_part_of_it(
 
 def test_a_dry_run_writes_nothing(store: SyncRetriever, handbook: Path) -> None:
     assert store.sync(handbook, dry_run=True).plan.counts() == SyncCounts(added=3)
-    assert (store.count(), store.sources()) == (0, [])
+    assert (store.count(), store.documents.sources()) == (0, [])
     store.index(handbook)
     before = (contents(store), store.status().last_run)
     (handbook / "keys.md").rename(handbook / "locks.md")
@@ -256,7 +256,9 @@ def test_a_folder_that_was_never_there(store: SyncRetriever, handbook: Path) -> 
 def test_how_files_are_read_is_said_to_a_synchronisation_too(store: SyncRetriever, handbook: Path) -> None:
     (handbook / "shop.csv").write_text("name,text\nkettle,Boils water\n")
     assert store.sync(handbook, text_fields=["text"], id_field="name").done.added == 4
-    assert {chunk.metadata["name"]: chunk.content for chunk in store.list("exists name")} == {"kettle": "Boils water"}
+    assert {chunk.metadata["name"]: chunk.content for chunk in store.list_chunks("exists name")} == {
+        "kettle": "Boils water"
+    }
 
 
 def test_a_folder_that_is_taken_away_meanwhile(

@@ -167,13 +167,13 @@ async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> 
         with pytest.raises(EmbeddingsMissingError, match="semlex models fill"):
             await opened.search("banana", mode="vector")
         with pytest.raises(EmbeddingsMissingError):
-            await opened.embed_missing()
+            await opened.embeddings.fill()
     seen: list[Progress] = []
     async with retriever(database_url) as opened:
         chunks = await opened.count()
-        assert await opened.embed_missing(progress=seen.append) == chunks
+        assert await opened.embeddings.fill(progress=seen.append) == chunks
         assert (seen[-1].done, seen[-1].total) == (chunks, chunks)
-        assert await opened.embed_missing() == 0
+        assert await opened.embeddings.fill() == 0
         hits = await opened.search("banana")
         assert hits.mode == "hybrid"
         assert hits[0].vector_rank is not None
@@ -263,7 +263,7 @@ async def test_large_collections_get_their_indexes(database_url: str, monkeypatc
         with psycopg.connect(database_url) as connection:
             assert connection.execute(count).fetchone() == (2,)
         assert len(await opened.search("subject 3", top_k=100)) == 100
-        assert await opened.create_index() == []
+        assert await opened.indexes.create() == []
 
 
 @pytest.mark.parametrize("ending", ["error", "cancellation"])

@@ -109,7 +109,7 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
     fields: dict[str, Any] = {"text_fields": ["title"], "id_field": "sku", "detect_encoding": True}
 
     async def texts(opened: PostgreSQLRetriever) -> set[str]:
-        return {chunk.content for chunk in await opened.list(limit=10, filters={"sku": ["A-1", "A-2", "A-3"]})}
+        return {chunk.content for chunk in await opened.list_chunks(limit=10, filters={"sku": ["A-1", "A-2", "A-3"]})}
 
     async with retriever(database_url, 64) as opened:
         assert (await opened.index(tmp_path)).failed == 1
@@ -119,7 +119,7 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
         assert (report.added, report.changed, report.unchanged, report.failed) == (1, 1, 1, 0)
         assert await texts(opened) == {"Kettle", "Lamp", "Pan"}
         assert (await opened.index(tmp_path, **fields)).unchanged == 3
-        report = await opened.rechunk(chunk_tokens=100)
+        report = await opened.documents.rechunk(chunk_tokens=100)
         assert (report.changed, report.failed) == (3, 0)
         assert await texts(opened) == {"Kettle", "Lamp", "Pan"}
         plan = (await opened.sync(tmp_path, dry_run=True, chunk_tokens=100)).plan

@@ -57,7 +57,7 @@ def test_a_path_below_a_source_belongs_to_it(store: SyncRetriever, handbook: Pat
     assert places(store) == {
         ("handbook", name) for name in ("keys.md", "guide/start.md", "guide/end.md", "guide/more.md")
     }
-    (source,) = store.sources()
+    (source,) = store.documents.sources()
     assert (source.name, source.root, source.documents, source.chunks) == ("handbook", str(handbook), 4, 4)
 
 
@@ -79,7 +79,7 @@ def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook:
             store.index(path)
         assert f"'guide' ({handbook / 'guide'})" in str(caught.value)
         assert "semlex delete --source guide" in str(caught.value)
-    assert [source.name for source in store.sources()] == ["guide"]
+    assert [source.name for source in store.documents.sources()] == ["guide"]
     # One call: what contains comes first, whatever the order.
     with pytest.raises(ConfigurationError, match="contains"):
         store.index(handbook / "guide", handbook)
@@ -88,7 +88,7 @@ def test_a_path_that_contains_sources_is_refused(store: SyncRetriever, handbook:
 def test_one_call_for_a_folder_and_what_lies_in_it(store: SyncRetriever, handbook: Path) -> None:
     report = store.index(handbook / "guide" / "end.md", handbook / "guide", handbook)
     assert (report.added, report.unchanged) == (3, 0)
-    assert [source.name for source in store.sources()] == ["handbook"]
+    assert [source.name for source in store.documents.sources()] == ["handbook"]
 
 
 def test_a_file_is_of_the_source_of_its_folder(store: SyncRetriever, handbook: Path) -> None:
@@ -117,7 +117,7 @@ def test_names(store: SyncRetriever, handbook: Path) -> None:
     for name in ("a/b", " a", "a\x1b[2J", "n" * 201):
         with pytest.raises(ConfigurationError, match="cannot be the name of a source"):
             store.index(handbook, source=name)
-    assert [source.name for source in store.sources()] == ["handbook", "second"]
+    assert [source.name for source in store.documents.sources()] == ["handbook", "second"]
 
 
 def _new(folder: Path) -> Path:
@@ -136,7 +136,7 @@ def test_two_processes_make_one_source(database_url: str, handbook: Path) -> Non
 
     assert sum(asyncio.run(both())) == 3  # none is new twice
     with sync_opened(database_url) as retriever:
-        (source,) = retriever.sources()
+        (source,) = retriever.documents.sources()
         assert (source.documents, source.chunks, retriever.count()) == (3, 3, 3)
 
 
@@ -163,7 +163,7 @@ def test_a_source_that_appears_above_or_below_meanwhile(
     monkeypatch.setattr(file_run, "list_files", late)
     with pytest.raises(ConfigurationError, match=told):
         store.index(mine)
-    (source,) = store.sources()
+    (source,) = store.documents.sources()
     assert source.root == str(others)
 
 
@@ -186,7 +186,7 @@ def test_a_tree_that_moved_is_the_same_source(store: SyncRetriever, handbook: Pa
     shutil.move(handbook, moved)
     with pytest.raises(ConfigurationError, match=f"semlex documents move handbook {moved}"):
         store.index(moved)
-    store.move_source("handbook", moved)
+    store.documents.move_source("handbook", moved)
     report = store.index(moved)
     assert (report.added, report.changed, report.unchanged, report.vanished) == (0, 0, 3, {})
     assert {hit.id for hit in store.search("key shutter zenith", 20)} == before
@@ -212,15 +212,15 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
     store.index(other)
     (handbook / "guide" / "below").mkdir()
     with pytest.raises(ConfigurationError, match="contains"):
-        store.move_source("other", handbook)
+        store.documents.move_source("other", handbook)
     with pytest.raises(ConfigurationError, match="lies in the folder of the source 'guide'"):
-        store.move_source("other", handbook / "guide" / "below")
+        store.documents.move_source("other", handbook / "guide" / "below")
     with pytest.raises(ConfigurationError, match="contains"):
-        store.move_source("other", handbook / "guide")
+        store.documents.move_source("other", handbook / "guide")
     with pytest.raises(ConfigurationError, match="there is no folder"):
-        store.move_source("other", handbook / "nowhere")
+        store.documents.move_source("other", handbook / "nowhere")
     with pytest.raises(ConfigurationError, match="there is no source 'tother'; sources: guide, other"):
-        store.move_source("tother", handbook)
+        store.documents.move_source("tother", handbook)
 
 
 @pytest.mark.slow
@@ -229,15 +229,15 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
     before = {hit.id for hit in store.search("key shutter zenith", 20)}
     assert store.delete(source="handbook", dry_run=True).documents == 3
     assert store.delete(source="handbook", filters={"topic": "x"}).chunks == 0
-    assert len(store.sources()) == 1
+    assert len(store.documents.sources()) == 1
     assert store.delete(source="handbook").documents == 3
-    assert (store.sources(), store.status().sources) == ([], 0)
+    assert (store.documents.sources(), store.status().sources) == ([], 0)
     with pytest.raises(ConfigurationError, match="there is no source 'handbook'; sources: none"):
         store.delete(source="handbook")
     moved = handbook.parent.parent / "handbook"
     shutil.move(handbook, moved)
     assert store.index(moved).added == 3
-    assert [source.root for source in store.sources()] == [str(moved)]
+    assert [source.root for source in store.documents.sources()] == [str(moved)]
     assert {hit.id for hit in store.search("key shutter zenith", 20)} == before
 
 

@@ -97,7 +97,7 @@ class Folder:
 def chunks_of(store: SyncRetriever, folder: Folder, state: Counter[tuple[str, bytes]]) -> int:
     """How many chunks files of these contents have, as they are stored."""
     total = 0
-    number = Counter(chunk.source_document for chunk in store.list(limit=1_000))
+    number = Counter(chunk.source_document for chunk in store.list_chunks(limit=1_000))
     left = Counter(state)
     for path in sorted(folder.root.rglob("*")):
         key = (path.name if path.suffix == ".py" else path.suffix, path.read_bytes()) if path.is_file() else None
@@ -162,6 +162,8 @@ def _try_history(url: str, root: Path, number: int, seed: int) -> None:
         new.index(root)
         assert contents(kept) == contents(new)
         assert answers(kept) == answers(new)
-        assert {chunk.id for chunk in kept.list(limit=1_000)} == {chunk.id for chunk in new.list(limit=1_000)}
+        assert {chunk.id for chunk in kept.list_chunks(limit=1_000)} == {
+            chunk.id for chunk in new.list_chunks(limit=1_000)
+        }
         kept.drop_collection()
         new.drop_collection()

@@ -66,7 +66,7 @@ async def test_what_changes_is_found(database_url: str, docs: Path, poll: bool) 
         report = await following(reports)
         while report.plan.deleted:  # the folder was looked at between the two halves of the move
             report = await following(reports)
-        assert {chunk.source_document for chunk in await store.list(limit=10)} == {"a.md", "sub/c.md"}
+        assert {chunk.source_document for chunk in await store.list_chunks(limit=10)} == {"a.md", "sub/c.md"}
 
 
 async def test_a_change_while_the_folder_is_read_is_not_missed(database_url: str, docs: Path) -> None:

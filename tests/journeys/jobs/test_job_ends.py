@@ -28,7 +28,7 @@ async def test_priority_and_time_say_what_is_next(database_url: str) -> None:
         book = opened.collection("book")
         later = datetime.now(UTC) + timedelta(hours=1)
         jobs = [
-            await book.submit("optimize", priority=priority, not_before=at)
+            await book.jobs.submit("optimize", priority=priority, not_before=at)
             for priority, at in ((0, None), (5, later), (5, None), (-1, None), (0, None))
         ]
         assert await opened.work(drain=True, tell=told.append) == 4
@@ -39,16 +39,16 @@ async def test_priority_and_time_say_what_is_next(database_url: str) -> None:
         assert await opened.work(limit=1) == 1
         assert (await jobs[1].status()).state == "done"
         with pytest.raises(ConfigurationError, match="not_before"):
-            await book.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
+            await book.jobs.submit("optimize", not_before=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
 async def test_old_jobs_are_removed(database_url: str) -> None:
     async with client(database_url) as opened:
         book = opened.collection("book")
-        jobs = [await book.submit("optimize") for _ in range(4)]
+        jobs = [await book.jobs.submit("optimize") for _ in range(4)]
         await jobs[0].cancel()
         await opened.work(drain=True)
-        waiting = await book.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
+        waiting = await book.jobs.submit("optimize", not_before=datetime.now(UTC) + timedelta(hours=1))
         sql(database_url, "UPDATE semlex.job SET finished_at = finished_at - interval '8 days' WHERE job_id = ANY(%s)",
             [job.id for job in jobs[:3]])  # fmt: skip
         await opened.work(drain=True)
@@ -73,7 +73,7 @@ async def test_a_running_job_is_cancelled_with_whole_batches_only(
     monkeypatch.setattr(JobLeases, "renew", noted)
     async with client(database_url, blocking, clock) as opened:
         book = opened.collection("book")
-        job = await book.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
+        job = await book.jobs.submit("add", {"documents": [Document(f"text {n}") for n in range(5)]})
         working = asyncio.create_task(opened.work(drain=True))
         await reached(blocking)
         asked = await job.cancel()
@@ -96,7 +96,7 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, b
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
         book = opened.collection("book")
-        jobs = [await book.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
+        jobs = [await book.jobs.submit("add", {"documents": [Document(f"text {n}", id=str(n))]}) for n in range(3)]
         working = asyncio.create_task(opened.work(concurrency=2))
         await reached(blocking)
 
@@ -122,7 +122,7 @@ async def test_a_worker_that_is_stopped_gives_its_jobs_back(database_url: str, b
 async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url: str, blocking: Blocking) -> None:
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
-        job = await opened.collection("book").submit("add", {"documents": [Document("text")]})
+        job = await opened.collection("book").jobs.submit("add", {"documents": [Document("text")]})
         working = asyncio.create_task(opened.work())
         await reached(blocking)
         working.cancel()
@@ -142,7 +142,7 @@ async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Pat
     told: list[str] = []
     async with client(database_url, blocking) as late, client(database_url) as other:
         book = late.collection("book")
-        job = await book.submit("index", {"paths": [docs]})
+        job = await book.jobs.submit("index", {"paths": [docs]})
         working = asyncio.create_task(late.work(limit=1, allow=[docs], tell=told.append))
         await reached(blocking)
         sql(database_url, "UPDATE semlex.job SET due_at = due_at - interval '1 day'")
@@ -163,11 +163,11 @@ async def test_the_text_that_was_submitted_last_stays(database_url: str, blockin
     """Whoever is slow or dead: the newer job of a document waits for the older one, and jobs of others do not."""
     async with client(database_url, blocking) as slow, client(database_url) as other:
         book = other.collection("book")
-        older = await book.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
+        older = await book.jobs.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
         working = asyncio.create_task(slow.work(limit=1))
         await reached(blocking)
-        newer = await book.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
-        beside = await book.submit("add", {"documents": [Document("third", id="c")]})
+        newer = await book.jobs.submit("add", {"documents": [Document("new", id="a")]}, priority=5)
+        beside = await book.jobs.submit("add", {"documents": [Document("third", id="c")]})
         assert await other.work(drain=True) == 1
         assert (await beside.status()).state == "done"
         assert (await newer.status()).state == "queued"
@@ -185,7 +185,7 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
     """As after a step of the server's clock, or when a machine was suspended."""
     clock = ManualClock()
     async with client(database_url, blocking, clock) as slow:
-        job = await slow.collection("book").submit("add", {"documents": [Document("text", id="a")]})
+        job = await slow.collection("book").jobs.submit("add", {"documents": [Document("text", id="a")]})
         working = asyncio.create_task(slow.work(limit=1, lease=60))
         await reached(blocking)
         sql(database_url, "UPDATE semlex.job SET fence = fence + 1, attempts = attempts + 1")  # taken by another one
@@ -200,7 +200,7 @@ async def test_an_attempt_that_was_taken_from_a_worker_that_lives_does_not_count
 
 async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url: str) -> None:
     async with client(database_url) as opened:
-        job = await opened.collection("book").submit("optimize", max_attempts=2)
+        job = await opened.collection("book").jobs.submit("optimize", max_attempts=2)
         sql(database_url, "UPDATE semlex.job SET state = 'running', attempts = 2, fence = 2")
         assert await opened.work(drain=True) == 0
         job = await job.status()
@@ -212,7 +212,7 @@ async def test_a_job_whose_worker_went_silent_too_often_has_failed(database_url:
 async def test_progress_is_told(database_url: str, docs: Path, blocking: Blocking) -> None:
     clock = ManualClock()
     async with client(database_url, blocking, clock) as opened:
-        job = await opened.collection("book").submit("index", {"paths": [docs]})
+        job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
         working = asyncio.create_task(opened.work(drain=True, allow=[docs]))
         await reached(blocking)
         assert (await job.status()).progress is None
@@ -230,7 +230,10 @@ async def test_progress_is_told(database_url: str, docs: Path, blocking: Blockin
 async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> None:
     async with TransactionPooler(database_url) as pooler, client(pooler.address) as opened:
         book = opened.collection("book")
-        jobs = [await book.submit("index", {"paths": [docs]}), await book.submit("add", {"documents": [Document("x")]})]
+        jobs = [
+            await book.jobs.submit("index", {"paths": [docs]}),
+            await book.jobs.submit("add", {"documents": [Document("x")]}),
+        ]
         assert await opened.work(drain=True, concurrency=2, allow=[docs]) == 2
         assert {(await job.status()).state for job in jobs} == {"done"}
         assert await book.count() == 4

@@ -43,7 +43,7 @@ async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
         book = opened.collection("book")
 
         async def done(kind: str, arguments: dict[str, Any] | None = None) -> dict[str, int]:
-            job = await book.submit(kind, arguments)
+            job = await book.jobs.submit(kind, arguments)
             assert (job.state, job.kind, job.collection) == ("queued", kind, "book")
             assert await opened.work(drain=True, allow=[docs]) == 1
             job = await job.wait(0)
@@ -83,18 +83,20 @@ async def test_a_document_comes_out_of_a_job_as_it_went_in(database_url: str) ->
     async with client(database_url) as opened:
         direct, queued = opened.collection("direct"), opened.collection("queued")
         (key,) = await direct.add_documents([given])
-        await queued.submit("add", {"documents": (one for one in [given])})
+        await queued.jobs.submit("add", {"documents": (one for one in [given])})
         assert await opened.work(drain=True) == 1
         assert await queued.get([key]) == await direct.get([key])
-        assert await queued.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
+        assert await queued.jobs.submit("add", {"documents": [{"content": "as JSON", "id": "x"}]})
         await opened.work(drain=True)
         assert (await queued.get(["x"]))[0].content == "as JSON"
 
 
 def test_without_an_event_loop(database_url: str) -> None:
     with SyncClient(database_url, "none", use_reranking=False) as opened:
-        job = opened.collection("book").submit("add", {"documents": [Document("a lion", id="lion")]}, unique_key="k")
-        assert opened.collection("book").submit("optimize", unique_key="k").id == job.id
+        job = opened.collection("book").jobs.submit(
+            "add", {"documents": [Document("a lion", id="lion")]}, unique_key="k"
+        )
+        assert opened.collection("book").jobs.submit("optimize", unique_key="k").id == job.id
         with pytest.raises(JobTimeoutError, match="semlex worker"):
             job.wait(0.1)  # expires
         assert opened.work(drain=True) == 1
@@ -116,10 +118,10 @@ async def test_a_model_is_not_opened_where_a_job_is_submitted(database_url: str)
         await opened.collection("book").count()
     async with client(database_url, Untouched(8)) as opened:
         book = opened.collection("book", create=False)
-        await book.submit("optimize")
-        assert book._indexer is None
+        await book.jobs.submit("optimize")
+        assert book._handle._indexer is None
         with pytest.raises(CollectionNotFoundError, match="book"):
-            await opened.collection("other", create=False).submit("optimize")
+            await opened.collection("other", create=False).jobs.submit("optimize")
 
 
 async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: str) -> None:
@@ -127,7 +129,7 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
     async with client(database_url) as opened:
         book = opened.collection("book")
         await book.add_documents([Document(f"a lion {number}", id=f"l{number}") for number in range(5)])
-        job = await book.submit("reembed", {"model": new.identity.model})
+        job = await book.jobs.submit("reembed", {"model": new.identity.model})
         for models in ([], ["static"], [HashEmbedder(8)]):
             await opened.work(drain=True, models=models)
             job = await job.wait(0)
@@ -137,7 +139,7 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
         await opened.work(drain=True, models=[new])
         job = await job.wait(0)
         assert (job.state, job.result) == ("done", {"embedded": 5})
-        again = await book.submit("reembed", {"model": new.identity.model})
+        again = await book.jobs.submit("reembed", {"model": new.identity.model})
         await opened.work(drain=True, models=[new])
         assert (await again.wait(0)).result == {"embedded": 0}
         with pytest.raises(ConfigurationError, match="models must be a list"):
@@ -177,7 +179,7 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
 async def test_bad_arguments_are_refused(database_url: str, kind: str, arguments: Any, match: str) -> None:
     async with client(database_url) as opened:
         with pytest.raises(ConfigurationError, match=match):
-            await opened.collection("book").submit(kind, arguments)
+            await opened.collection("book").jobs.submit(kind, arguments)
         assert await opened.collections() == []
         assert await opened.jobs() == []
 
@@ -185,7 +187,7 @@ async def test_bad_arguments_are_refused(database_url: str, kind: str, arguments
 async def test_bad_documents_are_refused_with_every_error(database_url: str) -> None:
     async with client(database_url) as opened:
         with pytest.raises(ValidationError) as caught:
-            await opened.collection("book").submit("add", {"documents": [Document(""), Document("a\0")]})
+            await opened.collection("book").jobs.submit("add", {"documents": [Document(""), Document("a\0")]})
         assert [(error.row, error.field) for error in caught.value.errors] == [(0, "content"), (1, "content")]
 
 
@@ -213,19 +215,21 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
         book = opened.collection("book")
         await book.index(docs)
         for paths in ([outside], [outside / "secret.md"], [docs / "link"], [docs, outside], ["/etc/passwd"]):
-            job = await book.submit("index", {"paths": paths})
+            job = await book.jobs.submit("index", {"paths": paths})
             assert "may read" in await failed(opened, job, allow=[docs])
         for kind, arguments in (("index", {"paths": [docs]}), ("sync", {"paths": [docs]}), ("rechunk", {})):
-            assert "--allow" in await failed(opened, await book.submit(kind, arguments))
+            assert "--allow" in await failed(opened, await book.jobs.submit(kind, arguments))
         for allow_empty in (False, True):
             gone = {"paths": [docs / "gone"], "allow_empty": allow_empty}
-            assert "cannot see" in await failed(opened, await book.submit("sync", gone), allow=[docs])
+            assert "cannot see" in await failed(opened, await book.jobs.submit("sync", gone), allow=[docs])
         for page in range(3):
             os.rename(docs / f"{page}.md", outside / f"{page}.md")  # noqa: PTH104
-        assert "but 3 documents" in await failed(opened, await book.submit("sync", {"paths": [docs]}), allow=[docs])
+        assert "but 3 documents" in await failed(
+            opened, await book.jobs.submit("sync", {"paths": [docs]}), allow=[docs]
+        )
         os.rename(docs, tmp_path / "moved")  # noqa: PTH104
         for kind, arguments in (("sync", {"paths": [docs], "allow_empty": True}), ("rechunk", {"chunk_tokens": 100})):
-            assert "cannot see" in await failed(opened, await book.submit(kind, arguments), allow=[tmp_path])
+            assert "cannot see" in await failed(opened, await book.jobs.submit(kind, arguments), allow=[tmp_path])
         assert await book.count() == 3
         (tmp_path / "moved").rename(docs)
         job = (await opened.jobs(state="failed"))[-1]
@@ -265,7 +269,7 @@ async def test_a_link_that_appears_after_the_check_is_not_followed(
 
             monkeypatch.setattr(module, name, swapping)
             book = opened.collection("book")
-            job = await book.submit(kind, {"paths": [folder / path], "source": str(number)})
+            job = await book.jobs.submit(kind, {"paths": [folder / path], "source": str(number)})
             assert await opened.work(drain=True, allow=[docs]) == 1
             monkeypatch.undo()
             job = await job.status()
@@ -300,9 +304,9 @@ async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> Non
         async with client(database_url) as opened:
             book = opened.collection("book")
             for _ in range(300):
-                await book.submit("index", {"paths": [docs / "a.md"]})
+                await book.jobs.submit("index", {"paths": [docs / "a.md"]})
                 await opened.work(drain=True, allow=[docs])
-                assert {chunk.content for chunk in await book.list()} <= {"public"}
+                assert {chunk.content for chunk in await book.list_chunks()} <= {"public"}
     finally:
         is_over.set()
         swapping.join()
@@ -324,7 +328,7 @@ async def test_what_others_have_written_into_the_table_is_checked(
     database_url: str, column: str, value: str, match: str
 ) -> None:
     async with client(database_url) as opened:
-        job = await opened.collection("book").submit("optimize")
+        job = await opened.collection("book").jobs.submit("optimize")
         sql(database_url, f"UPDATE semlex.job SET {column} = %s", value)  # noqa: S608
         assert match in await failed(opened, job)
         assert len(await opened.jobs()) == 1
@@ -332,7 +336,7 @@ async def test_what_others_have_written_into_the_table_is_checked(
 
 async def test_a_relative_path_in_the_table_is_refused(database_url: str, docs: Path) -> None:
     async with client(database_url) as opened:
-        job = await opened.collection("book").submit("index", {"paths": [docs]})
+        job = await opened.collection("book").jobs.submit("index", {"paths": [docs]})
         assert job.arguments == {"paths": [str(docs)]}
         sql(database_url, """UPDATE semlex.job SET arguments = '{"paths": ["docs"]}'""")
         assert "absolute" in await failed(opened, job, allow=[docs])
@@ -342,7 +346,7 @@ async def test_another_model_fails_at_once(database_url: str) -> None:
     async with client(database_url) as opened:
         book = opened.collection("book")
         await book.add_texts(["a"])
-        job = await book.submit("embed")
+        job = await book.jobs.submit("embed")
     async with client(database_url, HashEmbedder(9)) as opened:
         assert (await failed(opened, job := await opened.job(job.id))).startswith("ModelMismatchError: ")
 
@@ -369,7 +373,7 @@ def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_delay")
 async def test_what_may_go_away_is_tried_again(database_url: str) -> None:
     async with client(database_url, Faulty(2, ModelServerError("busy"))) as opened:
-        job = await opened.collection("book").submit("add", {"documents": [Document("a lion", id="lion")]})
+        job = await opened.collection("book").jobs.submit("add", {"documents": [Document("a lion", id="lion")]})
         assert await opened.work(drain=True) == 1
         job = await job.status()
         assert (job.state, job.attempts, job.error) == ("done", 3, None)
@@ -383,7 +387,7 @@ async def test_what_goes_on_failing_is_set_aside_and_can_be_tried_again(
     model = Faulty(4, RuntimeError("zebra stripes"))
     async with client(database_url, model) as opened:
         new = {"documents": [Document("a lion", id="lion")]}
-        job = await opened.collection("book").submit("add", new, max_attempts=3)
+        job = await opened.collection("book").jobs.submit("add", new, max_attempts=3)
         assert await opened.work(drain=True) == 1
         job = await job.status()
         assert (job.state, job.attempts, model.failures) == ("failed", 3, 1)

@@ -75,7 +75,7 @@ def answers(store: SyncRetriever) -> list[Any]:
 
 
 def stored(store: SyncRetriever) -> list[Document]:
-    return [Document(chunk.content, chunk.metadata, id=chunk.id) for chunk in store.list(limit=1_000)]
+    return [Document(chunk.content, chunk.metadata, id=chunk.id) for chunk in store.list_chunks(limit=1_000)]
 
 
 def check_old(url: str, name: str, *, whole: bool) -> None:
@@ -125,7 +125,7 @@ def test_documents_that_change_meanwhile(
                 assert [one for one in found.warnings if "no word" not in one] == []
 
         with sync_opened(database_url, "none", collection=name) as changing:
-            report = changing.reembed(BetweenEmbedder(between))
+            report = changing.embeddings.change(BetweenEmbedder(between))
         assert (report.version, report.lacking) == (2, 0)
         assert texts_of(database_url, name) == present
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
@@ -144,9 +144,9 @@ def test_documents_that_change_meanwhile(
         check_old(database_url, name, whole=False)
         assert texts_of(database_url, name) == present
         with sync_opened(database_url, new_model(), collection=name) as new:
-            new.embed_missing()
+            new.embeddings.fill()
         assert_vectors(vectors_of(database_url, 2, name), present, new_model(), whole=True)
-        stores["old"].embed_missing()
+        stores["old"].embeddings.fill()
         check_old(database_url, name, whole=True)
 
 
@@ -171,7 +171,7 @@ def test_files_that_change_and_move_meanwhile(
                     old.sync(folder.root)
 
             with sync_opened(database_url, "none", collection=name) as changing:
-                changing.reembed(BetweenEmbedder(between))
+                changing.embeddings.change(BetweenEmbedder(between))
             try:
                 assert_vectors(vectors_of(database_url, 2, name), texts_of(database_url, name), new_model(), whole=True)
                 check_old(database_url, name, whole=True)

@@ -38,11 +38,11 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def changed(url: str) -> None:
     async with opened(url, "none") as changing:
-        await changing.reembed(new_model())
+        await changing.embeddings.change(new_model())
 
 
 async def idle(retriever: PostgreSQLRetriever) -> list[float | None]:
-    return [entry.idle_seconds for entry in await retriever.embeddings()]
+    return [entry.idle_seconds for entry in await retriever.embeddings.list()]
 
 
 async def test_it_says_once_that_another_version_serves(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,11 +74,11 @@ async def test_what_it_adds_has_no_vector_of_the_new_model(database_url: str) ->
             found = await new.search(" ".join(WORDS), 20)
             assert (len(found), found.without_vector) == (13, 3)
             await new.add_documents(documents(2, 60))
-            assert [(entry.vectors, entry.lacking, entry.state) for entry in await new.embeddings()] == [
+            assert [(entry.vectors, entry.lacking, entry.state) for entry in await new.embeddings.list()] == [
                 (13, 2, "old"),
                 (12, 3, "serving"),
             ]
-            assert await new.embed_missing() == 3
+            assert await new.embeddings.fill() == 3
         assert vectors_of(database_url, 1).keys() == {f"d{number}" for number in [*range(10), 50, 51, 52]}
         assert len(vectors_of(database_url, 2)) == 15
 
@@ -120,7 +120,7 @@ async def test_what_it_adds_is_noted_until_its_vectors_are_made(
             assert not noted(await new.search("key", mode="keyword"))
             assert not noted(await old.search("key"))
             # What the new model writes is whole; a changed text of the old one is not.
-            await new.embed_missing()
+            await new.embeddings.fill()
             assert not noted(await new.search("key"))
             await new.add_documents(documents(2, 300))
             assert not noted(await new.search("key"))
@@ -130,7 +130,7 @@ async def test_what_it_adds_is_noted_until_its_vectors_are_made(
             async with Client(database_url, new_model(), use_reranking=False) as client:
                 assert await client.work(drain=True) == 1
             assert not noted(await new.search("key"))
-            assert [entry.lacking for entry in await new.embeddings()][1] == 0
+            assert [entry.lacking for entry in await new.embeddings.list()][1] == 0
             await old.add_documents([Document("yet another text", id="d0")])
             assert await queued(new) == ["embed"]
 
@@ -151,12 +151,12 @@ async def test_what_is_written_while_vectors_are_made_stays_noted(database_url: 
                 return super().embed_documents(texts)
 
         async with opened(database_url, Between()) as new:
-            await new.embed_missing()
+            await new.embeddings.fill()
             assert noted(await new.search("key"))
         async with opened(database_url, new_model()) as new:
-            await new.embed_missing()
+            await new.embeddings.fill()
             assert not noted(await new.search("key"))
-            assert [entry.lacking for entry in await new.embeddings()][1] == 0
+            assert [entry.lacking for entry in await new.embeddings.list()][1] == 0
 
 
 async def test_in_a_transaction_that_is_rolled_back_nothing_is_noted(database_url: str) -> None:
@@ -187,10 +187,10 @@ async def test_going_back_without_the_model_is_noted(database_url: str) -> None:
     async with opened(database_url, new_model()) as new:
         await new.add_documents(documents(1, 20))
     async with opened(database_url, "none") as back:
-        await back.rollback_embeddings(force=True)
+        await back.embeddings.roll_back(force=True)
     async with opened(database_url) as old:
         assert noted(await old.search("key"))
-        await old.embed_missing()
+        await old.embeddings.fill()
         assert not noted(await old.search("key"))
 
 
@@ -198,12 +198,12 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
     async with opened(database_url) as old, opened(database_url, "none") as other:
         await old.add_documents(documents(10))
         with pytest.raises(ConfigurationError, match="version 1 serves"):
-            await other.drop_embeddings(1)
+            await other.embeddings.drop(1)
         with pytest.raises(ConfigurationError, match=r"has no version 7 .*; it has 1"):
-            await other.drop_embeddings(7)
+            await other.embeddings.drop(7)
         await changed(database_url)
         with pytest.raises(StoreError, match="has searched version 1"):
-            await other.drop_embeddings(1)
+            await other.embeddings.drop(1)
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("UPDATE semlex.embedding_version SET last_used_at = last_used_at - interval '1 hour'")
         assert (await idle(other))[0] > 3_000  # type: ignore[operator]
@@ -213,15 +213,15 @@ async def test_a_version_in_use_is_not_dropped(database_url: str, monkeypatch: p
         assert used < 60
         assert serving is None
         with pytest.raises(StoreError, match="has searched version 1"):
-            await other.drop_embeddings(1)
+            await other.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
-        await other.drop_embeddings(1)
+        await other.embeddings.drop(1)
         assert versions(database_url) == (2, {2: False})
         for work in (
             lambda: old.search("key", 3),
             lambda: old.search("key", 3, mode="vector"),
             lambda: old.add_documents(documents(1, 70)),
-            old.embed_missing,
+            old.embeddings.fill,
         ):
             with pytest.raises(ModelMismatchError, match="were dropped since it was opened: open it again"):
                 await work()
@@ -242,9 +242,9 @@ async def test_a_program_without_a_model_goes_with_the_serving_version(
         await words.search("key", 3)
         await changed(database_url)
         assert (await words.search("key", 3)).warnings == []
-        assert [entry.idle_seconds is None for entry in await words.embeddings()] == [False, True]
+        assert [entry.idle_seconds is None for entry in await words.embeddings.list()] == [False, True]
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
-        await words.drop_embeddings(1)
+        await words.embeddings.drop(1)
         assert len(await words.search("key vault dome comet meteor shutter banana ship lamp", 20)) > 0
         await words.add_documents(documents(1, 30))
         await words.delete(["d2"])
@@ -270,11 +270,11 @@ async def test_nobody_makes_first_vectors_beside_a_run(database_url: str) -> Non
     async with opened(database_url, "none") as words, opened(database_url) as third:
         await words.add_documents(documents(10))
         with pytest.raises(ModelError, match="gone"):
-            await words.reembed(FailingEmbedder(0))
+            await words.embeddings.change(FailingEmbedder(0))
         with pytest.raises(ModelMismatchError, match=r"first vectors .* are being made, with tests/other"):
             await third.add_documents(documents(1, 40))
         await words.add_documents(documents(1, 40))
-        assert (await words.reembed(new_model())).embedded == 11
+        assert (await words.embeddings.change(new_model())).embedded == 11
 
 
 async def test_a_role_that_may_only_read_goes_on(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -309,16 +309,16 @@ async def test_back_and_forth(database_url: str) -> None:
         await old.add_documents(documents(10))
         before = told(await old.search("key vault", 5))
         with pytest.raises(ConfigurationError, match="nothing to go back to"):
-            await old.rollback_embeddings()
+            await old.embeddings.roll_back()
         await changed(database_url)
         async with opened(database_url, new_model()) as new:
             await new.add_documents(documents(5, 20))
-            report = await old.rollback_embeddings()
+            report = await old.embeddings.roll_back()
             assert (report.version, report.previous, report.embedded, report.lacking) == (1, 2, 5, 0)
             assert versions(database_url) == (1, {1: False, 2: False})
             # The other way round now.
             assert (await new.search("key", 3)).embedding_model == "tests/other"
-            assert (await new.rollback_embeddings()).version == 2
+            assert (await new.embeddings.roll_back()).version == 2
     assert versions(database_url)[0] == 2
     async with opened(database_url) as old:
         await old.delete([f"d{number}" for number in range(20, 25)])
@@ -330,16 +330,16 @@ async def test_back_without_the_old_model(database_url: str) -> None:
         await old.add_documents(documents(10))
     await changed(database_url)
     async with opened(database_url, new_model()) as new:
-        report = await new.rollback_embeddings()  # nothing is missing
+        report = await new.embeddings.roll_back()  # nothing is missing
         assert (report.version, report.embedded) == (1, 0)
-        await new.rollback_embeddings()
+        await new.embeddings.roll_back()
         await new.add_documents(documents(3, 20))
         with pytest.raises(StoreError, match=r"3 chunks have no vector of semlex.testing/hash .*--force"):
-            await new.rollback_embeddings()
+            await new.embeddings.roll_back()
         assert versions(database_url)[0] == 2
         with pytest.raises(ModelMismatchError, match="makes others"):
-            await new.rollback_embeddings(new_model())
-        assert (await new.rollback_embeddings(force=True)).lacking == 3
-        await new.rollback_embeddings()
-        assert (await new.rollback_embeddings(old_model())).embedded == 3
+            await new.embeddings.roll_back(new_model())
+        assert (await new.embeddings.roll_back(force=True)).lacking == 3
+        await new.embeddings.roll_back()
+        assert (await new.embeddings.roll_back(old_model())).embedded == 3
     assert versions(database_url)[0] == 1

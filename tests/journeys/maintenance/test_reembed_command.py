@@ -94,7 +94,7 @@ def test_what_is_in_the_making_is_shown(shell: Shell, tiny: Path) -> None:
         sync_opened(url, "none", collection="keys") as retriever,
         pytest.raises(ModelError, match="gone"),
     ):
-        retriever.reembed(FailingEmbedder(1))
+        retriever.embeddings.change(FailingEmbedder(1))
     assert re.search(r"in the making +version 2, tests/other: 0 of 2 chunks; semlex models set", shell("status").stdout)
     [status] = shell.objects("status", "-c", "keys")
     assert status["building_version"] == {"version": 2, "model": "tests/other", "vectors": 0, "is_running": False}

@@ -87,10 +87,10 @@ async def test_the_whole_way(database_url: str) -> None:
         await holder.add_documents(documents(60))
         before = [told(await holder.search(question, 10)) for question in QUESTIONS]
         async with opened(database_url, "none") as changing:
-            dry = await changing.reembed(new_model(), dry_run=True)
+            dry = await changing.embeddings.change(new_model(), dry_run=True)
             assert (dry.version, dry.previous, dry.embedded, dry.chunks, dry.dry_run) == (None, 1, 60, 60, True)
             assert versions(database_url) == (1, {1: False})
-            report = await changing.reembed(new_model(), progress=steps.append)
+            report = await changing.embeddings.change(new_model(), progress=steps.append)
         assert (report.version, report.previous, report.model) == (2, 1, "tests/other")
         assert (report.embedded, report.chunks, report.lacking, report.sampled) == (60, 60, 0, 20)
         assert (report.recall, report.resumed, report.warnings) == (None, False, [])
@@ -111,7 +111,7 @@ async def test_the_whole_way(database_url: str) -> None:
 async def test_what_the_new_collection_says(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(5))
-        await holder.reembed(new_model())
+        await holder.embeddings.change(new_model())
     async with opened(database_url, new_model()) as retriever:
         found = await retriever.search("key vault", 3)
         assert found.embedding_model == "tests/other"
@@ -128,7 +128,7 @@ async def test_from_words_alone(database_url: str) -> None:
     async with opened(database_url, "none") as words:
         await words.add_documents(documents(30))
         assert (await words.search("key", 5)).mode == "keyword"
-        report = await words.reembed(new_model(), vector_storage="halfvec")
+        report = await words.embeddings.change(new_model(), vector_storage="halfvec")
         assert (report.version, report.previous, report.storage, report.embedded) == (1, None, "halfvec", 30)
         # It neither has a model nor vectors of its own.
         assert (await words.search("key", 5)).warnings == []
@@ -138,7 +138,7 @@ async def test_from_words_alone(database_url: str) -> None:
         found = await retriever.search("key vault", 40)
         assert (found.mode, found.without_vector) == ("hybrid", 3)
         assert len(vectors_of(database_url, 1)) == 29
-        assert await retriever.embed_missing() == 3
+        assert await retriever.embeddings.fill() == 3
         assert (await retriever.search("key vault", 40)).without_vector == 0
 
 
@@ -148,21 +148,21 @@ async def test_from_vectors_that_were_given(database_url: str) -> None:
     async with opened(database_url, "none") as giver:
         await giver.add_documents(texts, given)
         before = told(await giver.search(vector=given[3], top_k=5))
-        assert (await giver.reembed(new_model())).version == 2
+        assert (await giver.embeddings.change(new_model())).version == 2
         # Its vectors are those of the version that it began with.
         assert told(await giver.search(vector=given[3], top_k=5)) == before
         async with opened(database_url, "none") as words:
             await words.add_documents(documents(1, 50))
         with pytest.raises(StoreError, match=r"1 chunks have no vector of given .*--force"):
-            await giver.rollback_embeddings()
-        assert (await giver.rollback_embeddings(force=True)).lacking == 1
+            await giver.embeddings.roll_back()
+        assert (await giver.embeddings.roll_back(force=True)).lacking == 1
 
 
 async def test_a_storage_of_its_own_for_the_same_model(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(20))
         before = [hit.id for hit in await holder.search("key vault", 3)]
-        report = await holder.reembed(old_model(), vector_storage="halfvec")
+        report = await holder.embeddings.change(old_model(), vector_storage="halfvec")
         assert (report.version, report.storage) == (2, "halfvec")
         # The vectors are of its own model: it goes along.
         assert [hit.id for hit in await holder.search("key vault", 3)] == before
@@ -192,7 +192,7 @@ async def test_a_run_that_failed_is_continued(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         with pytest.raises(ModelError, match="gone"):
-            await holder.reembed(FailingEmbedder(35))
+            await holder.embeddings.change(FailingEmbedder(35))
         assert versions(database_url) == (1, {1: False, 2: True})
         assert len(vectors_of(database_url, 2)) == 30
         status = await holder.status()
@@ -203,8 +203,8 @@ async def test_a_run_that_failed_is_continued(database_url: str) -> None:
         with pytest.raises(ModelMismatchError, match="being made: wait until semlex models set"):
             await opened(database_url, new_model()).initialize()
         with pytest.raises(ConfigurationError, match=r"tests/other .* was begun and is not done.*--restart"):
-            await holder.reembed(OtherEmbedder(salt="third"))
-        report = await holder.reembed(new_model())
+            await holder.embeddings.change(OtherEmbedder(salt="third"))
+        report = await holder.embeddings.change(new_model())
         assert (report.resumed, report.embedded, report.version) == (True, 30, 2)
 
 
@@ -212,22 +212,22 @@ async def test_what_was_begun_is_given_up(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         with pytest.raises(ModelError):
-            await holder.reembed(FailingEmbedder(35))
-        report = await holder.reembed(OtherEmbedder(salt="third"), restart=True)
+            await holder.embeddings.change(FailingEmbedder(35))
+        report = await holder.embeddings.change(OtherEmbedder(salt="third"), restart=True)
         assert (report.version, report.embedded, report.model) == (3, 60, "tests/third")
         # No number is given twice, not even that of the last one.
         assert versions(database_url) == (3, {1: False, 3: False})
-        await holder.rollback_embeddings()
-        await holder.drop_embeddings(3, force=True)
-        assert (await holder.reembed(new_model())).version == 4
+        await holder.embeddings.roll_back()
+        await holder.embeddings.drop(3, force=True)
+        assert (await holder.embeddings.change(new_model())).version == 4
 
 
 async def test_a_search_whose_vectors_were_dropped_says_so(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_collection, "LOOK_SECONDS", LIMIT)
     async with opened(database_url) as old, opened(database_url) as other:
         await old.add_documents(documents(20))
-        await other.reembed(new_model())
-        await other.drop_embeddings(1, force=True)
+        await other.embeddings.change(new_model())
+        await other.embeddings.drop(1, force=True)
         with pytest.raises(ModelMismatchError, match=r"these vectors were dropped.*open it again"):
             await old.search("key", mode="vector")
         hits = await old.search("key")
@@ -239,13 +239,13 @@ async def test_the_same_model_is_refused(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
         with pytest.raises(ConfigurationError, match=r"has the model .* already.*semlex models fill"):
-            await holder.reembed(old_model())
-        await holder.reembed(new_model())
+            await holder.embeddings.change(old_model())
+        await holder.embeddings.change(new_model())
         with pytest.raises(ConfigurationError, match=r"as version 1: go back .*semlex models rollback"):
-            await holder.reembed(old_model())
+            await holder.embeddings.change(old_model())
         for none in (None, "", "none"):
             with pytest.raises((ConfigurationError, ValueError)):
-                await holder.reembed(none)  # type: ignore[arg-type]
+                await holder.embeddings.change(none)  # type: ignore[arg-type]
         assert versions(database_url) == (2, {1: False, 2: False})
 
 
@@ -273,7 +273,7 @@ async def test_a_user_s_own_connection_is_refused(database_url: str) -> None:
         await holder.add_documents(documents(3))
         async with await psycopg.AsyncConnection.connect(database_url) as connection:
             with pytest.raises(ConfigurationError, match="without connection="):
-                await holder.using(connection).reembed(new_model())
+                await holder.using(connection).embeddings.change(new_model())
 
 
 class WaitingEmbedder(OtherEmbedder):
@@ -296,17 +296,17 @@ async def test_two_runs_at_once(database_url: str) -> None:
     async with opened(database_url) as one, opened(database_url, clock=clock) as other:
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
-        first = asyncio.create_task(one.reembed(model))
+        first = asyncio.create_task(one.embeddings.change(model))
         await model.begun.wait()
-        assert [entry.is_running for entry in await other.embeddings()] == [False, True]
+        assert [entry.is_running for entry in await other.embeddings.list()] == [False, True]
         for changed, restart in ((new_model(), False), (OtherEmbedder(salt="third"), True)):
             # It waits whether the first one says that it goes on.
-            second = asyncio.create_task(other.reembed(changed, restart=restart))
+            second = asyncio.create_task(other.embeddings.change(changed, restart=restart))
             await clock.passes_until(second.done, 601)
             with pytest.raises(StoreError, match="another process is changing the model"):
                 await second
         with pytest.raises(StoreError, match="fills version 2 at this moment"):
-            await other.drop_embeddings(2)
+            await other.embeddings.drop(2)
         model.goes_on.set()
         assert (await first).embedded == 20
 
@@ -317,18 +317,18 @@ async def test_a_run_that_was_interrupted_is_continued_at_once(
     async with opened(database_url) as one:
         await one.add_documents(documents(20))
         model = WaitingEmbedder()
-        first = asyncio.create_task(one.reembed(model))
+        first = asyncio.create_task(one.embeddings.change(model))
         await model.begun.wait()
         first.cancel()
         model.goes_on.set()
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert [entry.is_running for entry in await one.embeddings()] == [False, False]
+        assert [entry.is_running for entry in await one.embeddings.list()] == [False, False]
         # The server's clock has stepped back: a dead run seems to have hours left.
         monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.05)
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE semlex.embedding_version SET run_until = now() + interval '1 hour'")
-        assert (await one.reembed(new_model())).resumed
+        assert (await one.embeddings.change(new_model())).resumed
 
 
 async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
@@ -336,20 +336,20 @@ async def test_vectors_are_dropped_after_the_clock_has_stepped_back(
 ) -> None:
     async with opened(database_url) as one:
         await one.add_documents(documents(20))
-        await one.reembed(new_model())
+        await one.embeddings.change(new_model())
         with psycopg.connect(database_url) as connection:
             connection.execute(
                 "UPDATE semlex.embedding_version SET run_until = later, last_used_at = later "
                 "FROM (SELECT now() + interval '1 hour') AS clock (later) WHERE version = 1"
             )
-        assert [entry.is_running for entry in await one.embeddings()] == [False, False]
+        assert [entry.is_running for entry in await one.embeddings.list()] == [False, False]
         with pytest.raises(StoreError, match=r"fills version 1 at this moment, .* try again in [0-9]+ s"):
-            await one.drop_embeddings(1)
+            await one.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "RUN_SECONDS", 0.0)
         with pytest.raises(StoreError, match=r"has searched version 1 [0-9]+ s ago"):
-            await one.drop_embeddings(1)
+            await one.embeddings.drop(1)
         monkeypatch.setattr(embedding_versions, "IDLE_SECONDS", 0.0)
-        await one.drop_embeddings(1)
+        await one.embeddings.drop(1)
 
 
 async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,14 +359,14 @@ async def test_a_run_that_was_taken_over_writes_nothing(database_url: str, monke
         model = WaitingEmbedder()
         with monkeypatch.context() as patched:
             patched.setattr(embedding_versions, "RUN_SECONDS", 0.1)
-            first = asyncio.create_task(one.reembed(model))
+            first = asyncio.create_task(one.embeddings.change(model))
             await model.begun.wait()
 
         async def is_over() -> bool:
-            return not any(entry.is_running for entry in await other.embeddings())
+            return not any(entry.is_running for entry in await other.embeddings.list())
 
         await eventually(is_over)
-        report = await other.reembed(new_model())
+        report = await other.embeddings.change(new_model())
         assert (report.embedded, report.resumed) == (20, True)
         model.goes_on.set()
         with pytest.raises(StoreError, match="taken over version 2"):
@@ -396,7 +396,7 @@ async def test_a_model_that_changed_meanwhile_does_not_serve(database_url: str) 
         await holder.add_documents(documents(60))
         before = told(await holder.search("key", 5))
         with pytest.raises(ModelError, match=r"texts .* have another vector than before.*--restart"):
-            await holder.reembed(ChangedEmbedder(60))
+            await holder.embeddings.change(ChangedEmbedder(60))
         assert versions(database_url) == (1, {1: False, 2: True})
         assert told(await holder.search("key", 5)) == before
 
@@ -409,8 +409,8 @@ async def test_the_index_is_built_and_measured_before(
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
         if index is not None:
-            await holder.create_index(index)
-        report = await holder.reembed(new_model())
+            await holder.indexes.create(index)
+        report = await holder.embeddings.change(new_model())
     kind = "ivfflat_2" if isinstance(index, IvfflatIndex) else "hnsw_2"
     assert report.indexes == [kind]
     assert report.recall is not None
@@ -426,19 +426,19 @@ async def test_an_index_that_finds_too_little_stops_it(database_url: str, monkey
     monkeypatch.setattr(reembed, "MIN_RECALL", 1.01)
     async with opened(database_url) as holder:
         await holder.add_documents(documents(60))
-        await holder.create_index(HnswIndex())
+        await holder.indexes.create(HnswIndex())
         with pytest.raises(StoreError, match=r"finds 100% of the 10 nearest.*semlex maintain create-index"):
-            await holder.reembed(new_model())
+            await holder.embeddings.change(new_model())
         assert versions(database_url)[0] == 1
         monkeypatch.setattr(reembed, "MIN_RECALL", 0.8)
-        report = await holder.reembed(new_model())
+        report = await holder.embeddings.change(new_model())
         assert (report.resumed, report.embedded) == (True, 0)
 
 
 async def test_an_index_that_the_new_vectors_cannot_have(database_url: str) -> None:
     async with opened(database_url) as holder:
         await holder.add_documents(documents(20))
-        await holder.create_index(IvfflatIndex(lists=2))
-        report = await holder.reembed(OtherEmbedder(5_000))
+        await holder.indexes.create(IvfflatIndex(lists=2))
+        report = await holder.embeddings.change(OtherEmbedder(5_000))
         assert report.indexes == ["hnsw_2"]
         assert [warning for warning in report.warnings if "not possible for the new vectors" in warning]

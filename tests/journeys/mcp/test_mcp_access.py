@@ -19,7 +19,7 @@ from mcp.client import Client as Assistant
 
 from semlex import Client
 from semlex.errors import ConfigurationError, ValidationError
-from semlex.operations import OPERATIONS, Rights
+from semlex.retriever.operations import OPERATIONS
 from semlex.server.mcp.access import OFFERS, Access, Offer
 from semlex.server.mcp.server import mcp_server
 from semlex.server.tokens import ORDER, Caller
@@ -27,7 +27,9 @@ from semlex.server.tokens import ORDER, Caller
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-RIGHTS = {operation.name: operation.rights for operation in OPERATIONS}
+    from semlex.options.declare import Rights
+
+RIGHTS = {name: one.rights for name, one in OPERATIONS.items()}
 MODES = ("legacy", "auto")
 SECRET = "The combination of the vault is 4711."  # noqa: S105 - no password
 
@@ -61,7 +63,7 @@ async def tenants(database_url: str, docs: Path, tmp_path: Path) -> AsyncIterato
     async with Client(database_url, "none") as client:
         for name, folder in (("handbook", docs), ("secret", hidden)):
             await client.collection(name).index(folder)
-            await client.collection(name).submit("optimize")
+            await client.collection(name).jobs.submit("optimize")
         yield client
 
 
@@ -86,7 +88,7 @@ async def test_the_matrix_of_tools_rights_collections_and_folders(
 ) -> None:
     docs = tmp_path / "docs"
     access = Access(seen, rights, (docs,))
-    chunk = {name: (await tenants.collection(name).list(limit=10)) for name in ("handbook", "secret")}
+    chunk = {name: (await tenants.collection(name).list_chunks(limit=10)) for name in ("handbook", "secret")}
     async with Assistant(mcp_server(tenants, access)) as assistant:
         offered = {tool.name for tool in (await assistant.list_tools()).tools}
         for offer in OFFERS:
@@ -121,8 +123,8 @@ async def test_the_matrix_of_tools_rights_collections_and_folders(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_resources_have_the_same_bounds(tenants: Client, mode: str) -> None:
-    (hidden, *_) = await tenants.collection("secret").list(limit=10)
-    (shown, *_) = await tenants.collection("handbook").list(limit=10)
+    (hidden, *_) = await tenants.collection("secret").list_chunks(limit=10)
+    (shown, *_) = await tenants.collection("handbook").list_chunks(limit=10)
     async with Assistant(mcp_server(tenants, Access.of(["handbook"])), mode=mode) as assistant:
         templates = (await assistant.list_resource_templates()).resource_templates
         assert {one.uri_template for one in templates} == {

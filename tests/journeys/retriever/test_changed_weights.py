@@ -68,10 +68,10 @@ USES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
     "search_many": lambda one: one.search_many(["alpha", "beta"]),
     "context": lambda one: one.context("alpha"),
     "why": lambda one: one.why("d0", "alpha"),
-    "facets": lambda one: one.facets(["n"], query="alpha"),
+    "facets": lambda one: one.fields.facets(["n"], query="alpha"),
     "candidates": lambda one: one.candidates("alpha"),
     "add_texts": lambda one: one.add_texts(["eta"]),
-    "embed_missing": lambda one: one.embed_missing(),
+    "embed_missing": lambda one: one.embeddings.fill(),
 }
 
 
@@ -113,19 +113,19 @@ async def test_the_remedy_of_the_message(database_url: str) -> None:
     await make(database_url)
     async with opened(database_url) as held, opened(database_url, OtherWeights()) as other:
         first = await held.search("alpha beta", 1)
-        report = await other.reembed(OtherWeights())
+        report = await other.embeddings.change(OtherWeights())
         assert (report.version, report.previous, report.lacking) == (2, 1, 0)
         async with opened(database_url, OtherWeights()) as new:
             found = await new.search("alpha beta", 1)
             assert found[0].vector_score == pytest.approx(1.0, abs=1e-5)
         # One that is open goes on with the vectors of its own weights, and says so.
-        held._opened.forget_versions()
+        held._handle.opened.forget_versions()
         again = await held.search("alpha beta", 1)
         assert again[0].vector_score == first[0].vector_score == pytest.approx(1.0, abs=1e-5)
         assert "has version 2 of its vectors now" in again.warnings[0]
         await new.initialize()
-        await new.drop_embeddings(1, force=True)
-        held._opened.forget_versions()
+        await new.embeddings.drop(1, force=True)
+        held._handle.opened.forget_versions()
         with pytest.raises(ModelMismatchError, match="were dropped since it was opened"):
             await held.search("alpha beta", 1)
         await new.close()
@@ -161,7 +161,7 @@ async def test_how_much_may_differ(
 async def test_vectors_from_elsewhere_cannot_be_compared(database_url: str) -> None:
     rows = {"id": ["v"], "text": ["alpha"], "vector": [[1.0] * DIMENSIONS]}
     async with opened(database_url) as loading:
-        await loading.load_vectors(rows)
+        await loading.tables.load(rows)
     assert probes(database_url) == [None]
     async with opened(database_url, OtherWeights()) as other:
         assert len(await other.search("alpha")) == 1
@@ -170,7 +170,7 @@ async def test_vectors_from_elsewhere_cannot_be_compared(database_url: str) -> N
 async def test_a_dump_keeps_it(database_url: str, tmp_path: Path) -> None:
     await make(database_url)
     async with opened(database_url) as dumping:
-        await dumping.dump(tmp_path / "dump")
+        await dumping.tables.dump(tmp_path / "dump")
     async with Client(database_url, "none", use_reranking=False) as client:
         await client.restore(tmp_path / "dump", "weights_again")
     first, second = probes(database_url)

@@ -33,7 +33,7 @@ async def test_collections_share_all_that_is_dear(database_url: str) -> None:
         found = await asyncio.gather(*(one.search("lion in the grass", 1) for one in collections))
         assert [hits[0].id for hits in found] == ["a"] * 8
         assert [entry.name for entry in await opened.collections()] == sorted(names)
-        parts = [one._opened for one in collections]
+        parts = [one._handle.opened for one in collections]
         assert len({id(part.database._pool) for part in parts}) == 1
         for shared in ("models", "executor", "query_cache"):
             assert len({id(getattr(part, shared)) for part in parts}) == 1, shared
@@ -61,7 +61,11 @@ async def test_a_static_model_is_loaded_once_for_all(database_url: str) -> None:
         await second.search("lion")
         new = opened.collection("third")
         await new.add_texts(TEXTS)
-        assert first._opened.models.embedder is second._opened.models.embedder is new._opened.models.embedder
+        assert (
+            first._handle.opened.models.embedder
+            is second._handle.opened.models.embedder
+            is new._handle.opened.models.embedder
+        )
         assert "the collection's model" in first.embedding_choice
 
 
@@ -119,7 +123,7 @@ async def test_using_joins_a_transaction(database_url: str) -> None:
         await mine.add_documents([Document(TEXTS[1], {"n": 1}, "b")])
         await connection.commit()
         assert {hit.id for hit in await one.search("zebra grass")} == {"a", "b"}
-        assert mine._opened.models.embedder is one._opened.models.embedder
+        assert mine._handle.opened.models.embedder is one._handle.opened.models.embedder
 
 
 async def test_what_a_collection_has_in_memory_is_shared_inside_a_transaction(database_url: str) -> None:
@@ -203,24 +207,26 @@ async def test_listing_goes_through_all_chunks_once(database_url: str, tmp_path:
         await one.index(tmp_path)
         total = await one.count()
         seen, after = [], None
-        while page := await one.list(limit=7, after=after):
+        while page := await one.list_chunks(limit=7, after=after):
             assert len(page) <= 7
             seen += [chunk.id for chunk in page]
             after = seen[-1]
         assert len(seen) == len(set(seen)) == total
-        assert {chunk.id for chunk in await one.list({"even": True}, limit=100)} == {f"id-{n}" for n in range(0, 25, 2)}
-        (of_file,) = [chunk for chunk in await one.list(limit=100) if chunk.source_document == "page.md"]
+        assert {chunk.id for chunk in await one.list_chunks({"even": True}, limit=100)} == {
+            f"id-{n}" for n in range(0, 25, 2)
+        }
+        (of_file,) = [chunk for chunk in await one.list_chunks(limit=100) if chunk.source_document == "page.md"]
         assert (of_file.root, of_file.line) == (str(tmp_path), 1)
-        assert await one.list(after=seen[-1]) == []
+        assert await one.list_chunks(after=seen[-1]) == []
         for limit in (0, 10_001, True, "many"):
             with pytest.raises(ConfigurationError, match="limit"):
-                await one.list(limit=limit)  # type: ignore[arg-type]
+                await one.list_chunks(limit=limit)  # type: ignore[arg-type]
         with pytest.raises(ValidationError):
-            await one.list(after="\0")
+            await one.list_chunks(after="\0")
 
 
 async def test_a_retriever_is_a_collection_with_resources_of_its_own(database_url: str) -> None:
     async with PostgreSQLRetriever(database_url, HashEmbedder(16), use_reranking=False) as retriever:
         assert isinstance(retriever, semlex.Collection)
         await retriever.add_texts(TEXTS)
-        assert len(await retriever.list()) == 3
+        assert len(await retriever.list_chunks()) == 3

@@ -74,9 +74,9 @@ def indexed(fields: FieldSummaries) -> dict[str, tuple[str, ...]]:
 def test_what_is_listed_is_what_the_chunks_have(retriever: SyncRetriever, found: list[dict[str, Any]]) -> None:
     for one in found:
         one.pop("source_document", None)  # a column, not a key
-    retriever.delete([chunk.id for chunk in retriever.list(limit=100)])
+    retriever.delete([chunk.id for chunk in retriever.list_chunks(limit=100)])
     add(retriever, found)
-    fields = retriever.fields()
+    fields = retriever.fields.list()
     wanted = expected(found)
     assert {field.name: (field.types, field.elements) for field in fields[: -len(OWN)]} == wanted
     assert [field.name for field in fields] == [*sorted(wanted), *OWN_NAMES]
@@ -92,7 +92,7 @@ def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncR
     add(retriever, [{"year": 2020 + number % 3, "tags": ["a", "b"], "long": "x" * 100} for number in range(7)])
     last = {"year": None, "author": {"name": "Ada", "ok": True}}
     retriever.add_documents([Document("A secret of the text.", last, id="last")])
-    fields = {field.name: field for field in retriever.fields(values=True)}
+    fields = {field.name: field for field in retriever.fields.list(values=True)}
     assert fields["year"].values == (2020, 2021, 2022)
     assert (fields["year"].types, fields["tags"].elements) == ({"number": 7, "null": 1}, {"text": 14})
     assert fields["tags"].values == ("a", "b")
@@ -110,20 +110,20 @@ def test_own_fields_are_counted_and_values_are_shown_when_asked(retriever: SyncR
 def test_a_sample_is_bounded_and_says_so(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
     add(retriever, [{f"k{number}": 1, "common": "x" * 50} for number in range(30)])
     monkeypatch.setattr(store_fields, "MAX_FIELDS", 10)
-    fields = retriever.fields()
+    fields = retriever.fields.list()
     assert (fields[0].name, len(fields), fields.left_out) == ("common", 10 + len(OWN), 21)
     monkeypatch.setattr(store_fields, "SAMPLE_CHUNKS", 12)
-    fields = retriever.fields()
+    fields = retriever.fields.list()
     assert fields.chunks <= 12
     assert not fields.are_all
     monkeypatch.setattr(store_fields, "SAMPLE_BYTES", 100)
-    fields = retriever.fields()
+    fields = retriever.fields.list()
     assert 1 <= fields.chunks <= 2
     assert not fields.are_all
 
 
 def test_an_empty_collection_has_semlexs_own_fields(retriever: SyncRetriever) -> None:
-    fields = retriever.fields()
+    fields = retriever.fields.list()
     assert [field.name for field in fields] == OWN_NAMES
     assert (fields.chunks, fields.are_all) == (0, True)
 
@@ -134,41 +134,41 @@ def test_an_index_is_made_once_and_dropped(retriever: SyncRetriever) -> None:
     wanted = [("year", "number"), ('"a.b"', "text"), ("author.born", "number"), ("@updated", "instant")]
     before = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
     for name, of in wanted:
-        built = retriever.add_field(name, of)  # type: ignore[arg-type]
+        built = retriever.fields.add(name, of)  # type: ignore[arg-type]
         assert (len(built), built.busy) == (1, [])
-        assert list(retriever.add_field(name, of)) == []  # type: ignore[arg-type]
-    fields = retriever.fields()
+        assert list(retriever.fields.add(name, of)) == []  # type: ignore[arg-type]
+    fields = retriever.fields.list()
     assert indexed(fields) == {name: (of,) for name, of in wanted}
     after = [retriever.count(f"{name} >= {bound}") for (name, _), bound in zip(wanted, (5, "'5'", 7), strict=False)]
     assert after == before == [15, 5, 13]
-    retriever.add_field("year", "text", force=True)
-    assert indexed(retriever.fields())["year"] == ("number", "text")
-    assert retriever.remove_field("year") == ("number", "text")
+    retriever.fields.add("year", "text", force=True)
+    assert indexed(retriever.fields.list())["year"] == ("number", "text")
+    assert retriever.fields.remove("year") == ("number", "text")
     for name, of in wanted[1:]:
-        assert retriever.remove_field(name) == (of,)
-    assert indexed(retriever.fields()) == {}
+        assert retriever.fields.remove(name) == (of,)
+    assert indexed(retriever.fields.list()) == {}
     with pytest.raises(ConfigurationError, match="the field year has no index"):
-        retriever.remove_field("year")
+        retriever.fields.remove("year")
 
 
 def test_a_name_that_no_chunk_has_is_a_question(retriever: SyncRetriever) -> None:
-    retriever.add_field("year", "number")  # for chunks that are to come
-    retriever.remove_field("year")
+    retriever.fields.add("year", "number")  # for chunks that are to come
+    retriever.fields.remove("year")
     add(retriever, [{"year": 2020, "author": {"name": "Ada"}, "tags": [1, {"a": 2}]}, {"year": "2021"}, {"year": "?"}])
     with pytest.raises(ConfigurationError, match=r"of all 3 chunks none has the field yaer; did you mean year\?"):
-        retriever.add_field("yaer", "number")
+        retriever.fields.add("yaer", "number")
     with pytest.raises(ConfigurationError, match=r"did you mean author\.name\?"):
-        retriever.add_field("author.nam", "text")
+        retriever.fields.add("author.nam", "text")
     with pytest.raises(ConfigurationError, match="of all 3 chunks none has a text as author; the values are: object 1"):
-        retriever.add_field("author", "text")
-    assert retriever.add_field("year", "number").warnings == [
+        retriever.fields.add("author", "text")
+    assert retriever.fields.add("year", "number").warnings == [
         "of all 3 chunks 1 has a number as year; the values are: text 2, number 1"
     ]
-    assert retriever.add_field("tags.0", "number").warnings == []
-    assert len(retriever.add_field("to.come", "text", force=True)) == 1
-    assert indexed(retriever.fields()) == {"tags.0": ("number",), "to.come": ("text",), "year": ("number",)}
+    assert retriever.fields.add("tags.0", "number").warnings == []
+    assert len(retriever.fields.add("to.come", "text", force=True)) == 1
+    assert indexed(retriever.fields.list()) == {"tags.0": ("number",), "to.come": ("text",), "year": ("number",)}
     with pytest.raises(ConfigurationError, match=r"yaer has no index; did you mean year\?"):
-        retriever.remove_field("yaer")
+        retriever.fields.remove("yaer")
 
 
 @pytest.mark.slow
@@ -177,21 +177,21 @@ def test_hostile_names(retriever: SyncRetriever) -> None:
     add(retriever, [{key: number} for number, key in enumerate(keys)])
     names = {str(Field((key,))) for key in keys}
     for name in names:
-        assert len(retriever.add_field(name, "number", force=False)) == 1
-    assert set(indexed(retriever.fields())) == names
+        assert len(retriever.fields.add(name, "number", force=False)) == 1
+    assert set(indexed(retriever.fields.list())) == names
     assert retriever.count() == len(keys)
     for name in names:
         assert retriever.count(f"{name} >= 0") == 1
-        retriever.remove_field(name)
+        retriever.fields.remove(name)
     for name in ("a\0b", "k" * 10_240, "a..b", "@source_document", "a" + ".b" * 70):
         with pytest.raises(ValidationError):
-            retriever.add_field(name, "text", force=True)
-    assert indexed(retriever.fields()) == {}
+            retriever.fields.add(name, "text", force=True)
+    assert indexed(retriever.fields.list()) == {}
 
 
 def test_what_is_written_later_never_fails_for_an_index(retriever: SyncRetriever) -> None:
     for of in ("number", "text"):
-        retriever.add_field("a", of)  # type: ignore[arg-type]
+        retriever.fields.add("a", of)  # type: ignore[arg-type]
     text = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(50_000))
     found = [{"a": text}, {"a": 10**4299 + 1}, {"a": 5e-324}, {"a": [1]}, {"a": None}, {"a": {"b": 1}}, {}, {"a": ""}]
     add(retriever, found)
@@ -207,11 +207,11 @@ async def test_in_a_transaction_of_the_users(database_url: str) -> None:
         opened(model="none", connection=connection) as store,
     ):
         async with connection.transaction(force_rollback=True):
-            built = await store.add_field("year", "number")
+            built = await store.fields.add("year", "number")
             assert len(built) == 1
             assert ["writers wait" in warning for warning in built.warnings] == [True]
-            assert indexed(await store.fields()) == {"year": ("number",)}
-        assert indexed(await store.fields()) == {}
+            assert indexed(await store.fields.list()) == {"year": ("number",)}
+        assert indexed(await store.fields.list()) == {}
 
 
 def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_progress_is_told(retriever: SyncRetriever, monkeypatch: pytest.MonkeyPa
 
     told: list[Progress] = []
     monkeypatch.setattr(build, "watched", watched)
-    retriever.add_field("k" * 100, "number", force=True, progress=told.append)
+    retriever.fields.add("k" * 100, "number", force=True, progress=told.append)
     assert told == [Progress(f"build the index of {'k' * 40}…", 1, 2, "blocks")]
 
 
@@ -231,12 +231,12 @@ def test_indexes_of_two_collections_are_apart(database_url: str) -> None:
         sync_opened(database_url, "none", collection="one") as one,
         sync_opened(database_url, "none", collection="one_field") as other,
     ):
-        one.add_field("year", "number")
-        other.add_field("year", "text")
-        assert indexed(one.fields()) == {"year": ("number",)}
-        assert indexed(other.fields()) == {"year": ("text",)}
-        one.remove_field("year")
-        assert indexed(other.fields()) == {"year": ("text",)}
+        one.fields.add("year", "number")
+        other.fields.add("year", "text")
+        assert indexed(one.fields.list()) == {"year": ("number",)}
+        assert indexed(other.fields.list()) == {"year": ("text",)}
+        one.fields.remove("year")
+        assert indexed(other.fields.list()) == {"year": ("text",)}
 
 
 @pytest.mark.slow

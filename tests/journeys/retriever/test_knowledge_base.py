@@ -26,7 +26,7 @@ from semlex.errors import (
     ConnectionFailedError,
     PrivilegeError,
 )
-from semlex.retriever.curve_file import write_curve
+from semlex.retriever.handle import write_curve
 from semlex.search.postprocess.steps import no_near_duplicates, per_collection
 from semlex.testing import HashEmbedder
 from tests.support.curves import curve
@@ -121,7 +121,7 @@ async def test_curves_that_are_stored_or_in_a_file_put_collections_in_one_order(
             await own.add_documents([Document(f"a key of {label} {n}", id=f"{label}{n}") for n in range(4)])
         assert (await knowledge.retrieve("a key", 8)).merge == "ranks"
         model = {"identity_key": HashEmbedder(16).identity.key}
-        await (await knowledge.collection("one")).store_calibration(curve(4.0, 0.0, **model))
+        await (await knowledge.collection("one")).embeddings.store_calibration(curve(4.0, 0.0, **model))
     write_curve(tmp_path / "two.json", curve(4.0, -20.0, **model))
     async with base.add("one").add("two", calibration=tmp_path / "two.json") as knowledge:
         found = await knowledge.retrieve("a key", 8)

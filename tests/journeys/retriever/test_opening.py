@@ -27,7 +27,7 @@ GONE = "postgresql://127.0.0.1:1/x"
 async def test_tasks_that_open_at_once_open_once(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = openings(monkeypatch)
     retriever = opened(database_url, "none")
-    await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list())
+    await asyncio.gather(*(retriever.initialize() for _ in range(3)), retriever.count(), retriever.list_chunks())
     assert len(attempts) == 1
     await retriever.close()
     await retriever.initialize()

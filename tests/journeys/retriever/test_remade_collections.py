@@ -44,20 +44,23 @@ READS: dict[str, tuple[Callable[[Collection], Awaitable[Any]], Callable[[Any], A
     "search, filtered": (lambda one: one.search("alpha", 9, "n > 0"), len),
     "search_many": (lambda one: one.search_many(iter(["alpha"]), 9), lambda found: len(found[0])),
     "candidates": (lambda one: one.candidates("alpha"), len),
-    "facets": (lambda one: one.facets(["n"]), lambda found: found.chunks),
-    "facets of a query": (lambda one: one.facets(["n"], query="alpha"), lambda found: found.chunks),
+    "facets": (lambda one: one.fields.facets(["n"]), lambda found: found.chunks),
+    "facets of a query": (lambda one: one.fields.facets(["n"], query="alpha"), lambda found: found.chunks),
     "why": (lambda one: one.why("d2", "alpha"), lambda found: found.rank),
     "context": (lambda one: one.context("alpha"), lambda found: [one.hits[0].id for one in found.sources]),
     "answer": (lambda one: one.answer("alpha"), lambda found: found.text),
     "answer_stream": (lambda one: last(one.answer_stream("alpha")), lambda found: found.text),
     "get": (lambda one: one.get(iter(["d2"])), lambda found: found[0].content),
-    "get_document": (lambda one: one.get_document("d2"), lambda found: found.text),
-    "vectors": (lambda one: one.vectors(["d2"]), lambda found: found["d2"].tolist()),
+    "get_document": (lambda one: one.documents.get("d2"), lambda found: found.text),
+    "vectors": (lambda one: one.embeddings.vectors(["d2"]), lambda found: found["d2"].tolist()),
     "count": (lambda one: one.count(), lambda found: found),
-    "list": (lambda one: one.list(), len),
-    "fields": (lambda one: one.fields(values=True), lambda found: found["n"].values if "n" in found else repr(found)),
+    "list": (lambda one: one.list_chunks(), len),
+    "fields": (
+        lambda one: one.fields.list(values=True),
+        lambda found: found["n"].values if "n" in found else repr(found),
+    ),
     "status": (lambda one: one.status(), lambda found: found.chunks),
-    "embeddings": (lambda one: one.embeddings(), lambda found: found[0].vectors),
+    "embeddings": (lambda one: one.embeddings.list(), lambda found: found[0].vectors),
 }
 
 
@@ -85,28 +88,28 @@ async def test_every_read_is_of_what_has_the_name_now(database_url: str) -> None
     await make(database_url, OLD)
     async with opened(database_url) as held:
         before = {name: told(await read(held)) for name, (read, told) in READS.items()}
-        stale = held._indexer
+        stale = held._handle._indexer
         assert stale is not None
         await make_again(database_url)
         async with opened(database_url) as fresh:
             now = {name: told(await read(fresh)) for name, (read, told) in READS.items()}
         for name, (read, told) in READS.items():
-            held._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._indexer, stale.opened.presence.is_gone = stale, False
             assert told(await read(held)) == now[name] != before[name], name
-            assert held._indexer is not stale
+            assert held._handle._indexer is not stale
 
 
 async def test_with_another_model_every_read_is_refused(database_url: str) -> None:
     await make(database_url, OLD)
     async with opened(database_url) as held:
-        stale = held._indexer
+        stale = held._handle._indexer
         assert stale is not None
         await make_again(database_url, model=new_model())
         for name, (read, _) in READS.items():
-            held._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._indexer, stale.opened.presence.is_gone = stale, False
             with pytest.raises(ModelMismatchError, match=f"collection '{NAME}' holds vectors of tests/other"):
                 await read(held)
-            assert held._indexer is stale, name
+            assert held._handle._indexer is stale, name
         # Again, and for writers, as long as the model is another one.
         with pytest.raises(ModelMismatchError):
             await held.add_texts(["iota"])
@@ -134,11 +137,11 @@ async def test_one_that_was_dropped_is_not_made_by_reading(database_url: str) ->
 WRITES: dict[str, Callable[[Collection], Awaitable[Any]]] = {
     "add_texts": lambda one: one.add_texts(["iota"]),
     "delete": lambda one: one.delete(["d0"]),
-    "load_vectors": lambda one: one.load_vectors({"id": ["v"], "text": ["iota"], "vector": [[1.0] * 16]}),
-    "create_index": lambda one: one.create_index(),
-    "reindex_keyword": lambda one: one.reindex_keyword(),
-    "embed_missing": lambda one: one.embed_missing(),
-    "reembed": lambda one: one.reembed(new_model()),
+    "load_vectors": lambda one: one.tables.load({"id": ["v"], "text": ["iota"], "vector": [[1.0] * 16]}),
+    "create_index": lambda one: one.indexes.create(),
+    "reindex_keyword": lambda one: one.indexes.rebuild_keyword(),
+    "embed_missing": lambda one: one.embeddings.fill(),
+    "reembed": lambda one: one.embeddings.change(new_model()),
 }
 
 
@@ -147,15 +150,15 @@ async def test_a_write_fails_once_and_never_again(database_url: str) -> None:
     async with Client(database_url, old_model(), use_reranking=False) as client:
         held = client.collection(NAME)
         await held.search("alpha")
-        stale = held._indexer
+        stale = held._handle._indexer
         assert stale is not None
         await make_again(database_url)
         for name, write in WRITES.items():
-            held._indexer, stale.opened.presence.is_gone = stale, False
+            held._handle._indexer, stale.opened.presence.is_gone = stale, False
             with pytest.raises(CollectionDroppedError, match="was dropped since it was opened"):
                 await write(client.collection(NAME))
             await write(client.collection(NAME))
-            assert held._indexer is not stale, name
+            assert held._handle._indexer is not stale, name
 
 
 async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
@@ -198,8 +201,8 @@ async def test_it_costs_no_round_trip(database_url: str, tmp_path: Path) -> None
     await make(database_url, OLD)
     trips = []
     async with opened(database_url, max_connections=1) as held:
-        database = held._opened.database
-        for watch in (held._opened.presence, None):
+        database = held._handle.opened.database
+        for watch in (held._handle.opened.presence, None):
             database._watch = watch
             for _ in range(3):  # until everything is in memory
                 await held.search("alpha")

@@ -199,7 +199,7 @@ def test_a_rebuild_that_was_killed(database_url: str) -> None:
     (problem,) = examine_server(database_url).problems
     assert "semlex maintain reindex --collection default_collection" in problem
     with opened(database_url) as retriever:
-        retriever.reindex_keyword()
+        retriever.indexes.rebuild_keyword()
     assert examine_server(database_url).problems == []
 
 

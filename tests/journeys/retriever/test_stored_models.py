@@ -78,7 +78,7 @@ def answers_by_words(url: str, name: str, **options: Any) -> str:
         assert retriever.search(QUERY, mode="keyword").warnings == []
         for call in (
             lambda: retriever.add_texts(["new"]),
-            retriever.embed_missing,
+            retriever.embeddings.fill,
             lambda: retriever.index(__file__),
             lambda: retriever.search(QUERY, mode="vector"),
         ):
@@ -243,7 +243,7 @@ def test_the_reranker_is_chosen_by_the_first_search_that_reranks(database_url: s
     with SyncRetriever(database_url, HashEmbedder(8), "cohere") as retriever:  # its key is not set
         retriever.index(tmp_path / "page.md")
         retriever.status()
-        retriever.optimize()
+        retriever.indexes.optimize()
         assert retriever.search("lions", rerank=False)
         with pytest.raises(ConfigurationError, match="COHERE_API_KEY or CO_API_KEY"):
             retriever.search("lions")

@@ -137,11 +137,11 @@ def test_a_callback_that_calls_its_own_retriever_is_refused(retriever: SyncRetri
     ]
     for call in calls:
         with pytest.raises(ConfigurationError, match="would wait for itself"):
-            retriever.reindex_keyword(progress=call)
+            retriever.indexes.rebuild_keyword(progress=call)
     assert [hit.id for hit in retriever.search("hello")] == ["1"]
     with sync_opened(database_url, collection="texts") as second:
         found: list[Any] = []
-        retriever.reindex_keyword(progress=lambda _: found.extend(second.search("hello")))
+        retriever.indexes.rebuild_keyword(progress=lambda _: found.extend(second.search("hello")))
         assert found
 
 

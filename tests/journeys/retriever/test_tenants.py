@@ -84,7 +84,7 @@ async def check_matrix(own: dict[str, Collection], strange: dict[str, Collection
             if asked_for_the_other:
                 assert f"The {other}" not in asked_for_the_other, (name, what)
                 assert f"{other} number3" not in asked_for_the_other.replace(f"{other} number3?", ""), (name, what)
-        texts = {chunk.content for chunk in await own[name].list(limit=1000)}
+        texts = {chunk.content for chunk in await own[name].list_chunks(limit=1000)}
         assert len(texts) == ROWS
         assert all(word in text for text in texts)
         for what, call in reads(folder / f"{name}-refused").items():
@@ -141,10 +141,10 @@ async def test_what_a_reader_may_not_do(tenants: Tenants, tmp_path: Path) -> Non
             reader.add_documents([Document(f"{n}", id=f"{n}") for n in range(3000)]),
             reader.delete(["anvil1"]),
             reader.index(tmp_path / "anvil-files"),
-            reader.create_index(HnswIndex()),
-            reader.optimize(),
-            reader.reindex_keyword(),
-            reader.submit("optimize"),
+            reader.indexes.create(HnswIndex()),
+            reader.indexes.optimize(),
+            reader.indexes.rebuild_keyword(),
+            reader.jobs.submit("optimize"),
             reader.drop(),
         ):
             with pytest.raises(PrivilegeError, match=r"the role .* lacks the right"):
@@ -163,12 +163,12 @@ async def test_the_owner_does_all_of_it(tenants: Tenants, tmp_path: Path) -> Non
         await filled(mine, acme.word, tmp_path)
         await mine.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
         assert await mine.count() == ROWS + 3000
-        assert (await mine.create_index(HnswIndex())).busy == []
-        assert (await mine.create_index(HnswIndex(m=8), concurrently=True)).dropped
-        await mine.optimize()
-        await mine.reindex_keyword()
-        await mine.add_field("year", "number")
-        await mine.submit("optimize")
+        assert (await mine.indexes.create(HnswIndex())).busy == []
+        assert (await mine.indexes.create(HnswIndex(m=8), concurrently=True)).dropped
+        await mine.indexes.optimize()
+        await mine.indexes.rebuild_keyword()
+        await mine.fields.add("year", "number")
+        await mine.jobs.submit("optimize")
         await mine.sync(tmp_path / "anvil-files")
         theirs = client.collection("notes", create=False, schema="bolt", role=acme.owner)
         with pytest.raises(PrivilegeError, match=REFUSED):
@@ -199,7 +199,7 @@ async def test_a_writer_that_owns_nothing(tenants: Tenants, tmp_path: Path) -> N
         written = client.collection("notes", create=False, schema="acme", role=writer)
         await filled(written, acme.word, tmp_path)
         await written.add_documents([Document(f"{acme.word} more{n}", id=f"more{n}") for n in range(3000)])
-        await written.optimize()
+        await written.indexes.optimize()
         assert await written.count() == ROWS + 3001
         assert (await written.search(acme.word)).warnings == []
         strange = client.collection("notes", schema="bolt", role=writer)
@@ -376,7 +376,7 @@ async def test_questions_are_logged_with_the_rights_of_the_role(database_url: st
             await mine.search("asked by the owner")
             await reader.search("asked by a reader")
             await client._resources.query_log.flush()
-            assert [query.query for query in (await mine.queries()).most_asked] == ["asked by the owner"]
+            assert [query.query for query in (await mine.queries.summary()).most_asked] == ["asked by the owner"]
             log = (await reader.status()).query_log
             assert log is not None
             assert (log.logged, log.lost) == (0, 1)

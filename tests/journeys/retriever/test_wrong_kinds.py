@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import semlex
 from semlex import Client, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import SemlexError
 from semlex.options.declare import declared, unpacked
+from semlex.retriever.operations import OWNERS
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.line_models import LineModel
@@ -59,54 +61,54 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "upsert": lambda _: {"documents": [Document("good", id="good")]},
     "add_texts": lambda _: {"texts": ["good"]},
     "index": lambda folder: {"paths": folder},
-    "load_vectors": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
+    "tables.load": lambda _: {"rows": {"text": ["good"], "vector": [[1.0] * 8], "metadata": [{}]}},
     "diversify": lambda _: {"hits": []},
-    "import_table": lambda _: {
+    "tables.import_table": lambda _: {
         "table": "default_collection_embedding_1",
         "layout": "pgvector",
         "source_schema": "semlex",
         **dict.fromkeys(("id_field", "text_field"), "chunk_id"),
         "vector_field": "embedding",
     },
-    "embed_missing": lambda _: {},
-    "enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
-    "embeddings": lambda _: {},
-    "store_calibration": lambda _: {"curve": None},
-    "create_index": lambda _: {},
-    "estimate_index": lambda _: {},
+    "embeddings.fill": lambda _: {},
+    "documents.enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
+    "embeddings.list": lambda _: {},
+    "embeddings.store_calibration": lambda _: {"curve": None},
+    "indexes.create": lambda _: {},
+    "indexes.estimate": lambda _: {},
     "delete": lambda _: {"ids": ["missing"]},
-    "optimize": lambda _: {},
-    "rechunk": lambda _: {"dry_run": True},
-    "reindex_keyword": lambda _: {},
+    "indexes.optimize": lambda _: {},
+    "documents.rechunk": lambda _: {"dry_run": True},
+    "indexes.rebuild_keyword": lambda _: {},
     "search": lambda _: {"query": "good"},
     "checkup": lambda _: {"sample": 1},
     "why": lambda _: {"document": "good", "question": "good"},
-    "get_document": lambda _: {"document": "good"},
-    "outline": lambda _: {"document": "good"},
+    "documents.get": lambda _: {"document": "good"},
+    "documents.outline": lambda _: {"document": "good"},
     "candidates": lambda _: {"query": "good"},
-    "facets": lambda _: {"fields": ["good"], "query": "good"},
+    "fields.facets": lambda _: {"fields": ["good"], "query": "good"},
     "context": lambda _: {"question": "good"},
     "answer": lambda _: {"question": "good"},
     "search_many": lambda _: {"queries": ["good"]},
-    "queries": lambda _: {},
-    "clear_queries": lambda _: {},
+    "queries.summary": lambda _: {},
+    "queries.clear": lambda _: {},
     "search_page": lambda folder: {"cursor": (folder / "cursor").read_text(encoding="utf-8")},
     "get": lambda _: {"ids": ["good"]},
-    "vectors": lambda _: {"ids": ["good"]},
+    "embeddings.vectors": lambda _: {"ids": ["good"]},
     "count": lambda _: {},
-    "list": lambda _: {"limit": 5},
+    "list_chunks": lambda _: {"limit": 5},
     "status": lambda _: {},
     "collections": lambda _: {},
-    "sources": lambda _: {},
+    "documents.sources": lambda _: {},
     "sync": lambda folder: {"paths": str(folder), "dry_run": True},
-    "documents": lambda _: {},
-    "move_source": lambda folder: {"name": "good", "root": str(folder)},
-    "fields": lambda _: {},
-    "add_field": lambda _: {"name": "year", "type": "number", "force": True},
-    "remove_field": lambda _: {"name": "year"},
+    "documents.list": lambda _: {},
+    "documents.move_source": lambda folder: {"name": "good", "root": str(folder)},
+    "fields.list": lambda _: {},
+    "fields.add": lambda _: {"name": "year", "type": "number", "force": True},
+    "fields.remove": lambda _: {"name": "year"},
     "health_check": lambda _: {},
-    "submit": lambda _: {"kind": "optimize"},
-    "hits_as_sql": lambda _: {"results": []},
+    "jobs.submit": lambda _: {"kind": "optimize"},
+    "tables.hits_as_sql": lambda _: {"results": []},
 }
 # Other words for an argument in a message; what its elements are called.
 OTHER_NAMES = {
@@ -139,13 +141,14 @@ SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query"
 }
 # What ends or begins a retriever, and what needs another test's world.
 APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranker"} | {
-    "reembed",
-    "rollback_embeddings",
-    "drop_embeddings",
-    "dump",
-    "hits_into",
+    "embeddings.change",
+    "embeddings.roll_back",
+    "embeddings.drop",
+    "tables.dump",
+    "tables.hits_into",
 }
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
+PARTS = [owner for owner in OWNERS if owner.__name__ not in ("Client", "Collection", "Job")]
 CLASSES = (
     "CollectionOptions",
     "SearchQuery",
@@ -171,8 +174,12 @@ GOOD_FIELDS: dict[str, dict[str, Any]] = {
 
 
 def public_methods() -> dict[str, Callable[..., object]]:
-    found = inspect.getmembers(PostgreSQLRetriever, inspect.iscoroutinefunction)
-    return {name: member for name, member in found if not name.startswith("_")}
+    """Those of a retriever, and with the name of the part in front those of its parts."""
+    found: dict[str, Callable[..., object]] = {}
+    for part, owner in ("", PostgreSQLRetriever), *((f"{one.__name__.lower()}.", one) for one in PARTS):
+        members = inspect.getmembers(owner, inspect.iscoroutinefunction)
+        found |= {part + name: member for name, member in members if not name.startswith("_")}
+    return found
 
 
 def arguments_of_call(call: Callable[..., object]) -> list[str]:
@@ -252,7 +259,7 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
         for method, argument, kind in cases(of_methods, full=full):
             arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
             paths = [arguments.pop("paths")] if method in {"index", "sync"} else []
-            call = getattr(retriever, method)
+            call = attrgetter(method)(retriever)
             wrong[method, argument, kind] = unexpected(lambda: call(*paths, **arguments), argument)  # noqa: B023
         # What was refused left nothing; the retriever works.
         retriever.add_documents([Document("the last row", id="last")])

@@ -108,7 +108,7 @@ def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: boo
         shelf.add_texts(["same text"] * len(rows), ids=[f"r{row}" for row in range(len(rows))], metadata=rows)
         # Every field that there is, and some that may not be.
         asked = list(dict.fromkeys([*((name,) for row in rows for name in row), *paths]))[:20] or [("missing",)]
-        facets = shelf.facets([named(path) for path in asked], limit=1000)
+        facets = shelf.fields.facets([named(path) for path in asked], limit=1000)
         assert facets.chunks == len(rows)
         for path in asked:
             assert same(facets[named(path)], plain_counts(rows, path)), (path, facets[named(path)])
@@ -123,7 +123,9 @@ def test_counts_equal_those_of_a_model_in_memory(shelf: SyncRetriever, full: boo
     [None, {"year": 2001}, F("tags").contains("b"), "year > 2000 and @source_document != '3.pdf'", {"year": 1}],
 )
 def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) -> None:
-    facets = library.facets(["year", "tags", "@source_document", "@language", "@source", "@heading", "@type"], filters)
+    facets = library.fields.facets(
+        ["year", "tags", "@source_document", "@language", "@source", "@heading", "@type"], filters
+    )
     assert (facets.of, facets.exact, facets.warnings) == ("filter", True, [])
     assert facets.chunks == library.count(filters)
     outer = filter_tree(filters)
@@ -135,7 +137,9 @@ def test_a_count_is_what_the_filter_finds(library: SyncRetriever, filters: Any) 
 
 
 def test_fields_of_semlexs_own(library: SyncRetriever) -> None:
-    facets = library.facets(["@source", "@title", "@chapter", "@heading", "@language", "source_document", "@document"])
+    facets = library.fields.facets(
+        ["@source", "@title", "@chapter", "@heading", "@language", "source_document", "@document"]
+    )
     shown = {name: {one.value: one.count for one in facet.values} for name, facet in facets.items()}
     keys = library.count({"@source": "handbook"})
     assert shown["@source"] == {"handbook": keys}
@@ -153,23 +157,23 @@ def library_names(keys: int) -> dict[str, int]:
 
 
 def test_values_are_bounded_and_the_rest_is_told(library: SyncRetriever, shelf: SyncRetriever) -> None:
-    facet = library.facets(["@source_document"], limit=3)["@source_document"]
+    facet = library.fields.facets(["@source_document"], limit=3)["@source_document"]
     assert [one.count for one in facet.values] == [9, 9, 9]
     assert [one.value for one in facet.values] == ["0.pdf", "1.pdf", "2.pdf"]
     assert facet.left_out == 5
     shelf.delete([f"r{row}" for row in range(8)])
     shelf.add_texts(["a", "b"], ids=["r0", "r1"], metadata=[{"long": "x" * 5000}, {"long": "x" * 5001}])
-    assert (shelf.facets(["long"])["long"].values, shelf.facets(["long"])["long"].left_out) == ([], 2)
-    assert shelf.facets(["missing"])["missing"].left_out == 0
+    assert (shelf.fields.facets(["long"])["long"].values, shelf.fields.facets(["long"])["long"].left_out) == ([], 2)
+    assert shelf.fields.facets(["missing"])["missing"].left_out == 0
 
 
 def test_a_field_that_no_chunk_has_is_told(library: SyncRetriever) -> None:
-    facets = library.facets(["yaer", "year", "@source"])
+    facets = library.fields.facets(["yaer", "year", "@source"])
     assert facets["yaer"].values == []
     assert [told for told in facets.warnings if "'yaer'" in told and "did you mean year?" in told] == facets.warnings
     assert len(facets.warnings) == 1
-    assert "'yaer'" in str(library.facets(["yaer"], query="sea").warnings)
-    assert library.facets(["year"], {"year": 1}).warnings == []
+    assert "'yaer'" in str(library.fields.facets(["yaer"], query="sea").warnings)
+    assert library.fields.facets(["year"], {"year": 1}).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
     key = json.loads(name) if name.startswith('"') else name
     shelf.delete([f"r{row}" for row in range(8)])
     shelf.add_texts(["a", "b", "c"], ids=["r0", "r1", "r2"], metadata=[{key: "v"}, {key: ["v", "v"]}, {"other": 1}])
-    facets = shelf.facets([name, "other"])
+    facets = shelf.fields.facets([name, "other"])
     assert [(one.value, one.count) for one in facets[name].values] == [("v", 2)]
     assert [(one.value, one.count) for one in facets["other"].values] == [(1, 1)]
 
@@ -203,17 +207,17 @@ def test_hostile_names_are_data(shelf: SyncRetriever, name: str) -> None:
 def test_the_candidates_of_a_query(library: SyncRetriever) -> None:
     for mode in ("keyword", "vector", "hybrid"):
         hits = library.search("sea", 1000, {"year": 2001}, mode=mode, tuning={"candidates": 1000})  # type: ignore[arg-type]
-        facets = library.facets(["tags", "@source_document"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
+        facets = library.fields.facets(["tags", "@source_document"], {"year": 2001}, query="sea", mode=mode)  # type: ignore[arg-type]
         assert (facets.of, facets.exact, facets.chunks) == ("candidates", True, len(hits))
         rows = [dict(hit.metadata) for hit in hits]
         assert same(facets["tags"], plain_counts(rows, ("tags",)))
         assert same(facets["@source_document"], plain_counts(rows, ("source_document",)))
-    few = library.facets(["year"], query="sea", mode="vector", candidates=10)
+    few = library.fields.facets(["year"], query="sea", mode="vector", candidates=10)
     assert (few.exact, few.chunks) == (False, 10)
-    nothing = library.facets(["year"], query="zzqx", mode="keyword")
+    nothing = library.fields.facets(["year"], query="zzqx", mode="keyword")
     assert (nothing.chunks, nothing["year"].values) == (0, [])
     assert "no word of the query" in nothing.warnings[0]
-    without = library.facets(["year"], query="hill -sea", mode="hybrid")
+    without = library.fields.facets(["year"], query="hill -sea", mode="hybrid")
     assert without.chunks == library.count() - 30
 
 
@@ -222,11 +226,11 @@ def test_a_leg_that_fails_is_told(database_url: str) -> None:
         retriever.add_texts(["sea one", "sea two"], metadata=[{"n": 1}, {"n": 2}])
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME COLUMN embedding TO gone")
-        facets = retriever.facets(["n"], query="sea")
+        facets = retriever.fields.facets(["n"], query="sea")
         assert (facets.chunks, facets.exact) == (2, False)
         assert "vector leg" in facets.warnings[0]
         with pytest.raises(SemlexError):
-            retriever.facets(["n"], query="sea", mode="vector")
+            retriever.fields.facets(["n"], query="sea", mode="vector")
 
 
 # --- bad input, JSON, the command line ------------------------------------------------------------------------------
@@ -235,21 +239,21 @@ def test_a_leg_that_fails_is_told(database_url: str) -> None:
 def test_bad_input(library: SyncRetriever) -> None:
     for fields in ("year", [], ["a"] * 21, [1], None, 5):
         with pytest.raises(ConfigurationError, match="fields"):
-            library.facets(fields)  # type: ignore[arg-type]
+            library.fields.facets(fields)  # type: ignore[arg-type]
     for fields in (["@sourse"], [""], ["a..b"], ["\0"]):
         with pytest.raises(ValidationError, match="fields"):
-            library.facets(fields)
+            library.fields.facets(fields)
     with pytest.raises(ValidationError, match="@source"):
-        library.facets(["@sourse"])
+        library.fields.facets(["@sourse"])
     for options in ({"limit": 0}, {"limit": 1001}, {"candidates": 0}, {"mode": "vector"}):
         with pytest.raises(ConfigurationError, match=next(iter(options))):
-            library.facets(["year"], **options)  # type: ignore[arg-type]
+            library.fields.facets(["year"], **options)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="query"):
-        library.facets(["year"], query=" ")
+        library.fields.facets(["year"], query=" ")
 
 
 def test_as_json(library: SyncRetriever) -> None:
-    facets = library.facets(["year", "tags"], {"year": 2000})
+    facets = library.fields.facets(["year", "tags"], {"year": 2000})
     shown = json.loads(json.dumps(facets.to_dict()))
     assert shown["facets"]["year"] == {"field": "year", "values": [{"value": 2000, "count": 20}], "left_out": 0}
     assert (shown["of"], shown["exact"], shown["chunks"]) == ("filter", True, 20)

@@ -52,7 +52,7 @@ def indexed(new_database: Callable[[], str], vectors: NDArray[np.float32]) -> It
         document.id = str(n)
     with SyncRetriever(url, "none", use_reranking=False) as retriever:
         retriever.add_documents(documents, vectors)
-        retriever.create_index()
+        retriever.indexes.create()
         yield url, retriever
 
 
@@ -138,7 +138,7 @@ def test_what_is_remembered_of_a_filter_may_be_wrong(database_url: str, vectors:
     with SyncRetriever(database_url, "none", use_reranking=False) as retriever:
         documents = [Document(f"text {n}", {"kind": "a" if n % 2 else "b"}, id=str(n)) for n in range(ROWS)]
         retriever.add_documents(documents, vectors)
-        retriever.create_index()
+        retriever.indexes.create()
 
         def found(kind: str, k: int = 10) -> list[str]:
             answers = [retriever.search("text", k, {"kind": kind}, vector=vectors[0], mode=m) for m in ("vector", None)]

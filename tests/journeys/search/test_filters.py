@@ -71,7 +71,7 @@ def test_what_would_find_nothing_is_refused(shelf: SyncRetriever, filters: Any, 
         lambda: shelf.search("text", filters=filters),
         lambda: shelf.search(SearchQuery("text", filters=filters)),
         lambda: shelf.count(filters),
-        lambda: shelf.list(filters),
+        lambda: shelf.list_chunks(filters),
         lambda: shelf.delete(filters=filters),
     ):
         with pytest.raises(ValidationError) as caught:
@@ -117,7 +117,7 @@ def test_three_spellings(
 ) -> None:
     mapping, tree, text, expected = spellings
     for filters in (mapping, tree, text, str(tree)):
-        assert {chunk.id for chunk in shelf.list(filters)} == expected
+        assert {chunk.id for chunk in shelf.list_chunks(filters)} == expected
         assert shelf.count(filters) == len(expected)
         assert shelf.delete(filters=filters, dry_run=True).chunks == len(expected)
         for mode in ("vector", "keyword", None):
@@ -184,14 +184,14 @@ def test_fields_that_chunks_have_are_no_warning(shelf: SyncRetriever, database_u
 @pytest.mark.slow
 def test_the_largest_filters_are_answered(shelf: SyncRetriever) -> None:
     numbers = functools.reduce(operator.or_, [F("year") > number + 2023.5 for number in range(MAX_CONDITIONS)])
-    assert {chunk.id for chunk in shelf.list(numbers)} == {"number", "half"}
+    assert {chunk.id for chunk in shelf.list_chunks(numbers)} == {"number", "half"}
     assert {hit.id for hit in shelf.search("text", filters=numbers)} == {"number", "half"}
     assert shelf.count({"$and": [{"year": {"$ne": str(number)}} for number in range(MAX_CONDITIONS)]}) == 4
     deep = F("year") == 2024
     for _ in range(MAX_DEPTH // 2):
         deep = ~(deep & (F("draft") == True))  # noqa: E712
     for filters in (deep, str(deep)):
-        assert {chunk.id for chunk in shelf.list(filters)} == {"number", "words", "half", "none"}
+        assert {chunk.id for chunk in shelf.list_chunks(filters)} == {"number", "words", "half", "none"}
     assert shelf.count({"year": {"$in": [*range(100_000), "2024"]}}) == 2
     assert shelf.count({"year": {"$nin": [*range(100_000), "2024"]}}) == 2
     value: Any = 1

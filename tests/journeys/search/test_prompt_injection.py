@@ -54,7 +54,7 @@ def test_what_a_model_is_talked_into_stays_inside_its_line_and_its_sentence(
             retriever.add_documents([Document("A named otter.", named, id="named")], enrichment=Enrichment(name))
             assert report.enrichment is not None
             assert report.enrichment.failed == 0
-            stored = {visible(chunk.content) for chunk in retriever.list(limit=100)}
+            stored = {visible(chunk.content) for chunk in retriever.list_chunks(limit=100)}
             for request in double.requests:  # about lines, so far
                 content = request.body["messages"][1]["content"]
                 mark = content.split("<<< ", 1)[1].split(maxsplit=1)[0]

@@ -66,7 +66,7 @@ async def test_every_public_path_is_logged_once(filled_url: str) -> None:
         await retriever.search_many(["lion one", "lion two"], 2)
         await retriever.context("lion context")
         await retriever.answer("lion answer?")
-        await retriever.facets(["a"], query="lion facets")
+        await retriever.fields.facets(["a"], query="lion facets")
         await retriever.why("l", "lion why")
         await retriever.status()
         judged = await evaluate(retriever, {"q": "lion judged"}, {"q": {"l": 1}}, k=1)
@@ -93,7 +93,7 @@ async def test_what_is_kept(filled_url: str, keep: Any) -> None:
         await retriever.search("lion SLEEPS ")
         assert ((await retriever.status()).query_log is None) == (keep == "off")
     async with retriever_of(filled_url) as retriever:
-        found = await retriever.queries()
+        found = await retriever.queries.summary()
     assert (found.logged, found.without_hits) == ((0, 0) if keep == "off" else (2, 0))
     if keep == "off":
         assert (found.most_asked, found.oldest) == ((), None)
@@ -209,7 +209,7 @@ async def test_who_may_not_write_is_told_once(filled_url: str, caplog: pytest.Lo
                     assert await retriever.search("lion")
                     await retriever._resources.query_log.flush()
                 figures = (await retriever.status()).query_log
-                assert (await retriever.queries()).logged == 0
+                assert (await retriever.queries.summary()).logged == 0
         finally:
             connection.execute(f"DROP OWNED BY {role}")
             connection.execute(f"DROP ROLE {role}")
@@ -262,7 +262,7 @@ async def test_a_successor_of_the_same_name_has_its_own_questions(filled_url: st
             await other.search("of the second")
             await other._resources.query_log.flush()
             with pytest.raises(CollectionNotFoundError):
-                await retriever.clear_queries()
+                await retriever.queries.clear()
     assert [query for query, *_ in rows(filled_url)] == ["of the second"]
 
 
@@ -384,8 +384,8 @@ async def test_a_smaller_bound_deletes_in_batches(filled_url: str) -> None:
     found = rows(filled_url)
     assert (len(found), found[-1][0]) == (5, "lion")
     async with retriever_of(filled_url) as retriever:
-        assert await retriever.clear_queries() == 5
-        assert (await retriever.queries()).logged == 0
+        assert await retriever.queries.clear() == 5
+        assert (await retriever.queries.summary()).logged == 0
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def indexed(new_database: Callable[[], str]) -> Iterator[tuple[str, SyncRetrieve
         )
     with sync_opened(url, "none") as retriever:
         retriever.add_documents(documents, vectors)
-        assert "hnsw_1" in retriever.create_index()
+        assert "hnsw_1" in retriever.indexes.create()
         yield url, retriever, vectors
 
 
@@ -123,7 +123,7 @@ def test_deleted_rows_do_not_shorten_the_answer(database_url: str) -> None:
     nearest = np.argsort(-(vectors @ query), kind="stable")
     with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document(f"text {n}", id=f"d{n:04}") for n in range(1500)], vectors)
-        retriever.create_index()
+        retriever.indexes.create()
         # The 1,200 nearest: the index, as long as it is not vacuumed, finds dead rows only.
         retriever.delete([f"d{n:04}" for n in nearest[:1200]])
         assert ids_of(retriever.search(vector=query, top_k=300)) == [f"d{n:04}" for n in nearest[1200:]]
@@ -140,7 +140,7 @@ def test_rows_deleted_behind_our_back_are_replaced(database_url: str, with_index
     with sync_opened(database_url, "none") as retriever:
         retriever.add_documents([Document(f"text {n}", id=f"d{n:03}") for n in range(300)], vectors)
         if with_index:
-            retriever.create_index()
+            retriever.indexes.create()
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(f"DELETE FROM {CHUNK} WHERE chunk_id = ANY(%s)", [gone])  # noqa: S608
         expected = [f"d{n:03}" for n in nearest[200:]]

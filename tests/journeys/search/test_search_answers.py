@@ -222,7 +222,7 @@ async def test_first_searches_at_once_leave_the_count_of_writes_right(
             return await sample.spread(connection, retriever.info, vector)
 
         monkeypatch.setattr(score_calibration, "_draw", together)
-        read = retriever._opened.database.read
+        read = retriever._handle.opened.database.read
         await asyncio.gather(read("sample", spread), read("sample", spread))
         sample.note_written(11)
         assert sample.spread_in_memory(retriever.info, vector) is None
@@ -239,7 +239,7 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
 
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("cat", id="a")])
-        async with retriever._opened.database.connection() as connection:
+        async with retriever._handle.opened.database.connection() as connection:
             await connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME TO elsewhere")
         monkeypatch.setattr(Database, "read_snapshot", noted)
         results = await retriever.search("cat", deadline=30.0)

@@ -17,7 +17,7 @@ from psycopg import sql
 from semlex.answering.routing import CHAT_SHARE
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError, SearchTimeoutError, StoreError
 from semlex.retriever import model_selection
-from semlex.retriever.parts.reads import OPENING_SHARE
+from semlex.retriever.collection import OPENING_SHARE
 from semlex.search import retrieval
 from semlex.search.query_vector import EMBEDDING_SHARE
 from semlex.store.query.leg import PlainKeywordLeg, Statement

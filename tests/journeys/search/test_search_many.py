@@ -215,7 +215,7 @@ async def test_in_a_transaction_of_ones_own(database_url: str) -> None:
             await retriever.add_documents(texts_of(20))
             together = await retriever.search_many(["sea", "-sea hill"])
             assert [plain(one) for one in together] == [plain(await retriever.search(q)) for q in ("sea", "-sea hill")]
-            assert (await retriever.facets(["even"], query="sea")).chunks == 20
+            assert (await retriever.fields.facets(["even"], query="sea")).chunks == 20
             first = await retriever.search("sea", 5, max_results=20)
             assert len(await retriever.search_page(first.next_cursor or "")) == 5
         await connection.rollback()

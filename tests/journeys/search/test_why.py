@@ -95,7 +95,7 @@ async def test_a_chunk_without_a_vector(database_url: str) -> None:
         assert (await retriever.why("x", "key", mode="vector")).code == "no_vector"
         low = await retriever.why("k4", "key", top_k=1)
         assert codes(low) == ["below_top_k", "no_vector"]
-        await retriever.embed_missing()
+        await retriever.embeddings.fill()
         assert (await retriever.why("x", "key", top_k=6)).found
 
 
@@ -202,7 +202,7 @@ async def test_the_vector_index_passes_a_chunk_over(database_url: str) -> None:
     async with opened(database_url, "none", keyword="none") as retriever:
         await retriever.add_documents([Document(f"text {n}", id=f"d{n}") for n in range(2_000)], vectors)
         exact = [hit.id for hit in await retriever.search(vector=vectors[7] + 1, top_k=30)]
-        await retriever.create_index(IvfflatIndex(lists=100))
+        await retriever.indexes.create(IvfflatIndex(lists=100))
         hits = await retriever.search(vector=vectors[7] + 1, top_k=90, tuning={"probes": 1})
         scores = [hit.vector_score or 0.0 for hit in hits]
         assert scores == sorted(scores, reverse=True)  # an index that goes on to more lists gives them list by list
@@ -245,7 +245,7 @@ async def test_without_vectors(database_url: str) -> None:
 async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
     async with opened(database_url, 16) as retriever:
         await retriever.add_documents([Document("a key", id="a"), Document("a fig", id="b")])
-        async with retriever._opened.database.connection() as connection:
+        async with retriever._handle.opened.database.connection() as connection:
             await connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
         told = await retriever.why("b", "key")
         assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from semlex.errors import ConfigurationError
-from semlex.operations import OPERATIONS
+from semlex.retriever.operations import OPERATIONS
 from semlex.server import tokens
 from semlex.server.addresses import Addresses
 from semlex.server.app import create_app
@@ -97,7 +97,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
     for rights, seen in product(ORDER, ("all", "own", "other")):
         collections = {"all": (), "own": (COLLECTION,), "other": ("other",)}[seen]
         secrets[rights, seen] = file.add(f"{rights}-{seen}", rights, collections)
-    needed = {one.name: one.rights for one in OPERATIONS} | {"judge": "write"}  # the page's own
+    needed = {name: one.rights for name, one in OPERATIONS.items()} | {"judge": "write"}  # the page's own
     tried = 0
     async with in_process(filled, token_file=file.path, rate=0) as served:
 
@@ -156,7 +156,7 @@ def test_of_two_tokens_added_at_once_both_are_kept(tmp_path: Path, monkeypatch: 
 async def test_a_caller_sees_no_jobs_and_collections_but_its_own(filled: Client, tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     own, other = file.add("own", "admin", (COLLECTION,)), file.add("other", "admin", ("elsewhere",))
-    job = await filled.collection(COLLECTION).submit("optimize")
+    job = await filled.collection(COLLECTION).jobs.submit("optimize")
     async with in_process(filled, token_file=file.path) as served:
         for secret, sees in ((own, True), (other, False)):
             headers = {"Authorization": f"Bearer {secret}"}
@@ -190,7 +190,7 @@ async def test_a_job_needs_the_rights_of_what_it_does(filled: Client, kind: str,
 
 
 async def test_a_job_of_a_kind_that_is_not_known_here_needs_all_rights(filled: Client, database_url: str) -> None:
-    job = await filled.collection(COLLECTION).submit("optimize")
+    job = await filled.collection(COLLECTION).jobs.submit("optimize")
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE semlex.job SET kind = 'of a newer semlex'")
     for rights in ORDER:

@@ -107,7 +107,7 @@ NEIGHBOURS = ["http://localhost:9999", "https://localhost", "http://127.0.0.1", 
 
 
 async def test_pages_of_other_ports_change_nothing(filled: Client) -> None:
-    job = await filled.collection(COLLECTION).submit("optimize")
+    job = await filled.collection(COLLECTION).jobs.submit("optimize")
     async with in_process(filled, rights="admin") as served:
         for origin, site in product((*NEIGHBOURS, "http://localhost", None), ("same-site", "cross-site")):
             headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})

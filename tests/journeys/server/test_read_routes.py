@@ -40,7 +40,7 @@ async def used(database_url: str, tmp_path: Path) -> AsyncIterator[Client]:
     async with Client(database_url, HashEmbedder(), use_reranking=False, query_log="text") as client:
         collection = client.collection(COLLECTION)
         await collection.index(tmp_path)
-        await collection.submit("optimize")
+        await collection.jobs.submit("optimize")
         assert await client.work(drain=True) == 1
         await collection.search("how often is a key rotated?")
         await client._resources.query_log.flush()

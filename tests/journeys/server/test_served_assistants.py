@@ -17,7 +17,7 @@ from mcp.client import Client as Assistant
 from mcp.client.streamable_http import streamable_http_client
 
 from semlex import Client
-from semlex.retriever.curve_file import write_curve
+from semlex.retriever.handle import write_curve
 from semlex.server.app import create_app
 from semlex.server.connections import LOOK_SECONDS
 from semlex.server.mcp.access import OFFERS

@@ -95,7 +95,7 @@ def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage:
         pass
     filled(database_url, tmp_path)
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
-        report = store.dump(tmp_path / "dump")
+        report = store.tables.dump(tmp_path / "dump")
         assert (report.chunks, report.documents) == (store.count(), 4)
         restored = client.restore(tmp_path / "dump", "copy")
         assert (restored.chunks, restored.vectors, restored.warnings) == (report.chunks, report.vectors, ())
@@ -111,9 +111,9 @@ def test_restored_is_what_was_dumped(database_url: str, tmp_path: Path, storage:
 
 def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tmp_path: Path) -> None:
     with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
-        store.dump(tmp_path / "empty")
+        store.tables.dump(tmp_path / "empty")
         store.add_documents([Document("apple", id="a")])
-        store.dump(tmp_path / "words")
+        store.tables.dump(tmp_path / "words")
     with SyncClient(database_url, "none", use_reranking=False) as client:
         assert client.restore(tmp_path / "empty", "none").chunks == 0
         assert client.restore(tmp_path / "words", "words").chunks == 1
@@ -128,7 +128,7 @@ def test_rows_that_lack_a_vector(database_url: str, tmp_path: Path) -> None:
     with retriever(database_url, model="none") as store:
         store.add_documents([Document(f"apple {number}", id=f"w{number}") for number in range(3)])
         store.add_documents([Document("pear", id="v")], np.ones((1, WIDTH)))
-        assert (store.dump(tmp_path / "dump").chunks, store.count()) == (4, 4)
+        assert (store.tables.dump(tmp_path / "dump").chunks, store.count()) == (4, 4)
     with SyncClient(database_url, "none", use_reranking=False) as client:
         assert client.restore(tmp_path / "dump", "copy").vectors == 1
     assert contents(database_url, "orchard") == contents(database_url, "copy")
@@ -156,7 +156,7 @@ def test_every_value_comes_back(database_url: str, tmp_path: Path) -> None:
             documents = [Document(text, metadata, id=f"d{number}") for number, (text, metadata, _) in enumerate(rows)]
             store.add_documents(documents, np.array([vector for *_, vector in rows], np.float32).reshape(len(rows), 3))
             shutil.rmtree(tmp_path / "dump", ignore_errors=True)
-            store.dump(tmp_path / "dump")
+            store.tables.dump(tmp_path / "dump")
             with suppress(CollectionNotFoundError):
                 client.drop("copy")
             client.restore(tmp_path / "dump", "copy")
@@ -184,7 +184,7 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
 
         await add_pair()
         monkeypatch.setattr("semlex.maintenance.dump.copy_out", copied)
-        await store.dump(tmp_path / "dump")
+        await store.tables.dump(tmp_path / "dump")
         assert await store.count() == 2 * next(pairs) > 2 * len(TABLES)
     async with Client(database_url, "none", use_reranking=False) as client:
         report = await client.restore(tmp_path / "dump", "copy")
@@ -194,7 +194,7 @@ async def test_a_dump_is_one_snapshot_and_no_more_than_a_reader(
 def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> None:
     filled(database_url, tmp_path)
     with retriever(database_url) as store:
-        store.dump(tmp_path / "dump")
+        store.tables.dump(tmp_path / "dump")
         table = pq.read_table(tmp_path / "dump" / "chunks.parquet")
         rows = {row["chunk_id"]: row for row in table.to_pylist()}
         assert rows["pie"]["chunk_text"] == "apple pie"
@@ -203,7 +203,7 @@ def test_files_are_what_pandas_would_read(database_url: str, tmp_path: Path) -> 
         assert len(rows["pie"]["embedding"]) == WIDTH
     with retriever(database_url, model="none", collection="loaded") as loaded:
         names = {"text_field": "chunk_text", "vector_field": "embedding", "id_field": "chunk_id"}
-        report = loaded.load_vectors(tmp_path / "dump" / "chunks.parquet", metadata_fields=["metadata"], **names)
+        report = loaded.tables.load(tmp_path / "dump" / "chunks.parquet", metadata_fields=["metadata"], **names)
         assert report.rows == len(rows)
         assert loaded.get(["pie"])[0].metadata == {"n": 1, "deep": {"a": [1.5, None, "é"]}, "big": 10**20, "f": 0.1}
 
@@ -290,7 +290,7 @@ def test_what_is_not_whole_restores_nothing(database_url: str, tmp_path: Path, k
     damage, message = DAMAGED[kind]
     filled(database_url, tmp_path)
     with retriever(database_url) as store:
-        store.dump(tmp_path / "dump")
+        store.tables.dump(tmp_path / "dump")
     damage(tmp_path / "dump")
     with SyncClient(database_url, "none", use_reranking=False) as client:
         with pytest.raises(DumpError) as refused:
@@ -307,15 +307,15 @@ def test_what_is_there_is_not_written_over(database_url: str, tmp_path: Path) ->
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
         store.add_documents([Document("apple", id="a")])
         with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.dump(tmp_path / "full")
-        store.dump(tmp_path / "dump")
+            store.tables.dump(tmp_path / "full")
+        store.tables.dump(tmp_path / "dump")
         with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.dump(tmp_path / "dump")
+            store.tables.dump(tmp_path / "dump")
         with pytest.raises(ConfigurationError, match=r"is not empty \(1 chunks"):
             client.restore(tmp_path / "dump")
         (tmp_path / "file").write_text("kept")
         with pytest.raises(ConfigurationError, match="exists: name a folder"):
-            store.dump(tmp_path / "file")
+            store.tables.dump(tmp_path / "file")
     assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
     assert (tmp_path / "file").read_text() == "kept"
 
@@ -328,7 +328,7 @@ def test_a_dump_follows_other_processes(database_url: str, tmp_path: Path) -> No
         (tmp_path / "a.md").write_text("# Apple\n\nAn apple tree.\n")
         second.index(tmp_path / "a.md", chunk_tokens=100)
         before = contents(database_url, "orchard")
-        assert first.dump(tmp_path / "dump").vectors == 1
+        assert first.tables.dump(tmp_path / "dump").vectors == 1
     with SyncClient(database_url, "none", use_reranking=False) as client:
         client.restore(tmp_path / "dump", "copy")
     assert contents(database_url, "copy") == before
@@ -341,10 +341,10 @@ def test_a_dump_of_what_is_gone_leaves_no_folder(database_url: str, tmp_path: Pa
         assert store.count() == 0
         client.drop("orchard")
         with pytest.raises(CollectionNotFoundError):
-            store.dump(tmp_path / "dump")
+            store.tables.dump(tmp_path / "dump")
         (tmp_path / "mounted").mkdir()
         with pytest.raises(CollectionNotFoundError):
-            store.dump(tmp_path / "mounted")
+            store.tables.dump(tmp_path / "mounted")
     assert not (tmp_path / "dump").exists()
     assert list((tmp_path / "mounted").iterdir()) == []
 
@@ -361,9 +361,9 @@ def test_the_folder_of_a_dump(database_url: str, tmp_path: Path) -> None:
         (folder / "chunks.parquet").write_bytes(b"of a dump that was killed")
         with dump.claimed_folder(tmp_path / "claimed") as claimed:
             with pytest.raises(ConfigurationError, match="another dump writes into"):
-                store.dump(claimed)
+                store.tables.dump(claimed)
             assert list(claimed.iterdir()) == []
-        store.dump(folder)
+        store.tables.dump(folder)
     assert folder.stat().st_ino == number
     assert (beside / "mine.txt").read_text() == "kept"
     with SyncClient(database_url, "none", use_reranking=False) as client:
@@ -386,7 +386,7 @@ def test_an_empty_collection_of_other_settings_is_refused(
 ) -> None:
     with retriever(database_url) as store:
         store.add_documents([Document("apple", id="a")])
-        store.dump(tmp_path / "dump")
+        store.tables.dump(tmp_path / "dump")
     with retriever(database_url, collection="empty", **made) as empty:
         assert empty.count() == 0
     with SyncClient(database_url, "none", use_reranking=False) as client:
@@ -401,7 +401,7 @@ def test_an_empty_collection_of_other_settings_is_refused(
 def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tmp_path: Path) -> None:
     with retriever(database_url, vector_storage="halfvec") as store:
         store.add_documents([Document("apple", id="a")])
-        store.dump(tmp_path / "dump")
+        store.tables.dump(tmp_path / "dump")
         store.delete(["a"])
         with SyncClient(database_url, "none", use_reranking=False) as client:
             with pytest.raises(ConfigurationError, match="was made with vector_storage='halfvec'"):
@@ -412,8 +412,8 @@ def test_an_empty_collection_with_other_storage_is_refused(database_url: str, tm
 @pytest.mark.parametrize("moment", ["copying", "worked"])
 def test_a_killed_restore_leaves_an_empty_collection(database_url: str, tmp_path: Path, moment: str) -> None:
     with retriever(database_url, model="none") as store:
-        store.load_vectors({"text": [f"apple {number}" for number in range(200)], "vector": np.ones((200, WIDTH))})
-        store.dump(tmp_path / "dump")
+        store.tables.load({"text": [f"apple {number}" for number in range(200)], "vector": np.ones((200, WIDTH))})
+        store.tables.dump(tmp_path / "dump")
     restore = ["collections", "restore", str(tmp_path / "dump"), "-c", "copy"]
     with Program(stopped_command.main, database_url, restore, ("restore the collection", moment, 1)) as program:
         program.until_stopped()
@@ -443,7 +443,7 @@ def test_what_is_no_folder_is_refused(database_url: str, tmp_path: Path, wrong: 
     folder = f"{tmp_path}/{wrong}" if isinstance(wrong, str) and wrong else wrong
     with retriever(database_url) as store, SyncClient(database_url, "none", use_reranking=False) as client:
         with pytest.raises((ConfigurationError, ValidationError), match="folder"):
-            store.dump(folder)
+            store.tables.dump(folder)
         with pytest.raises((ConfigurationError, ValidationError, DumpError)):
             client.restore(folder)
     assert list(tmp_path.iterdir()) == []

@@ -57,7 +57,7 @@ def moved(database_url: str) -> Iterator[SyncRetriever]:
     ],
 )
 def test_names(source: psycopg.Connection[Any], moved: SyncRetriever, name: str, layout: Any, table: str) -> None:
-    report = moved.import_table(name, layout=layout, dry_run=True)
+    report = moved.tables.import_table(name, layout=layout, dry_run=True)
     assert (report.table, report.rows) == (table, 6)
     assert report.layout in (layout, "langchain-pgvector") or layout is None
 
@@ -95,7 +95,7 @@ def test_what_is_not_clear_is_refused(
         )
     for dry_run in (True, False):
         with pytest.raises(ConfigurationError, match=message):
-            moved.import_table(name, **options, dry_run=dry_run)
+            moved.tables.import_table(name, **options, dry_run=dry_run)
 
 
 def test_a_name_that_may_mean_two_is_one_with_its_layout(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
@@ -103,9 +103,9 @@ def test_a_name_that_may_mean_two_is_one_with_its_layout(source: psycopg.Connect
         "CREATE TABLE twice AS SELECT * FROM lc_docs LIMIT 2; UPDATE langchain_pg_collection SET name = 'twice' "
         "WHERE name = 'old docs'"
     )
-    assert moved.import_table("twice", layout="langchain-pgvector").rows == 6
+    assert moved.tables.import_table("twice", layout="langchain-pgvector").rows == 6
     with pytest.raises(ConfigurationError, match="langchain-pgvector"):
-        moved.import_table("twice", layout="langchain-postgres")
+        moved.tables.import_table("twice", layout="langchain-postgres")
 
 
 def test_columns_with_other_names(source: psycopg.Connection[Any], moved: SyncRetriever) -> None:
@@ -116,7 +116,7 @@ def test_columns_with_other_names(source: psycopg.Connection[Any], moved: SyncRe
     named: dict[str, Any] = {
         "id_field": "key", "text_field": "body", "vector_field": "v", "metadata_field": "extra",
     }  # fmt: skip
-    assert moved.import_table("lc_docs", layout="langchain-postgres", **named).written == 6
+    assert moved.tables.import_table("lc_docs", layout="langchain-postgres", **named).written == 6
     assert moved.search("apple", mode="keyword", top_k=9)[0].metadata.keys() == {"n"}
 
 
@@ -125,7 +125,7 @@ def test_another_schema_and_names_that_must_be_quoted(
 ) -> None:
     source.execute('CREATE SCHEMA "its ""own"; ALTER TABLE lc_docs SET SCHEMA "its ""own"')
     source.execute('ALTER TABLE "its ""own".lc_docs RENAME TO "ta;b\'le"')
-    report = moved.import_table("ta;b'le", source_schema='its "own')
+    report = moved.tables.import_table("ta;b'le", source_schema='its "own')
     assert report.written == 6
     assert sorted(stored_rows(database_url, "moved")) == [row.id for row in ROWS]
 
@@ -133,8 +133,8 @@ def test_another_schema_and_names_that_must_be_quoted(
 def test_another_database(source: psycopg.Connection[Any], database_url: str, empty_database_url: str) -> None:
     with retriever(empty_database_url) as moved:
         with pytest.raises(ConfigurationError, match="source_url="):
-            moved.import_table("lc_docs")
-        assert moved.import_table("lc_docs", source_url=database_url).written == 6
+            moved.tables.import_table("lc_docs")
+        assert moved.tables.import_table("lc_docs", source_url=database_url).written == 6
         assert stored_rows(empty_database_url, "moved") == KINDS["langchain-postgres"].rows(source)
 
 
@@ -146,7 +146,7 @@ def test_addresses_are_told_without_their_passwords(moved: SyncRetriever) -> Non
         ("", ConfigurationError, "the database URL is empty"),
     ):
         with pytest.raises(kind, match=message) as refused:
-            moved.import_table("lc_docs", source_url=url)
+            moved.tables.import_table("lc_docs", source_url=url)
         assert secret not in str(refused.value)
 
 
@@ -157,7 +157,7 @@ def test_a_role_needs_no_more_than_to_read(
     try:
         reader = make_conninfo(database_url, user="reads_tables")
         with pytest.raises(PrivilegeError):
-            moved.import_table("lc_docs", source_url=reader)
+            moved.tables.import_table("lc_docs", source_url=reader)
         # Rows are there only for whom no time limit holds.
         source.execute(
             "CREATE VIEW unlimited AS SELECT * FROM lc_docs WHERE current_setting('statement_timeout') = '0'"
@@ -167,7 +167,7 @@ def test_a_role_needs_no_more_than_to_read(
             "ALTER ROLE reads_tables SET statement_timeout = '10min'; ALTER ROLE reads_tables SET jit = off;"
             "ALTER ROLE reads_tables SET search_path = nothing; ALTER ROLE reads_tables SET TimeZone = 'Asia/Tokyo'"
         )
-        assert moved.import_table("unlimited", source_url=reader).written == 6
+        assert moved.tables.import_table("unlimited", source_url=reader).written == 6
     finally:
         source.execute("DROP OWNED BY reads_tables; DROP ROLE reads_tables")
 
@@ -179,16 +179,16 @@ def test_a_pool_a_connection_and_a_transaction_of_the_users(database_url: str) -
             AsyncConnectionPool(database_url, min_size=1, max_size=3, open=False) as pool,
             opened(model="none", pool=pool, collection="moved") as moved,
         ):
-            assert (await moved.import_table("lc_docs")).written == 6
+            assert (await moved.tables.import_table("lc_docs")).written == 6
         async with (
             Client(database_url, "none", use_reranking=False) as client,
             await psycopg.AsyncConnection.connect(database_url) as connection,
         ):
             bound = client.collection("bound").using(connection)
             with pytest.raises(ConfigurationError, match="source_url="):
-                await bound.import_table("lc_docs")
+                await bound.tables.import_table("lc_docs")
             await connection.execute("CREATE TABLE mine ()")
-            assert (await bound.import_table("lc_docs", source_url=database_url)).written == 6
+            assert (await bound.tables.import_table("lc_docs", source_url=database_url)).written == 6
             await connection.rollback()
             assert await client.collection("bound").search("apple", mode="keyword") == []
 
@@ -201,8 +201,8 @@ def test_views_are_tables(source: psycopg.Connection[Any], moved: SyncRetriever)
         "CREATE VIEW some_docs AS SELECT * FROM haystack_docs WHERE id <> 'r3'; "
         "CREATE MATERIALIZED VIEW kept_docs AS SELECT * FROM some_docs"
     )
-    assert moved.import_table("some_docs").written == 5
-    assert moved.import_table("kept_docs").written == 5
+    assert moved.tables.import_table("some_docs").written == 5
+    assert moved.tables.import_table("kept_docs").written == 5
     assert "r3" not in ids(moved, "apple")
 
 
@@ -219,6 +219,6 @@ def test_a_source_that_is_lost_is_told_and_what_is_stored_stays(
     reading = sql.SQL("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'COPY (SELECT t.%'")
     with retriever(database_url, bulk=BulkIngestConfig(batch_size=50)) as moved:
         with pytest.raises(ConnectionFailedError, match="read the table"):
-            moved.import_table("haystack_docs", progress=lambda _: source.execute(reading))
+            moved.tables.import_table("haystack_docs", progress=lambda _: source.execute(reading))
         assert 0 < moved.count() < 1_006
-        assert moved.import_table("haystack_docs").written == 1_006
+        assert moved.tables.import_table("haystack_docs").written == 1_006

@@ -165,7 +165,7 @@ async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> Non
         found = await retriever.search("yellow fruit")
         await mine.execute("CREATE TABLE price (id text, euro int); INSERT INTO price VALUES ('a', 1), ('c', 3)")
         await mine.commit()
-        assert await retriever.hits_into(mine, found, "hits", include=["content"]) == 3
+        assert await retriever.tables.hits_into(mine, found, "hits", include=["content"]) == 3
         cursor = await mine.execute(
             "SELECT id, fused_score, content, euro, chunk_text FROM hits JOIN price USING (id) "
             "JOIN semlex.words_chunk AS c ON (c.document_id, c.chunk_id) = (hits.document_id, hits.id) ORDER BY rank"
@@ -176,7 +176,7 @@ async def test_hits_are_joined_with_tables_of_the_user(database_url: str) -> Non
         ]
         await mine.commit()
         assert await (await mine.execute("SELECT to_regclass('hits')")).fetchone() == (None,)
-        text = await retriever.hits_as_sql(found)
+        text = await retriever.tables.hits_as_sql(found)
         joined = b"SELECT id FROM (%b) AS found JOIN price USING (id) ORDER BY rank" % text.encode()
         cursor = await mine.execute(joined)
         assert await cursor.fetchall() == [(hit.id,) for hit in found if hit.id in prices]
@@ -188,27 +188,27 @@ async def test_a_transaction_that_cannot_hold_the_table_is_refused(database_url:
         found = await retriever.search("yellow fruit")
         async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as mine:
             with pytest.raises(ConfigurationError, match="in autocommit, outside a transaction"):
-                await retriever.hits_into(mine, found, "hits")
+                await retriever.tables.hits_into(mine, found, "hits")
             async with mine.transaction():
                 await mine.execute("SET TRANSACTION READ ONLY")
                 with pytest.raises(ReadOnlyError, match="read-only"):
-                    await retriever.hits_into(mine, found, "hits")
+                    await retriever.tables.hits_into(mine, found, "hits")
                 assert mine.info.transaction_status == TransactionStatus.INTRANS
             async with mine.transaction(force_rollback=True):
                 with pytest.raises(psycopg.errors.UndefinedTable):
                     await mine.execute("SELECT FROM nowhere")
                 with pytest.raises(ConfigurationError, match="roll it back"):
-                    await retriever.hits_into(mine, found, "hits")
+                    await retriever.tables.hits_into(mine, found, "hits")
             async with mine.transaction():
-                assert await retriever.hits_into(mine, found, "hits") == 1
+                assert await retriever.tables.hits_into(mine, found, "hits") == 1
                 with pytest.raises(ConfigurationError, match="already"):
-                    await retriever.hits_into(mine, found, "hits")
+                    await retriever.tables.hits_into(mine, found, "hits")
                 assert await (await mine.execute("SELECT count(*) FROM hits")).fetchone() == (1,)
             with psycopg.connect(database_url) as synchronous:
-                assert await retriever.hits_into(synchronous, found, "hits") == 1
+                assert await retriever.tables.hits_into(synchronous, found, "hits") == 1
                 assert synchronous.execute("SELECT id FROM hits").fetchall() == [("a",)]
         with pytest.raises(ConnectionFailedError, match="closed"):
-            await retriever.hits_into(mine, found, "hits")
+            await retriever.tables.hits_into(mine, found, "hits")
 
 
 def test_without_an_event_loop(database_url: str) -> None:
@@ -216,18 +216,18 @@ def test_without_an_event_loop(database_url: str) -> None:
         retriever.add_documents([Document("yellow fruit", id="a")])
         found = retriever.search("yellow fruit")
         with psycopg.connect(database_url) as mine:
-            assert retriever.hits_into(mine, found, "hits") == 1
+            assert retriever.tables.hits_into(mine, found, "hits") == 1
             django = SimpleNamespace(ensure_connection=lambda: None, connection=mine)
-            assert retriever.hits_into(django, found, "more") == 1
+            assert retriever.tables.hits_into(django, found, "more") == 1
             assert mine.execute("SELECT id FROM hits JOIN more USING (id)").fetchall() == [("a",)]
             mine.rollback()
-            assert mine.execute(retriever.hits_as_sql(found).encode()).rowcount == 1
-            assert mine.execute(retriever.hits_as_sql([]).encode()).fetchall() == []
+            assert mine.execute(retriever.tables.hits_as_sql(found).encode()).rowcount == 1
+            assert mine.execute(retriever.tables.hits_as_sql([]).encode()).fetchall() == []
         with psycopg.connect(database_url, autocommit=True) as mine:
             with pytest.raises(ConfigurationError, match="in autocommit, outside a transaction"):
-                retriever.hits_into(mine, found, "hits")
+                retriever.tables.hits_into(mine, found, "hits")
             with pytest.raises(ConfigurationError, match="connection must be one of psycopg 3, of Django"):
-                retriever.hits_into("postgresql://", found, "hits")  # type: ignore[arg-type]
+                retriever.tables.hits_into("postgresql://", found, "hits")  # type: ignore[arg-type]
 
 
 async def test_behind_a_transaction_pooler(database_url: str) -> None:
@@ -242,7 +242,7 @@ async def test_behind_a_transaction_pooler(database_url: str) -> None:
                 for _ in range(8):  # the driver prepares by itself what it sends six times
                     async with mine.transaction():
                         own = [replace(found[0], rank=number)]
-                        assert await retriever.hits_into(mine, own, "hits") == 1
+                        assert await retriever.tables.hits_into(mine, own, "hits") == 1
                         cursor = await mine.execute("SELECT rank FROM hits", prepare=False)
                         assert await cursor.fetchone() == (number,)
 

@@ -96,7 +96,7 @@ def test_texts_ids_metadata_and_bits_are_equal(database_url: str, kind: Kind, ve
             every[:] = [f"é {number}" for number in range(len(rows))]
             made = zip(every, rows, strict=True)
             kind.fill(source, [Row(name, row[0], str(row[numbers]), row[1]) for name, row in made])
-            report = moved.import_table(kind.name)
+            report = moved.tables.import_table(kind.name)
             assert (report.layout, report.vector_type, report.problems) == (kind.layout, storage, [])
             assert (report.rows, report.taken, report.written, report.skipped) == (len(rows), len(rows), len(rows), 0)
             assert report.metadata_keys == sorted({key for row in rows for key in row[1]})
@@ -112,7 +112,7 @@ def test_halves_become_whole_numbers_without_a_change(
 ) -> None:
     kind.make(source, "halfvec(3)")
     kind.fill(source, [Row("a", "apple", "[0.1,-0.33325,65504]", {}), Row("b", "pear", "[6e-8,1,-0.0]", None)])
-    moved.import_table(kind.name)
+    moved.tables.import_table(kind.name)
     query = sql.SQL("SELECT {}, vector_send({}::vector) FROM {}").format(
         sql.Identifier(kind.columns[0]), sql.Identifier(kind.columns[2]), sql.Identifier(kind.table)
     )
@@ -125,7 +125,7 @@ def test_vectors_that_a_collection_rounds_are_told(database_url: str, source: ps
     kind.make(source)
     kind.fill(source, [*plain(2), Row("big", "apple", "[1e6,1,1]", {})])
     with retriever(database_url, vector_storage="halfvec") as moved:
-        report = moved.import_table(kind.name)
+        report = moved.tables.import_table(kind.name)
     assert any("rounded" in warning for warning in report.warnings)
     assert (report.written, report.skipped, [problem.id for problem in report.problems]) == (2, 1, ["big"])
 
@@ -135,7 +135,7 @@ def test_a_node_of_llama_index_is_part_of_its_document(source: psycopg.Connectio
     kind.make(source)
     old = '{"year": 2001, "ref_doc_id": "None"}'  # as old versions stored it
     kind.fill(source, [*plain(1), Row("old", "apple", "[1,2,3]", old)])
-    moved.import_table("li_docs", layout="llama-index")
+    moved.tables.import_table("li_docs", layout="llama-index")
     [first, second] = sorted(moved.search("apple", mode="keyword"), key=lambda hit: hit.id)
     assert (first.id, first.parent_id, first.metadata) == ("old", None, {"year": 2001, "ref_doc_id": "None"})
     assert (second.parent_id, second.metadata) == ("d", {"n": 0})
@@ -151,7 +151,7 @@ def test_columns_of_langchain_are_metadata(source: psycopg.Connection[Any], move
         "('00000000-0000-0000-0000-00000000000b', 'pear', '[1,2]', '', NULL, NULL, NULL, NULL, NULL, "
         "'null', NULL, NULL)"
     )
-    report = moved.import_table("lc")
+    report = moved.tables.import_table("lc")
     assert report.left_out == {"raw": 1}
     [apple] = moved.search("apple", mode="keyword")
     assert apple.id == "00000000-0000-0000-0000-00000000000a"
@@ -160,7 +160,7 @@ def test_columns_of_langchain_are_metadata(source: psycopg.Connection[Any], move
         "tags": ["a", "b"], "extra": {"k": None},
     }  # fmt: skip
     assert [hit.metadata for hit in moved.search("pear", mode="keyword")] == [{}]
-    moved.import_table("lc", metadata_fields=["year"])
+    moved.tables.import_table("lc", metadata_fields=["year"])
     assert moved.search("apple", mode="keyword")[0].metadata == {"n": None, "year": 2020}
 
 
@@ -172,7 +172,7 @@ def test_any_table_with_vectors_when_its_columns_are_named(
         "INSERT INTO \"My Items\" VALUES (7, 'apple', '[1,2]', 'fruit'), (NULL, 'pear', '[1,2]', 'fruit')"
     )
     named: dict[str, Any] = {"id_field": "nr", "text_field": "body", "vector_field": "Vec"}
-    report = moved.import_table("My Items", layout="pgvector", **named)
+    report = moved.tables.import_table("My Items", layout="pgvector", **named)
     assert (report.written, report.reasons) == (1, {"nr: missing": 1})
     [hit] = moved.search("apple", mode="keyword")
     assert (hit.id, hit.metadata) == ("7", {"kind": "fruit"})
@@ -182,7 +182,7 @@ def test_questions_find_what_was_moved(source: psycopg.Connection[Any], moved: S
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, plain(9))
-    moved.import_table(kind.name)
+    moved.tables.import_table(kind.name)
     nearest = [row[0] for row in source.execute("SELECT id FROM haystack_docs ORDER BY embedding <=> '[5,1,0.1]'")]
     assert [hit.id for hit in moved.search(vector=np.array([5, 1, 0.1]), mode="vector", top_k=9)] == nearest
     assert moved.search("number4", mode="keyword")[0].id == "r4"
@@ -230,9 +230,9 @@ def test_a_row_that_cannot_be_taken_is_named_and_the_others_are_stored(
     kind, wrong = KINDS[layout], WRONG[layout][reason]
     kind.make(source, "vector" if reason.endswith("dimension") else "vector(3)")
     kind.fill(source, [*plain(5), wrong, *plain(5, 5)])
-    dry = moved.import_table(kind.name, dry_run=True)
+    dry = moved.tables.import_table(kind.name, dry_run=True)
     assert stored_rows_of_chunks(database_url) == 0
-    report = moved.import_table(kind.name)
+    report = moved.tables.import_table(kind.name)
     for one in (dry, report):
         assert (one.rows, one.taken, one.skipped, one.reasons) == (11, 10, 1, {reason: 1})
         [problem] = one.problems
@@ -254,7 +254,7 @@ def test_a_table_of_wrong_rows_names_a_hundred(source: psycopg.Connection[Any], 
     kind = KINDS["haystack"]
     kind.make(source)
     kind.fill(source, [Row(f"w{number}", None, None, {}) for number in range(150)])
-    report = moved.import_table(kind.name)
+    report = moved.tables.import_table(kind.name)
     assert (report.rows, report.skipped, report.written, len(report.problems)) == (150, 150, 0, 100)
     assert report.reasons == {"content: missing": 150, "embedding: missing": 150}
     assert report.dimensions is None
@@ -265,9 +265,9 @@ def test_vectors_of_another_length_than_the_collections_are_refused(
 ) -> None:
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(3))
-    moved.load_vectors({"id": ["mine"], "text": ["apple"], "vector": [[1.0, 2.0]]})
+    moved.tables.load({"id": ["mine"], "text": ["apple"], "vector": [[1.0, 2.0]]})
     with pytest.raises(ModelMismatchError, match="dimension"):
-        moved.import_table("haystack_docs")
+        moved.tables.import_table("haystack_docs")
     assert ids(moved, "apple") == ["mine"]
 
 
@@ -275,7 +275,7 @@ def test_blobs_are_told(source: psycopg.Connection[Any], moved: SyncRetriever) -
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(3))
     source.execute("UPDATE haystack_docs SET blob_data = 'x', blob_mime_type = 'a/b' WHERE id <> 'r0'")
-    report = moved.import_table("haystack_docs")
+    report = moved.tables.import_table("haystack_docs")
     assert (report.written, report.left_out) == (3, {"blob_data": 2, "blob_mime_type": 2})
 
 
@@ -289,18 +289,18 @@ def test_a_second_run_updates_and_never_doubles(
     kind.make(source)
     kind.fill(source, plain(9))
     for _ in range(2):
-        assert moved.import_table(kind.name).written == 9
+        assert moved.tables.import_table(kind.name).written == 9
         assert stored_rows(database_url, "moved") == kind.rows(source)
     query = sql.SQL("UPDATE {} SET {} = 'plum', {} = '[7,8,9]' WHERE {} = 'r3'").format(
         sql.Identifier(kind.table), *(sql.Identifier(kind.columns[number]) for number in (1, 2, 0))
     )
     source.execute(query)
     kind.fill(source, plain(3, 20))
-    assert moved.import_table(kind.name, on_duplicate="skip").written == 3
+    assert moved.tables.import_table(kind.name, on_duplicate="skip").written == 3
     assert ids(moved, "plum") == []
     with pytest.raises(DuplicateError):
-        moved.import_table(kind.name, on_duplicate="fail")
-    moved.import_table(kind.name)
+        moved.tables.import_table(kind.name, on_duplicate="fail")
+    moved.tables.import_table(kind.name)
     assert stored_rows(database_url, "moved") == kind.rows(source)
     assert ids(moved, "plum") == ["r3"]
 
@@ -321,7 +321,7 @@ def test_of_a_node_that_was_added_again_the_latest_counts(
         rows = [Row(name, f"apple {n}", f"[{n + 1},1,1]", {"n": n}) for n, name in enumerate(added)]
         kind.fill(source, rows)
         source.execute("UPDATE data_li_docs SET text = text WHERE id % 2 = 1")  # another order on disk
-        report = moved.import_table("li_docs")
+        report = moved.tables.import_table("li_docs")
         latest = {row.id: row.metadata["n"] for row in rows}
         assert (report.written, report.repeated) == (len(latest), len(rows) - len(latest))
         assert {hit.id: hit.metadata["n"] for hit in moved.search("apple", mode="keyword", top_k=99)} == latest
@@ -345,7 +345,7 @@ def test_it_is_one_snapshot(
             source.execute("DELETE FROM haystack_docs WHERE id = 'r40'; UPDATE haystack_docs SET content = 'plum'")
         told.append(progress)
 
-    report = moved.import_table("haystack_docs", progress=interfere)
+    report = moved.tables.import_table("haystack_docs", progress=interfere)
     assert (report.rows, report.written) == (50, 50)
     assert len(told) > 5
     assert [(one.stage, one.total, one.unit) for one in told[:-1]] == [("write", 50, "rows")] * (len(told) - 1)
@@ -360,8 +360,8 @@ def test_only_the_rows_of_the_named_collection(source: psycopg.Connection[Any], 
         "INSERT INTO langchain_pg_embedding SELECT id || '!', (SELECT uuid FROM langchain_pg_collection WHERE "
         "name = 'other'), embedding, document, cmetadata FROM langchain_pg_embedding WHERE id <> 'r0'"
     )
-    assert moved.import_table(COLLECTION).written == 4
-    assert moved.import_table("other", layout="langchain-postgres").written == 3
+    assert moved.tables.import_table(COLLECTION).written == 4
+    assert moved.tables.import_table("other", layout="langchain-postgres").written == 3
     assert len(ids(moved, "apple")) == 7
 
 
@@ -369,7 +369,7 @@ def test_several_collections_of_one_client(database_url: str, source: psycopg.Co
     KINDS["haystack"].make(source)
     KINDS["haystack"].fill(source, plain(4))
     with SyncClient(database_url, "none", use_reranking=False) as client:
-        report = client.collection("not_there").import_table("haystack_docs", dry_run=True)
+        report = client.collection("not_there").tables.import_table("haystack_docs", dry_run=True)
         assert (report.rows, report.taken, report.written) == (4, 4, 0)
         assert client.collections() == []
-        assert client.collection("there").import_table("haystack_docs").written == 4
+        assert client.collection("there").tables.import_table("haystack_docs").written == 4

@@ -125,7 +125,7 @@ SOURCES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, tmp_path: Path, kind: str) -> None:
     for count in (1, 4, 11):
-        report = store.load_vectors(SOURCES[kind](tmp_path, count))
+        report = store.tables.load(SOURCES[kind](tmp_path, count))
         assert (report.rows, report.written) == (count, count)
         assert stored(database_url) == expected(columns(count))
     hits = store.search("apple number 0", mode="keyword")
@@ -137,7 +137,7 @@ def test_every_source_stores_the_same(database_url: str, store: SyncRetriever, t
 def test_rows_are_the_same_as_added_documents(database_url: str, count: int) -> None:
     given_columns = columns(count)
     with retriever(database_url, collection="loaded") as loaded:
-        loaded.load_vectors(given_columns)
+        loaded.tables.load(given_columns)
     with retriever(database_url, collection="added") as added:
         rows = expected(given_columns)
         documents = [Document(text, metadata, id=name) for name, (text, metadata, _) in rows.items()]
@@ -169,7 +169,7 @@ def test_loads_after_each_other_are_a_mapping(store: SyncRetriever, runs: list[A
             "vector": np.full((len(rows), WIDTH), 1, np.float32),
         }
         try:
-            store.load_vectors(batch, on_duplicate=mode)
+            store.tables.load(batch, on_duplicate=mode)
         except DuplicateError:
             assert mode == "fail"
         for start in range(0, len(rows), SMALL.batch_size):
@@ -186,8 +186,8 @@ def test_loads_after_each_other_are_a_mapping(store: SyncRetriever, runs: list[A
 def test_ids_that_are_missing_follow_from_the_row(store: SyncRetriever) -> None:
     rows = columns(3)
     del rows["id"]
-    assert store.load_vectors(rows).written == 3
-    assert store.load_vectors(rows).written == 3
+    assert store.tables.load(rows).written == 3
+    assert store.tables.load(rows).written == 3
     assert store.count() == 3
 
 
@@ -196,7 +196,7 @@ def test_fields_by_other_names(database_url: str, store: SyncRetriever) -> None:
     names = {"id": "key", "text": "body", "vector": "embedding"}
     renamed = {names.get(name, name): values for name, values in given_columns.items()}
     renamed["metadata"] = ['{"year": 1, "extra": {"a": [1]}}', None]
-    store.load_vectors(
+    store.tables.load(
         renamed, text_field="body", vector_field="embedding", id_field="key", metadata_fields=["kind", "metadata"]
     )
     found = stored(database_url)
@@ -218,7 +218,7 @@ def test_arrow_values_become_json(database_url: str, store: SyncRetriever) -> No
     rows = table(1).select(["id", "text", "vector"])
     for name, values in extra.items():
         rows = rows.append_column(name, values)
-    store.load_vectors(rows)
+    store.tables.load(rows)
     assert stored(database_url)["r0"][1] == {
         "day": "2024-05-06",
         "moment": moment.isoformat(),
@@ -236,7 +236,7 @@ def test_other_numbers_are_rounded_to_float32(
     database_url: str, store: SyncRetriever, kind: pa.DataType, width: int
 ) -> None:
     vector = pa.array([[1, 2, 3]], pa.list_(pa.float64(), width)).cast(pa.list_(kind, width))
-    store.load_vectors(table(1).drop("vector").append_column("vector", vector))
+    store.tables.load(table(1).drop("vector").append_column("vector", vector))
     assert np.frombuffer(stored(database_url)["r0"][2][4:], ">f4").tolist() == [1, 2, 3]
 
 
@@ -274,7 +274,7 @@ ROWS: dict[str, tuple[Any, str]] = {
 def test_a_wrong_row_is_named_and_nothing_is_stored(empty: SyncRetriever, kind: str) -> None:
     rows, message = ROWS[kind]
     with pytest.raises(ValidationError) as refused:
-        empty.load_vectors(rows)
+        empty.tables.load(rows)
     assert message in str(refused.value)
     assert "apple" not in str(refused.value)
     assert empty.count() == 0
@@ -303,7 +303,7 @@ def test_a_wrong_arrow_row_is_named(empty: SyncRetriever, tmp_path: Path, kind: 
     pq.write_table(rows, tmp_path / "rows.parquet")
     for given_rows, where in ((rows, ""), (tmp_path / "rows.parquet", "rows.parquet")):
         with pytest.raises(ValidationError) as refused:
-            empty.load_vectors(given_rows)
+            empty.tables.load(given_rows)
         assert message in str(refused.value)
         assert where in str(refused.value)
     assert empty.count() == 0
@@ -334,7 +334,7 @@ def test_wrong_columns_are_refused_before_any_row(empty: SyncRetriever, tmp_path
     pq.write_table(rows, tmp_path / "b.parquet")
     for given_rows in (rows, tmp_path):
         with pytest.raises(ConfigurationError) as refused:
-            empty.load_vectors(given_rows)
+            empty.tables.load(given_rows)
         assert message in str(refused.value)
     assert empty.count() == 0
 
@@ -352,11 +352,11 @@ def test_files_that_are_none(empty: SyncRetriever, tmp_path: Path) -> None:
     (tmp_path / "half.jsonl").write_text('{"text": "a"')
     for name in ("cut.parquet", "zero.parquet", "rows.csv", "empty", "nothing.parquet", "deep.jsonl", "bytes.jsonl"):
         with pytest.raises(ConfigurationError) as refused:
-            empty.load_vectors(tmp_path / name)
+            empty.tables.load(tmp_path / name)
         assert name in str(refused.value)
     for name in ("list.jsonl", "half.jsonl"):
         with pytest.raises((ConfigurationError, ValidationError)) as refused:
-            empty.load_vectors(tmp_path / name)
+            empty.tables.load(tmp_path / name)
         assert name in str(refused.value)
     assert empty.count() == 0
 
@@ -369,7 +369,7 @@ def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tm
     path.write_bytes(data)
     with retriever(database_url, bulk=BulkIngestConfig(batch_size=100)) as store:
         with pytest.raises(ConfigurationError, match=r"rows.parquet cannot be read: .*checksum") as refused:
-            store.load_vectors(path)
+            store.tables.load(path)
         kept = store.count()
     assert kept in (0, 100, 200)  # what has been read is on its way
     assert kept == 0 or f"the {kept} rows before it are stored" in str(refused.value)
@@ -378,41 +378,41 @@ def test_a_page_that_was_changed_stores_whole_batches_only(database_url: str, tm
 @pytest.mark.parametrize("given_rows", [None, 5, "text", b"text", [5], [None]])
 def test_what_is_no_table_is_refused(empty: SyncRetriever, given_rows: Any) -> None:
     with pytest.raises(ConfigurationError):
-        empty.load_vectors(given_rows)
+        empty.tables.load(given_rows)
 
 
 def test_a_wrong_row_in_the_middle_leaves_whole_batches(store: SyncRetriever) -> None:
     rows = columns(10)
     rows["text"][9] = ""
     with pytest.raises(ValidationError) as refused:
-        store.load_vectors(rows)
+        store.tables.load(rows)
     assert "row 9 (id 'r9'): text" in str(refused.value)
     assert "the 8 rows before it are stored; load all of them again once it is right" in str(refused.value)
     assert store.count() == 8
     rows["text"][9] = "a plum"
-    assert store.load_vectors(rows, on_duplicate="skip").written == 2
+    assert store.tables.load(rows, on_duplicate="skip").written == 2
     assert store.count() == 10
 
 
 def test_other_vectors_in_the_middle_are_refused(store: SyncRetriever) -> None:
     parts = [columns(4), columns(4, 4) | {"vector": np.ones((4, WIDTH + 1), np.float32)}]
     with pytest.raises(ModelMismatchError):
-        store.load_vectors(iter(parts))
+        store.tables.load(iter(parts))
     assert store.count() == 4
 
 
 def test_ids_that_are_stored_fail_the_batch(store: SyncRetriever) -> None:
-    store.load_vectors(columns(2))
+    store.tables.load(columns(2))
     with pytest.raises(DuplicateError) as refused:
-        store.load_vectors(columns(3, 1), on_duplicate="fail")
+        store.tables.load(columns(3, 1), on_duplicate="fail")
     assert refused.value.ids == ("r1",)
     assert store.count() == 2
     with pytest.raises(DuplicateError) as refused:
-        store.load_vectors(changed(id=["x", "y", "x"]), on_duplicate="fail")
+        store.tables.load(changed(id=["x", "y", "x"]), on_duplicate="fail")
     assert refused.value.ids == ("x",)
     assert store.count() == 2
     with pytest.raises(ConfigurationError, match="on_duplicate must be 'update', 'skip' or 'fail'"):
-        store.load_vectors(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
+        store.tables.load(columns(1), on_duplicate="replace")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ def test_batches_go_over_as_many_connections_as_there_are(database_url: str, con
     with retriever(database_url, bulk=SMALL, max_connections=connections, timeout=PATIENCE) as opened:
         for number, add in enumerate(
             (
-                lambda: opened.load_vectors(given_rows),
+                lambda: opened.tables.load(given_rows),
                 lambda: opened.add_documents(documents, given_rows["vector"]),
             )
         ):

@@ -307,7 +307,7 @@ async def test_a_damaged_row_is_named_and_the_vector_leg_answers(database_url: s
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]
         assert any("damaged" in warning for warning in hits.warnings)
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert set(await scores(retriever, "cat")) == {"1"}
 
 
@@ -324,7 +324,7 @@ async def test_a_row_that_has_grown_is_damaged_and_not_left_out(database_url: st
             connection.execute("UPDATE semlex.words_posting SET data = data || decode(repeat('00', 3000), 'hex')")
         with pytest.raises(DamagedSegmentError, match=r"semlex maintain reindex"):
             await retriever.search("w7", mode="keyword")
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert set(await scores(retriever, "w7")) == {"7"}
 
 
@@ -380,8 +380,8 @@ async def test_a_lost_row_is_an_error_until_the_index_is_made_again(
                 await scores(retriever, "cat")
         assert "manifest" in ((await retriever.status()).index_problem or "")
         with pytest.raises(DamagedSegmentError):
-            await retriever.optimize()
-        await retriever.reindex_keyword()
+            await retriever.indexes.optimize()
+        await retriever.indexes.rebuild_keyword()
         assert await scores(retriever, "cat") == before
         assert (await retriever.status()).index_problem is None
     check_index(database_url)
@@ -395,7 +395,7 @@ async def test_a_language_that_nobody_knows_is_damage_that_a_client_forgets(data
         for _ in range(2):
             with pytest.raises(DamagedSegmentError, match=r"'klingon'.*semlex maintain reindex"):
                 await scores(retriever, "cat")
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert set(await scores(retriever, "cat")) == {"1"}
 
 
@@ -426,7 +426,7 @@ async def test_a_posting_row_that_is_lost_or_has_another_key_is_reported(
             await retriever.add_documents([Document("another", id="700")])
             assert set(await scores(retriever, "w3 another")) == {"3", "700"}
         assert "posting rows of 1 segments" in ((await retriever.status()).index_problem or "")
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert set(await scores(retriever, "w3")) == {"3"}
         assert (await retriever.status()).index_problem is None
 
@@ -440,7 +440,7 @@ async def test_status_notices_segments_without_rows(database_url: str) -> None:
         problem = (await retriever.status()).index_problem
         assert "posting rows of 1 segments are missing" in problem
         assert "semlex maintain reindex" in problem
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert (await retriever.status()).index_problem is None
 
 
@@ -465,7 +465,7 @@ async def test_a_tombstone_that_names_billions_is_merged_away(database_url: str)
             )
         assert (await retriever.status()).chunks_not_indexed == 0
         await retriever.add_documents([Document("a bird", id="2")])
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         assert set(await scores(retriever, "cat dog bird")) == {"1", "2"}
         assert await scores(retriever, "dog") == {}
         with psycopg.connect(database_url) as connection:
@@ -484,7 +484,7 @@ async def test_another_analyzers_index_is_not_searched(database_url: str) -> Non
         hits = await retriever.search("cat")
         assert [hit.id for hit in hits] == ["1"]
         assert any("analyzer" in warning for warning in hits.warnings)
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         await retriever.add_documents([Document("a dog", id="2")])
         assert set(await scores(retriever, "cat dog")) == {"1", "2"}
 

@@ -333,7 +333,7 @@ async def keyword_answer(
         assert result.scorer is not None
         return result, (await ask(snapshot, {"keyword": result.scorer.missing_scores(keys)}))["keyword"]
 
-    return await retriever._opened.database.read_snapshot("test", work)
+    return await retriever._handle.opened.database.read_snapshot("test", work)
 
 
 async def test_scores_of_other_chunks_are_those_of_the_leg(

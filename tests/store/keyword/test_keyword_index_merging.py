@@ -165,7 +165,7 @@ async def test_tombstones_are_put_together_and_done_with(database_url: str) -> N
         figures = check_index(database_url)
         assert (figures["segments"], figures["dead"]) == (1, 1)
         await retriever.delete([f"d{number}" for number in range(200)])
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         assert check_index(database_url) == {"segments": 0, "tombstones": 0, "dead": 0, "generation": 1, "building": 0}
 
 
@@ -185,13 +185,13 @@ async def test_optimizing_leaves_few_segments_and_no_tombstone(
         assert segments > 40
         merge()
         seen: list[Progress] = []
-        merged = await retriever.optimize(seen.append)
+        merged = await retriever.indexes.optimize(seen.append)
         figures = check_index(database_url)
         assert (figures["segments"], figures["tombstones"]) == (3, 0)
         assert merged >= segments
         assert {step.stage for step in seen} == {"merge"}
         assert all(0 < step.done <= (step.total or 0) for step in seen)
-        assert await retriever.optimize() == 0
+        assert await retriever.indexes.optimize() == 0
         assert (await retriever.status()).index_segments == 3
 
 
@@ -210,7 +210,7 @@ async def test_optimizing_ends_while_others_write(database_url: str, monkeypatch
             return await once(*arguments, **options)
 
         monkeypatch.setattr(merging, "merge_once", with_a_writer)
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         check_index(database_url)
     assert 2 <= rounds <= 10
 
@@ -221,7 +221,7 @@ async def test_segments_are_filled_but_not_beyond(database_url: str, monkeypatch
     async with bm25(database_url, bulk=BulkIngestConfig(batch_size=20)) as retriever:
         await retriever.add_documents(many(190))
         await retriever.delete([f"d{number}" for number in range(10)])
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT chunks FROM {SEGMENT} ORDER BY 1").fetchall()  # noqa: S608 - a constant
@@ -257,7 +257,7 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
         assert len(meanwhile) == 1
         figures = check_index(database_url)
         assert figures["dead"] == 3
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         assert check_index(database_url)["dead"] == 0
         assert await retriever.count() == 78
 
@@ -320,13 +320,13 @@ async def test_a_damaged_segment_is_reported_and_repaired(
             await retriever.add_documents(many(1, start=100 + number))
         await retriever.delete(["d1"])
         with pytest.raises(DamagedSegmentError, match="semlex maintain reindex"):
-            await retriever.optimize()
+            await retriever.indexes.optimize()
         damaged_header = "header" in damage
         assert ((await retriever.status()).index_problem is not None) == damaged_header
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert check_index(database_url)["generation"] == 2
         assert (await retriever.status()).index_problem is None
-        await retriever.optimize()
+        await retriever.indexes.optimize()
     assert not caplog.records
 
 
@@ -346,7 +346,7 @@ async def test_the_room_of_what_was_merged_is_given_back(database_url: str, monk
     async with bm25(database_url) as retriever:
         for start in range(3):
             await retriever.add_documents(many(3, start=3 * start))
-        assert await retriever.optimize() == 3
+        assert await retriever.indexes.optimize() == 3
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("SELECT pg_stat_force_next_flush()")
             assert connection.execute(vacuumed).fetchone() == (2,)

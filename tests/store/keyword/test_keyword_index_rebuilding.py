@@ -81,21 +81,21 @@ async def test_a_rebuild_takes_the_place_of_the_old_index(database_url: str) -> 
         await retriever.add_documents(many(200))
         await retriever.delete([f"d{number}" for number in range(50)])
         seen: list[Progress] = []
-        rebuilt = await retriever.reindex_keyword(seen.append)
+        rebuilt = await retriever.indexes.rebuild_keyword(seen.append)
         assert (rebuilt.generation, rebuilt.chunks, rebuilt.segments) == (2, 150, 3)
         assert (seen[-1].stage, seen[-1].done, seen[-1].total, seen[-1].unit) == ("rebuild", 150, 150, "chunks")
         figures = check_index(database_url)
         assert figures == {"segments": 3, "tombstones": 0, "dead": 0, "generation": 2, "building": 0}
         assert generations(database_url) == [2]
         await retriever.add_documents(many(10, "a dog"))
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
     assert check_index(database_url)["generation"] == 3
     assert generations(database_url) == [3]
 
 
 async def test_an_empty_collection_is_rebuilt(database_url: str) -> None:
     async with bm25(database_url) as retriever:
-        assert (await retriever.reindex_keyword()).chunks == 0
+        assert (await retriever.indexes.rebuild_keyword()).chunks == 0
     assert check_index(database_url)["segments"] == 0
 
 
@@ -106,7 +106,7 @@ async def test_segments_are_full_and_memory_is_bounded(database_url: str, monkey
         monkeypatch.setattr(rebuilding, "MAX_OPEN_CHUNKS", 80)
         monkeypatch.setattr(rebuilding, "PAGE_ROWS", 16)
         monkeypatch.setattr("semlex.store.keyword.bm25.merge.merge_where_wanted", lambda *_, **__: asyncio.sleep(0))
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         check_index(database_url)
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT chunks FROM {SEGMENT}").fetchall()  # noqa: S608 - a constant
@@ -139,7 +139,7 @@ async def test_writers_go_on_while_it_is_rebuilt(database_url: str, monkeypatch:
             check_index(database_url)
 
         between(monkeypatch, change)
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
     assert changes > 20
     assert check_index(database_url)["generation"] == 2
 
@@ -166,7 +166,7 @@ async def test_rows_that_others_wrote_are_caught_up_with(database_url: str, monk
         await change("before it begins")
         assert (await retriever.status()).chunks_not_indexed == 2
         between(monkeypatch, change)
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         check_index(database_url)
         status = await retriever.status()
         assert (status.chunks, status.chunks_not_indexed) == (100 + 8 - 4, 0)
@@ -205,14 +205,14 @@ async def test_a_rebuild_that_was_interrupted_begins_anew(
 
                 patched.setattr(_Rebuild, "_remove_others", once)
             with pytest.raises(KilledError):
-                await retriever.reindex_keyword()
+                await retriever.indexes.rebuild_keyword()
         switched = moment == "behind it"
         assert check_index(database_url)["building"] == (0 if switched else 2)
         assert (await retriever.status()).index_building == (None if switched else 2)
         await retriever.add_documents(many(20, "a dog", start=90))
         await retriever.delete(["d1", "d95"])
         check_index(database_url)
-        assert (await retriever.reindex_keyword()).generation == 3
+        assert (await retriever.indexes.rebuild_keyword()).generation == 3
         assert check_index(database_url)["building"] == 0
     assert generations(database_url) == [3]
 
@@ -234,17 +234,17 @@ async def test_what_a_killed_rebuild_leaves_stays_small_and_is_merged(
         with monkeypatch.context() as patched:
             between(patched, kill)
             with pytest.raises(asyncio.CancelledError):
-                await retriever.reindex_keyword()
+                await retriever.indexes.rebuild_keyword()
         for number in range(40):
             await retriever.add_documents([Document(f"a dog {number}", id=f"e{number}")])
             # Writers feed it, and merge it as they merge the one that answers.
             assert in_the_making() < 2 * 8
             if number % 4 == 0:
                 await retriever.delete([f"e{number}"])
-        await retriever.optimize()
+        await retriever.indexes.optimize()
         assert in_the_making() == 1
         check_index(database_url)
-        assert (await retriever.reindex_keyword()).generation == 3
+        assert (await retriever.indexes.rebuild_keyword()).generation == 3
         assert check_index(database_url)["building"] == 0
     assert generations(database_url) == [3]
 
@@ -257,11 +257,11 @@ async def test_of_two_rebuilds_the_later_one_goes_on(database_url: str, monkeypa
         async def rebuild_too(moment: str) -> None:
             if moment == "before a segment" and not later:
                 later.append(None)
-                later.append(await other.reindex_keyword())
+                later.append(await other.indexes.rebuild_keyword())
 
         between(monkeypatch, rebuild_too)
         with pytest.raises(StoreError, match="another rebuild"):
-            await retriever.reindex_keyword()
+            await retriever.indexes.rebuild_keyword()
         assert later[1].generation == 3
         check_index(database_url)
     assert generations(database_url) == [3]
@@ -281,7 +281,7 @@ async def test_the_switch_waits_for_a_writer_and_lets_others_through(
         await retriever.add_documents(many(50))
         async with connection.transaction():
             await joined.add_documents(many(5, "a dog"))
-            rebuild = asyncio.ensure_future(retriever.reindex_keyword())
+            rebuild = asyncio.ensure_future(retriever.indexes.rebuild_keyword())
             for number in range(4):
                 await eventually(lambda: clock.waits)  # it has not got the lock, and tries again later
                 clock.advance(2)
@@ -299,7 +299,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 ) -> None:
     async with bm25(database_url) as retriever:
         await retriever.add_documents(many(100))
-        database = type(retriever._opened.database)
+        database = type(retriever._handle.opened.database)
         run = database._run
         lost: set[str] = set()
 
@@ -314,7 +314,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
             return await run(self, doing, unheard, **options)
 
         monkeypatch.setattr(database, "_run", losing)
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         assert {"begin to rebuild the keyword index", "write a segment", "switch to the rebuilt keyword index"} <= lost
         check_index(database_url)
     assert len(generations(database_url)) == 1
@@ -323,13 +323,13 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(
 async def test_only_an_index_of_ours_is_rebuilt(database_url: str) -> None:
     async with bm25(database_url, keyword="tsvector") as retriever:
         with pytest.raises(ConfigurationError, match="tsvector"):
-            await retriever.reindex_keyword()
+            await retriever.indexes.rebuild_keyword()
     async with (
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
         bm25(connection=connection, collection="others") as retriever,
     ):
         with pytest.raises(ConfigurationError, match="connection="):
-            await retriever.reindex_keyword()
+            await retriever.indexes.rebuild_keyword()
 
 
 @pytest.mark.slow
@@ -338,7 +338,7 @@ async def test_ids_are_read_page_by_page(database_url: str, monkeypatch: pytest.
         await retriever.add_documents(many(100))
         monkeypatch.setattr(segments, "IDS_PAGE", 30)
         names = retriever.names
-        found = await retriever._read("read", lambda c, _: segments.chunk_ids(c, names))
+        found = await retriever._handle.read("read", lambda c, _: segments.chunk_ids(c, names))
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(f"SELECT keyword_id FROM {CHUNK} ORDER BY 1").fetchall()  # noqa: S608 - a constant
     assert found.tolist() == [keyword_id for (keyword_id,) in rows]

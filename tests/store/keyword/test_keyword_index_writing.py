@@ -238,10 +238,10 @@ async def test_the_index_joins_the_users_transaction(database_url: str, commits:
                 raise psycopg.Rollback(transaction)
         figures = check_index(database_url)
         assert figures["segments"] == (14 if commits else 1)
-        assert await retriever.optimize() == (14 if commits else 0)
+        assert await retriever.indexes.optimize() == (14 if commits else 0)
         async with connection.transaction():
             with pytest.raises(ValueError, match="transaction of its own"):
-                await retriever.optimize()
+                await retriever.indexes.optimize()
             await retriever.add_documents(many(1, start=1000))
     assert check_index(database_url)["segments"] == 2
 
@@ -273,7 +273,7 @@ async def test_another_version_of_the_analyzer_writes_nothing(database_url: str)
         with pytest.raises(AnalyzerVersionError):
             await retriever.delete(["d1"])
         assert await retriever.count() == 10
-        await retriever.reindex_keyword()
+        await retriever.indexes.rebuild_keyword()
         await retriever.add_documents(many(1, start=100))
     assert check_index(database_url)["generation"] == 2
 
@@ -312,7 +312,7 @@ async def test_a_collection_that_was_made_anew_is_not_written_by_those_who_opene
 async def test_other_engines_have_no_index_of_ours(database_url: str) -> None:
     async with bm25(database_url, keyword="tsvector") as retriever:
         await retriever.add_documents([Document("a cat", id="d0", language="es")])
-        assert await retriever.optimize() == 0
+        assert await retriever.indexes.optimize() == 0
         status = await retriever.status()
         assert status.index_segments is None
         assert "index_segments" not in status.to_dict()

@@ -28,9 +28,9 @@ def main(url: str, what: str, seed: int, moment: tuple[str, str, int]) -> None:
         while True:
             if what == "merge":
                 retriever.add_documents(some_documents(numbers, 3))
-                retriever.optimize()
+                retriever.indexes.optimize()
             elif what == "rebuild":
-                retriever.reindex_keyword()
+                retriever.indexes.rebuild_keyword()
             elif numbers.random() < 0.2:
                 retriever.delete([f"d{number}" for number in numbers.sample(range(IDS), 5)])
             else:

@@ -22,4 +22,4 @@ def main(url: str, moment: tuple[str, str, int]) -> None:
     catalog.INDEX_FROM_ROWS = INDEX_FROM_ROWS
     stop_at(*moment)
     with sync_opened(url, "none", collection=NAME) as retriever:
-        retriever.reembed(new_model())
+        retriever.embeddings.change(new_model())

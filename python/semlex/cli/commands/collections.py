@@ -218,7 +218,7 @@ def dump(
 ) -> None:
     """Write a collection with its vectors into a folder of Parquet files."""
     with context.opened() as retriever, context.progress() as progress:
-        report = retriever.dump(folder, progress=progress)
+        report = retriever.tables.dump(folder, progress=progress)
     context.emit(report, lambda: _show_transfer(report, "dumped to"))
 
 

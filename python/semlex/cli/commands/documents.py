@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from semlex.ingest.bulk.load import LoadReport
-    from semlex.ingest.document_states import Documents
+    from semlex.ingest.document_states import DocumentStates
     from semlex.ingest.preview import PreviewedFile
     from semlex.models.tokenizer import TokenCounter
     from semlex.retriever.synchronous import SyncCollection, SyncRetriever
@@ -111,8 +111,8 @@ def _document_named(retriever: SyncRetriever, name: str, source: str | None) -> 
     """What stands under a name, that of the source first."""
     if source is not None:
         with suppress(ConfigurationError):
-            return retriever.get_document(f"{source}: {name}")
-    return retriever.get_document(name)
+            return retriever.documents.get(f"{source}: {name}")
+    return retriever.documents.get(name)
 
 
 def _delete_all(retriever: SyncRetriever, parts: Sequence[dict[str, Any]], *, dry_run: bool) -> DeleteReport:
@@ -132,11 +132,11 @@ def documents(
     States: ok, changed, gone, and unknown if this machine cannot reach the folder.
     """
     with context.opened() as retriever:
-        found = retriever.documents(source)
+        found = retriever.documents.list(source)
     print_documents(found, as_json=context.as_json)
 
 
-def print_documents(found: Documents, *, as_json: bool) -> None:
+def print_documents(found: DocumentStates, *, as_json: bool) -> None:
     """Prints documents, then what the last run could not read."""
     if as_json:
         for one in found.documents:
@@ -169,7 +169,7 @@ LINE_WIDTH = 6
 def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
     """Print the text of a document, of a chunk, or at a line of a document."""
     with context.opened() as retriever:
-        found = retriever.get_document(document)
+        found = retriever.documents.get(document)
 
     def print_text() -> None:
         sys.stdout.write(printable(found.text) + "\n")
@@ -185,7 +185,7 @@ def show(context: Context, document: Annotated[str, DOCUMENT]) -> None:
 def outline(context: Context, document: Annotated[str, DOCUMENT]) -> None:
     """Print the headings of a document with their lines."""
     with context.opened() as retriever:
-        found = retriever.outline(document)
+        found = retriever.documents.outline(document)
     if context.as_json:
         for heading in found.to_dict()["headings"]:
             print_json(heading)
@@ -353,7 +353,7 @@ def import_rows(
     if dry_run:
         raise ConfigurationError("--dry-run is for tables: files are read as they are loaded; leave it out")
     with context.opened(settings, create=True) as retriever, context.progress() as progress:
-        report = retriever.load_vectors(sources, **given, progress=progress)
+        report = retriever.tables.load(sources, **given, progress=progress)
     context.emit(report, lambda: _show_load(report))
 
 
@@ -386,7 +386,7 @@ def _import_tables(
             collection = stack.enter_context(context.opened(settings, create=True))
         for name in names:
             with context.progress() as progress:
-                report = collection.import_table(name, **options, progress=progress)
+                report = collection.tables.import_table(name, **options, progress=progress)
             skipped += report.skipped
             context.emit(report, partial(_show_table, report, dry_run=dry_run))
     return skipped
@@ -442,7 +442,7 @@ def _show_found(report: TableImport) -> None:
 def sources(context: Context) -> None:
     """List the folders that documents were read from: name, folder, documents, chunks."""
     with context.opened() as retriever:
-        found = retriever.sources()
+        found = retriever.documents.sources()
     context.emit(found, lambda: _print_sources(found))
 
 
@@ -463,8 +463,8 @@ def move(
 ) -> None:
     """Set where the folder of a source is now; its documents stay as they are."""
     with context.opened() as retriever:
-        retriever.move_source(name, root.expanduser())
-        moved = next(entry for entry in retriever.sources() if entry.name == name)
+        retriever.documents.move_source(name, root.expanduser())
+        moved = next(entry for entry in retriever.documents.sources() if entry.name == name)
     context.emit(moved, lambda: inform(f"{escape(one_line(name))} is {escape(one_line(moved.root))} now"))
 
 

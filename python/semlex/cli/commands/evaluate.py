@@ -252,7 +252,7 @@ def calibrate_confidence(
     if file is not None and not file.parent.is_dir():
         raise ConfigurationError(f"--output: there is no folder {file.parent}")
     from semlex.evaluation.calibrate import calibrate, check_queries
-    from semlex.retriever.curve_file import write_curve
+    from semlex.retriever.handle import write_curve
 
     reranking = {"use_reranking": False}
     target = _Target(
@@ -276,7 +276,7 @@ def calibrate_confidence(
             kept = f"written to {file}; --calibration FILE, or the setting calibration, uses it"
         elif stores:
             try:
-                await retriever.store_calibration(report.curve)
+                await retriever.embeddings.store_calibration(report.curve)
             except PrivilegeError as error:
                 raise ConfigurationError(f"{error}; --output FILE writes the calibration into a file instead") from None
             kept = f"kept with the vectors of {name}: its hits have a confidence now"
@@ -299,7 +299,7 @@ def _drop_calibration(context: Context, collection: str | None, given: tuple[Pat
     with context.opened(context.settings(**named, embedding_model="none")) as retriever:
         info = retriever.info
         name, had = info.names.collection, info.embedding is not None and info.embedding.calibration is not None
-        retriever.store_calibration(None)
+        retriever.embeddings.store_calibration(None)
     told = f"the calibration of {name} is dropped" if had else f"{name} has no calibration"
     context.emit({"collection": name, "dropped": had}, lambda: inform(told))
 
@@ -324,13 +324,13 @@ def queries(
         name = retriever.asynchronous.names.collection
         if clear:
             agree(f"Delete all logged questions of {name}?", yes=yes)
-            cleared = retriever.clear_queries()
+            cleared = retriever.queries.clear()
             if context.as_json:
                 print_json({"collection": name, "cleared": cleared})
             else:
                 inform(f"{counted(cleared, 'question')} deleted")
             return
-        summary = retriever.queries(limit=limit)
+        summary = retriever.queries.summary(limit=limit)
     context.emit(summary.to_dict(), lambda: _print_summary(summary))
 
 

@@ -42,7 +42,7 @@ def fields(
 ) -> None:
     """List the fields with types, counts and indexes, from up to 10,000 chunks."""
     with context.opened() as retriever:
-        found = retriever.fields(values=values)
+        found = retriever.fields.list(values=values)
     if context.as_json:
         for field in found:
             print_json({"type": "field", **asdict(field)})
@@ -87,7 +87,7 @@ def add(
 ) -> None:
     """Index a field for comparisons (<, <=, >, >=, between) and prefixes; equality needs no index."""
     with context.opened() as retriever, context.progress() as progress:
-        built = retriever.add_field(name, of, force=force, progress=progress)  # type: ignore[arg-type]
+        built = retriever.fields.add(name, of, force=force, progress=progress)  # type: ignore[arg-type]
     value = {"name": name, "type": of, "built": list(built), "busy": built.busy, "warnings": built.warnings}
     if context.as_json:
         print_json(value)
@@ -105,7 +105,7 @@ def add(
 def remove(context: Context, name: Name) -> None:
     """Drop the index of a field; its values stay, and filters find the same."""
     with context.opened() as retriever:
-        dropped = retriever.remove_field(name)
+        dropped = retriever.fields.remove(name)
     value = {"name": name, "dropped": list(dropped)}
     context.emit(value, lambda: inform(f"{escape(one_line(name))} has no index now ({', '.join(dropped)})"))
 
@@ -151,5 +151,5 @@ def facets(
     """Count the values of fields, in all chunks that pass a filter or in the candidates of a query."""
     settings = context.settings() if query is not None else context.settings(embedding_model="none")
     with context.opened(settings) as retriever:
-        found = retriever.facets(fields, query=query, limit=limit, **options)
+        found = retriever.fields.facets(fields, query=query, limit=limit, **options)
     context.emit(found.to_dict(), lambda: print_facets(found))

@@ -69,7 +69,7 @@ def submit(
     arguments_to_store(kind, given)  # refused before a collection is made for it
     settings = context.with_only_collection(context.settings())
     with context.opened(settings, create=kind in ("index", "sync", "add")) as retriever:
-        job = retriever.submit(
+        job = retriever.jobs.submit(
             kind,
             given,
             priority=priority,

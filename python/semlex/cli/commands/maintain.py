@@ -68,7 +68,7 @@ def _print_steps(steps: list[Step], done: str) -> None:
 def optimize(context: Context) -> None:
     """Merge the keyword index into few segments; useful after a large load."""
     with context.opened() as retriever, context.progress() as progress:
-        merged = retriever.optimize(progress=progress)
+        merged = retriever.indexes.optimize(progress=progress)
     context.emit({"merged": merged}, lambda: inform(f"{counted(merged, 'segment')} merged"))
 
 
@@ -77,7 +77,7 @@ def optimize(context: Context) -> None:
 def reindex(context: Context) -> None:
     """Rebuild the keyword index (bm25) from the stored texts; searches and writes go on."""
     with context.opened() as retriever, context.progress() as progress:
-        rebuilt = retriever.reindex_keyword(progress=progress)
+        rebuilt = retriever.indexes.rebuild_keyword(progress=progress)
     done = f"{counted(rebuilt.chunks, 'chunk')} indexed again, {counted(rebuilt.segments, 'segment')}"
     value = {"chunks": rebuilt.chunks, "segments": rebuilt.segments, "generation": rebuilt.generation}
     context.emit(value, lambda: inform(done))
@@ -96,7 +96,7 @@ def rechunk(
 ) -> None:
     """Cut documents again from their files: those cut by an older version, or all with other settings."""
     with context.opened() as retriever, context.progress() as progress:
-        report = retriever.rechunk(
+        report = retriever.documents.rechunk(
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
             min_tokens=min_tokens,
@@ -159,7 +159,7 @@ def create_index(
         chosen = {name: value for name, value in of_settings.items() if value is not None} | chosen
     index = _index(kind, chosen)
     with context.opened(settings) as retriever:
-        estimate = retriever.estimate_index(index)
+        estimate = retriever.indexes.estimate(index)
         if estimate is not None and not context.as_json:
             messages.print(_estimated(estimate))
         if dry_run:
@@ -169,7 +169,7 @@ def create_index(
             )
             return
         with context.progress() as progress:
-            built = retriever.create_index(index, concurrently=concurrently, progress=progress)
+            built = retriever.indexes.create(index, concurrently=concurrently, progress=progress)
     value = {"built": list(built), "busy": built.busy, "dropped": built.dropped, "warnings": built.warnings}
     context.emit(value, lambda: _print_built(built))
 
@@ -243,14 +243,16 @@ def enrich(
         refuse_unasked(name, yes=yes)
     with resumable(), context.opened(settings, with_choice=True) as retriever:
         if dry_run or not yes:
-            report = retriever.enrich(name, source=source, dry_run=True)
+            report = retriever.documents.enrich(name, source=source, dry_run=True)
             if not (dry_run and context.as_json):
                 _print_estimate(report)
             if dry_run or not _agreed(report):
                 context.emit(report, lambda: None)
                 return
         with context.progress() as progress:
-            report = retriever.enrich(Enrichment(name, concurrency=concurrency), source=source, progress=progress)
+            report = retriever.documents.enrich(
+                Enrichment(name, concurrency=concurrency), source=source, progress=progress
+            )
     context.emit(report, lambda: print_lines(report))
     if lacks_lines(report):
         raise typer.Exit(SOME_FILES)

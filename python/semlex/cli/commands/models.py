@@ -104,7 +104,7 @@ def _download_bar(*, shown: bool) -> Iterator[tuple[Callable[[int, int, int], No
 def fill(context: Context) -> None:
     """Compute missing vectors, without reading the files again."""
     with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
-        written = retriever.embed_missing(progress=progress)
+        written = retriever.embeddings.fill(progress=progress)
     context.emit({"embedded": written}, lambda: inform(f"{counted(written, 'chunk')} embedded"))
 
 
@@ -154,7 +154,7 @@ def rollback(
     """Go back to the embeddings that were used before the last change."""
     alone = replace(context, embedding_model="none", dimensions=None, tokenizer=None)
     with resumable(), alone.opened() as retriever, context.progress() as progress:
-        report = retriever.rollback_embeddings(context.embedding_model, force=force, progress=progress)
+        report = retriever.embeddings.roll_back(context.embedding_model, force=force, progress=progress)
     context.emit(report, lambda: _print_reembedded(report))
 
 
@@ -170,7 +170,7 @@ def _changed(
         raise ConfigurationError("no model is named: semlex models set MODEL")
     at_server = leads_to(model) == "server"
     with context.progress() as progress:
-        return retriever.reembed(
+        return retriever.embeddings.change(
             model,
             dimensions=settings.dimensions,
             tokenizer=settings.tokenizer if at_server else context.tokenizer,
@@ -211,7 +211,7 @@ def _print_reembedded(report: ReembedReport) -> None:
 def list_models(context: Context) -> None:
     """List the embeddings of a collection: their models, which of them is used, and what they lack."""
     with context.opened() as retriever:
-        found = retriever.embeddings()
+        found = retriever.embeddings.list()
     context.emit([entry.to_dict() for entry in found], lambda: _print_versions(found, header=context.header))
 
 
@@ -231,7 +231,7 @@ def drop(
     """Drop embeddings that are not used any more."""
     with context.opened() as retriever:
         agree(f"Drop version {version} of the embeddings?", yes=yes)
-        retriever.drop_embeddings(version, force=force)
+        retriever.embeddings.drop(version, force=force)
     context.emit({"dropped": version}, lambda: inform(f"version {version} of the embeddings is dropped"))
 
 

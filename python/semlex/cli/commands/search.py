@@ -168,7 +168,7 @@ def search(
             results = retriever.search(questions[0], **options)
         if as_sql:
             columns = cast("list[Included]", include or [])
-            print_statement(retriever.hits_as_sql(results, include=columns), results)
+            print_statement(retriever.tables.hits_as_sql(results, include=columns), results)
             return
     print_results(results, as_json=context.as_json)
     if results.explanation is not None and not context.as_json:

@@ -232,7 +232,7 @@ class Session:
             return modes()
         if word == ":filter":
             if self._fields is None:
-                self._fields = [field.name for field in self.retriever.fields()]
+                self._fields = [field.name for field in self.retriever.fields.list()]
             return self._fields
         return self.context.collection_names(self.settings) if word == ":collection" else []
 

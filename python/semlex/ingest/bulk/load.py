@@ -81,7 +81,7 @@ class VectorLoad:
         return self._indexer.vector_storage
 
     async def run(self, given: Any) -> LoadReport:
-        """Load rows; see `Collection.load_vectors`."""
+        """Load rows; see `Collection.tables.load`."""
         self._indexer.refuse_write()
         sources = await asyncio.to_thread(opened_sources, given, self._fields)
         counts = [source.count for source in sources]

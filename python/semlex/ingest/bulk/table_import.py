@@ -252,7 +252,7 @@ async def open_table(database: Database, source: TableSource) -> AsyncIterator[O
 async def inspect_table(
     database: Database, source: TableSource, progress: Callable[[Progress], None] | None
 ) -> TableImport:
-    """Read a table and check every row as an import does, without writing. See `Collection.import_table`."""
+    """Read a table and check every row as an import does, without writing."""
     started = time.perf_counter()
     async with open_table(database, source) as opened:
         report = opened.report()
@@ -265,7 +265,7 @@ async def inspect_table(
 
 
 async def import_table(load: VectorLoad, source: TableSource) -> TableImport:
-    """Load the rows of a table; see `Collection.import_table`."""
+    """Load the rows of a table; see `Collection.tables.import_table`."""
     started = time.perf_counter()
     async with open_table(load.database, source) as opened:
         report = opened.report()

@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import re
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -356,3 +356,32 @@ class EnrichmentRun:
 def _failure_reason(error: Exception) -> str:
     """Return the reason of a failure; errors other than semlex's may quote what was sent."""
     return str(error) if isinstance(error, SemlexError) else type(error).__name__
+
+
+@asynccontextmanager
+async def enrichment_run(
+    indexer: Indexer, wanted: Enrichment, progress: Callable[[Progress], None] | None
+) -> AsyncGenerator[EnrichmentRun, None]:
+    """What asks for lines, and closes the model behind it where it was made here."""
+    model = wanted.opened()
+    try:
+        yield EnrichmentRun(indexer, wanted, model, progress)
+    finally:
+        if model is not wanted.model:
+            await asyncio.to_thread(model.close)
+
+
+async def filled(
+    indexer: Indexer,
+    wanted: Enrichment | None,
+    progress: Callable[[Progress], None] | None,
+    fill: Callable[[], Awaitable[Sequence[UUID]]],
+) -> EnrichmentReport | None:
+    """Fills the collection, and lets the model write about the documents whose keys come of that."""
+    if wanted is None:
+        await fill()
+        return None
+    async with enrichment_run(indexer, wanted, progress) as work:
+        await work.check()
+        documents = await fill()
+        return await (work.estimated if wanted.dry_run else work.run)(documents=documents)

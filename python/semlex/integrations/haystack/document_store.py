@@ -197,7 +197,7 @@ class SemlexDocumentStore:
         """
         found = []
         async for page in pages(self.opened, tree_of_haystack(filters)):
-            vectors = await self.opened.vectors([chunk.id for chunk in page])
+            vectors = await self.opened.embeddings.vectors([chunk.id for chunk in page])
             found += [(chunk.created_at, chunk.id, document_of(chunk, vectors)) for chunk in page]
         return [document for *_, document in sorted(found, key=lambda one: one[:2])]
 
@@ -263,7 +263,7 @@ class SemlexDocumentStore:
         check_parameters(kind_errors("meta", meta, dict))
         count = 0
         async for page in pages(self.opened, tree_of_haystack(filters)):
-            vectors = await self.opened.vectors([chunk.id for chunk in page])
+            vectors = await self.opened.embeddings.vectors([chunk.id for chunk in page])
             for chunk in page:
                 chunk.metadata, chunk.updated_at = {**chunk.metadata, **meta}, utc_now()
             await self.opened.add_documents(page, [vectors.get(chunk.id) for chunk in page])

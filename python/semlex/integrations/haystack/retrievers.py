@@ -75,7 +75,9 @@ class StoreRetriever:
         hits = await searched(
             collection, filters=tree_of_haystack(merged), top_k=self.top_k if top_k is None else top_k, **options
         )
-        vectors = await collection.vectors([hit.id for hit in hits]) if self.return_embedding and hits else {}
+        vectors = (
+            await collection.embeddings.vectors([hit.id for hit in hits]) if self.return_embedding and hits else {}
+        )
         return {"documents": [document_of_hit(hit, vectors) for hit in hits]}
 
 

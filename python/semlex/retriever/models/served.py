@@ -101,11 +101,11 @@ class ServedReranker:
 
 async def open_with_models(collection: Collection) -> None:
     """Opens a collection with every model that searches and answers use; the models also where there is none yet."""
-    resources = await collection._resources.ready()  # noqa: SLF001 - of this package
+    resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()
     try:
-        await collection._readable()  # noqa: SLF001 - of this package
+        await collection._handle.readable()  # noqa: SLF001 - of this package
     except CollectionNotFoundError:
         await resources.models_of(None)
         raise
@@ -113,9 +113,9 @@ async def open_with_models(collection: Collection) -> None:
 
 async def served_embedder(collection: Collection) -> ServedEmbedder | None:
     """The model that embeds for a collection, or would for one that is not there yet; None: it is searched by words."""
-    resources = collection._resources  # noqa: SLF001 - of this package
+    resources = collection._handle.resources  # noqa: SLF001 - of this package
     try:
-        models = (await collection._readable()).opened.models  # noqa: SLF001 - of this package
+        models = (await collection._handle.readable()).opened.models  # noqa: SLF001 - of this package
     except CollectionNotFoundError:
         models = await resources.models_of(None)
     models.refuse_without_model()
@@ -126,7 +126,7 @@ async def served_embedder(collection: Collection) -> ServedEmbedder | None:
 
 async def served_reranker(collection: Collection) -> ServedReranker | None:
     """What reranks the hits of a collection, if anything does."""
-    resources = collection._resources  # noqa: SLF001 - of this package
+    resources = collection._handle.resources  # noqa: SLF001 - of this package
     reranker = (await resources.reranker()).reranker
     if reranker is None:
         return None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from semlex.chat.untrusted import visible
 from semlex.errors import ConfigurationError
-from semlex.operations import OPERATIONS, Rights
+from semlex.options.declare import Rights
+from semlex.retriever.operations import OPERATIONS
 from semlex.server.mcp.presentation import in_tools
 from semlex.server.open_client import OpenClient
 from semlex.server.tokens import ORDER, Reaching
@@ -98,9 +99,6 @@ class Access(Reaching):
 SHOWN_NAMES = 20
 
 
-RIGHTS: dict[str, Rights] = {operation.name: operation.rights for operation in OPERATIONS}
-
-
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A tool."""
@@ -121,7 +119,7 @@ class Offer:
     @property
     def rights(self) -> Rights:
         """The right that its callers need."""
-        return max((RIGHTS[name] for name in self.operations), key=ORDER.index)
+        return max((OPERATIONS[name].rights for name in self.operations), key=ORDER.index)
 
 
 OFFERS = (

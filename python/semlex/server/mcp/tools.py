@@ -249,7 +249,7 @@ class Tools:
 
     async def read_document(self, opened: OpenedCollection, document: str, start: int) -> dict[str, Any]:
         """A document, or as much of it as a result holds."""
-        found, budget = await opened.get_document(document), Budget()
+        found, budget = await opened.documents.get(document), Budget()
         whole, uri = visible(found.text), document_uri(opened.names.collection, found.name)
         path = place(found.chunks[0]) if found.chunks else None
         ids = list(takewhile(Budget(MAX_RESULT // 4).take, [chunk.id for chunk in found.chunks[:MAX_IDS]]))
@@ -270,7 +270,7 @@ class Tools:
     async def outline(self, document: Document, collection: Collection = None) -> CallToolResult:
         """The headings of a document."""
         opened, budget = await self._access.collection(collection), Budget()
-        found = await opened.outline(document)
+        found = await opened.documents.outline(document)
         first = next((one.chunk_ids[0] for one in found.headings if one.chunk_ids), None)
         chunks = [] if first is None else await opened.get([first])
         path = (place(chunks[0]) or "").rpartition(":")[0] if chunks else ""
@@ -365,7 +365,7 @@ class Tools:
     async def list_fields(self, collection: Collection = None, values: Values = False) -> CallToolResult:
         """The fields that filters can name."""
         opened = await self._access.collection(collection)
-        found, budget, name = await opened.fields(values=values), Budget(), opened.names.collection
+        found, budget, name = await opened.fields.list(values=values), Budget(), opened.names.collection
         result = _quoted(name) | found.to_dict()
         for one in result["fields"]:
             one["values"] = [
@@ -428,7 +428,7 @@ class Tools:
         options: dict[str, Any] = {"include": include, "exclude": exclude, "recursive": recursive}
         report, job_id, name = IndexReport(), None, opened.names.collection
         if background:
-            job_id = (await opened.submit("index", {"paths": [str(path)], **options})).id
+            job_id = (await opened.jobs.submit("index", {"paths": [str(path)], **options})).id
         else:
             async with progress_to(context) as progress:
                 with only_below(self._access.access.folders):
@@ -465,7 +465,7 @@ class Tools:
         """Merge the keyword index."""
         opened = await self._access.collection(collection)
         async with progress_to(context) as progress:
-            merged = await opened.optimize(progress)
+            merged = await opened.indexes.optimize(progress)
         result = {"collection": opened.names.collection, "merged": merged}
         return tool_result(result, f"{merged} segments of the keyword index of {result['collection']!r} were merged.")
 
@@ -473,7 +473,7 @@ class Tools:
         """Rebuild the keyword index."""
         opened = await self._access.collection(collection)
         async with progress_to(context) as progress:
-            rebuilt = await opened.reindex_keyword(progress)
+            rebuilt = await opened.indexes.rebuild_keyword(progress)
         name = opened.names.collection
         result = {"collection": name} | json_value(rebuilt)
         return tool_result(result, f"The keyword index of {name!r} was rebuilt from {rebuilt.chunks} chunks.")

@@ -22,8 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from semlex.options.declare import Declared, Operation, arguments_of, declared, unpacked
 from semlex.options.search import MAX_DEADLINE_SECONDS
-from semlex.retriever.collection import Collection
-from semlex.retriever.parts.explaining import DEFAULT_DEPTH, MAX_DEPTH
+from semlex.retriever.collection import DEFAULT_DEPTH, MAX_DEPTH, Collection
 from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk

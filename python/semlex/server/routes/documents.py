@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from semlex.diagnostics.status import CollectionStatus, CountedCollection
 from semlex.errors import ConfigurationError
-from semlex.ingest.document_states import Documents
+from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.progress import DeleteReport
 from semlex.maintenance.reembed import EmbeddingFigures
 from semlex.server.problems import Problem
@@ -33,7 +33,7 @@ MAX_PAGE = 1_000
 NO_DOCUMENT = "there is no such document, or several have this name: give its source as well, as docs: keys.md"
 
 
-@route(router, "GET", "/v1/documents", "list documents", returns=Documents)
+@route(router, "GET", "/v1/documents", "list documents", returns=DocumentStates)
 async def documents(
     context: Current,
     collection: CollectionQuery = None,
@@ -43,7 +43,7 @@ async def documents(
 ) -> Response:
     """The documents that were read from files, with their states; `next_after` is the `after` of the next page."""
     opened = await context.collection(collection)
-    found = await opened.documents(source, limit=limit, after=after)
+    found = await opened.documents.list(source, limit=limit, after=after)
     return json_response(json_value(found))
 
 
@@ -52,7 +52,7 @@ async def document(context: Current, document: DocumentName, collection: Collect
     """The text of a document with its chunks."""
     opened = await context.collection(collection)
     try:
-        return await dict_response(context, await opened.get_document(document))
+        return await dict_response(context, await opened.documents.get(document))
     except ConfigurationError:
         raise Problem(404, NO_DOCUMENT) from None
 
@@ -62,7 +62,7 @@ async def outline(context: Current, document: DocumentName, collection: Collecti
     """The headings of a document, each with its line and the chunks below it."""
     opened = await context.collection(collection)
     try:
-        return json_response((await opened.outline(document)).to_dict())
+        return json_response((await opened.documents.outline(document)).to_dict())
     except ConfigurationError:
         raise Problem(404, NO_DOCUMENT) from None
 
@@ -96,7 +96,7 @@ async def chunks(
 ) -> Response:
     """Chunks without a question, in the order of their keys."""
     opened = await context.collection(collection)
-    found = await opened.list(filters, limit=limit, after=after)
+    found = await opened.list_chunks(filters, limit=limit, after=after)
     return await chunks_response(context, found, None if fields is None else fields.split(","))
 
 
@@ -123,7 +123,7 @@ async def count(
 async def sources(context: Current, collection: CollectionQuery = None) -> Response:
     """Every source with its counts."""
     opened = await context.collection(collection)
-    return json_response({"sources": json_value(await opened.sources())})
+    return json_response({"sources": json_value(await opened.documents.sources())})
 
 
 collections = APIRouter(tags=["collections"])
@@ -158,14 +158,14 @@ async def status(context: Current, name: NamePath, *, exact: bool = False) -> Re
 async def embeddings(context: Current, name: NamePath) -> Response:
     """The sets of vectors of a collection."""
     opened = await context.collection(name)
-    return json_response({"embeddings": json_value(await opened.embeddings())})
+    return json_response({"embeddings": json_value(await opened.embeddings.list())})
 
 
 @route(collections, "GET", "/v1/collections/{name}/queries", "queries", returns=QueryLogSummary)
 async def queries(context: Current, name: NamePath) -> Response:
     """The questions that the collection was asked most often, where they are logged."""
     opened = await context.collection(name)
-    return json_response((await opened.queries()).to_dict())
+    return json_response((await opened.queries.summary()).to_dict())
 
 
 @route(collections, "DELETE", "/v1/collections/{name}", "drop", status=204)

@@ -43,7 +43,7 @@ async def _submitted(
     if "paths" in arguments:
         await _check_paths(context, arguments["paths"])
     collection = await context.collection(name, create=create)
-    job = await collection.submit(kind, arguments, **given)
+    job = await collection.jobs.submit(kind, arguments, **given)
     return json_response(job.to_dict(), 202)
 
 

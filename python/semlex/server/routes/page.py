@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from semlex.errors import ConfigurationError
 from semlex.evaluation.datasets import MAX_RELEVANCE, JudgementFolder, check_judgements, question_text
-from semlex.operations import Rights
+from semlex.options.declare import Rights
 from semlex.server.addresses import PLACE
 from semlex.server.problems import Problem
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response

@@ -93,14 +93,14 @@ async def why(context: Current, body: WhyBody) -> Response:
 async def facets(context: Current, body: FacetsBody) -> Response:
     """Which values fields have, and how many chunks have each."""
     collection = await context.collection(body.collection)
-    return await dict_response(context, await collection.facets(**body.given()))
+    return await dict_response(context, await collection.fields.facets(**body.given()))
 
 
 @route(router, "GET", "/v1/fields", "list fields", returns=FieldSummaries)
 async def fields(context: Current, collection: CollectionQuery = None, *, values: bool = False) -> Response:
     """The fields that chunks have: names, types with counts, and which have an index."""
     opened = await context.collection(collection)
-    return await dict_response(context, await opened.fields(values=values))
+    return await dict_response(context, await opened.fields.list(values=values))
 
 
 @route(answers, "POST", "/v1/context", "context", returns=Context)

@@ -119,7 +119,7 @@ def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
         page.value(TIMERS)
         click(page, "nav a", "Collections")
         page.wait("document.querySelectorAll('main table').length >= 1")
-        job = client.collection(COLLECTION).submit("optimize")
+        job = client.collection(COLLECTION).jobs.submit("optimize")
         for state, go_on in (("queued", job.cancel), ("cancelled", lambda: None)):
             page.wait("window.timers.length > 0")
             page.value(RING)

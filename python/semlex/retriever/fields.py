@@ -1,76 +1,60 @@
-"""The fields of a collection: which there are, and which of them have an index."""
+"""The fields of a collection: which exist, which have an index, and what values they have."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError
+from semlex.errors import (
+    ConfigurationError,
+)
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
-from semlex.options.search import MAX_CANDIDATES, SearchOptions
-from semlex.progress import ProgressOption, shown
-from semlex.search.facets import (
-    DEFAULT_CANDIDATES,
-    DEFAULT_VALUES,
-    FacetRequest,
-    facets_of_filter,
-    facets_of_query,
+from semlex.options.declare import operation
+from semlex.options.search import (
+    MAX_CANDIDATES,
+    SearchOptions,
 )
+from semlex.progress import ProgressOption, shown
+from semlex.search.facets import DEFAULT_CANDIDATES, DEFAULT_VALUES, FacetRequest, facets_of_filter, facets_of_query
 from semlex.search.request import Request
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
 from semlex.store.query.fields import count_types, summarize_fields, take_field_sample
 from semlex.store.query.filters import parse_filters
 from semlex.store.schema.locks import between_searches
-from semlex.validation import check_parameters, check_range, kind_errors
+from semlex.validation import (
+    check_parameters,
+    check_range,
+    kind_errors,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike
 
     from semlex.filters.forms import Filters
-    from semlex.ingest.indexer import Indexer
-    from semlex.open_collection import OpenCollection
+    from semlex.retriever.handle import Handle
     from semlex.store.indexes.build import IndexesBuilt, TellBuild
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
-    from semlex.store.schema.names import Names
     from semlex.types.fields import Facets, FieldSummaries, IndexedType
     from semlex.types.results import SearchMode
 
-T = TypeVar("T")
 
-# With fewer values of the type than this share, the index is built and the caller told.
+# With fewer values of the type than this share, the index is built and the caller warned.
 FEW = 0.5
 
 
-class CollectionFields(ABC):
-    """Fields of the metadata, and their indexes; `Collection` is one."""
+class Fields:
+    """The metadata fields of a collection; `Collection.fields` is one."""
 
-    names: Names
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
 
-    @abstractmethod
-    async def _ready(self) -> Indexer:
-        """The open collection."""
-
-    @abstractmethod
-    async def _searched(self, *, has_vector: bool = False) -> OpenCollection:
-        """The open collection, with the vectors that there are."""
-
-    @abstractmethod
-    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
-        """Read the open collection; once more if it was dropped, since another one may have its name now."""
-
-    @abstractmethod
-    async def _run_search(
-        self, opened: OpenCollection, run: Callable[[OpenCollection], Awaitable[T]], *, has_vector: bool = False
-    ) -> T:
-        """Run a search; once more if the collection was dropped, since another one may have its name now."""
-
-    async def fields(self, *, values: bool = False) -> FieldSummaries:
+    @operation("list fields", "read")
+    async def list(self, *, values: bool = False) -> FieldSummaries:
         """The fields that chunks have: names, types with counts, and which have an index.
 
         At most 10,000 chunks on random pages are looked at, fewer where their metadata is large; a field of few chunks
@@ -81,13 +65,14 @@ class CollectionFields(ABC):
                 each.
         """
         check_parameters(kind_errors("values", values, bool))
-        return await self._reading(
+        return await self._handle.reading(
             lambda indexer: indexer.database.read(
-                "look at the fields", lambda c: summarize_fields(c, self.names, with_values=values)
+                "look at the fields", lambda c: summarize_fields(c, self._handle.names, with_values=values)
             )
         )
 
-    async def add_field(
+    @operation("add field", "admin")
+    async def add(
         self,
         name: str,
         type: IndexedType,  # noqa: A002 - the word that users know
@@ -117,26 +102,26 @@ class CollectionFields(ABC):
         check_parameters(kind_errors("force", force, bool))
         bars = shown(progress)
         index = checked_index(field_named(name, "name"), type)
-        indexer = await self._ready()
+        indexer = await self._handle.ready()
         told = [] if force else await indexer.database.read("look at the field", lambda c: self._check(c, index))
         with bars as tell:
             builder = IndexBuilder(indexer.database, indexer.collection, _tell(index.field, tell))
-            built = await builder.build(index.table_index(self.names))
+            built = await builder.build(index.table_index(self._handle.names))
         if built:
             built.warnings += told
         return built
 
-    async def _check(self, connection: Connection, index: FieldIndex) -> list[str]:
+    async def _check(self, connection: Connection, index: FieldIndex) -> Sequence[str]:
         """What should be known of a field before it gets an index."""
-        if index.field.is_own or index in await read_field_indexes(connection, self.names):
+        if index.field.is_own or index in await read_field_indexes(connection, self._handle.names):
             return []
-        sample = await take_field_sample(connection, self.names)
+        sample = await take_field_sample(connection, self._handle.names)
         types = await count_types(connection, sample, index.field)
         if not sample.chunks or types.get(index.type, 0) >= FEW * sum(types.values()) > 0:
             return []
         name, looked_at = _shown(index.field), f"{'all' if sample.are_all else 'a sample of'} {sample.chunks:,} chunks"
         if not types:
-            known = [field.name for field in await summarize_fields(connection, self.names)]
+            known = [field.name for field in await summarize_fields(connection, self._handle.names)]
             raise ConfigurationError(
                 f"of {looked_at} none has the field {name}{nearest(str(index.field), known)} (--force or force=True "
                 "makes the index all the same, for chunks that are to come)"
@@ -149,7 +134,8 @@ class CollectionFields(ABC):
             raise ConfigurationError(f"{told} (--force or force=True makes the index all the same)")
         return [told]
 
-    async def remove_field(self, name: str) -> tuple[IndexedType, ...]:
+    @operation("remove field", "admin")
+    async def remove(self, name: str) -> tuple[IndexedType, ...]:
         """Drops the index of a field; values and what filters find stay as they are.
 
         Args:
@@ -162,10 +148,11 @@ class CollectionFields(ABC):
             ConfigurationError: It has none.
         """
         field = field_named(name, "name")
-        database = (await self._ready()).database
-        work = partial(drop_field_indexes, names=self.names, field=field)
-        return await between_searches(database, "drop the index of a field", self.names, work)
+        database = (await self._handle.ready()).database
+        work = partial(drop_field_indexes, names=self._handle.names, field=field)
+        return await between_searches(database, "drop the index of a field", self._handle.names, work)
 
+    @operation("facets", "read")
     async def facets(
         self,
         fields: Sequence[str],
@@ -200,12 +187,12 @@ class CollectionFields(ABC):
         if query is None and vector is None:
             if mode is not None:
                 raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
-            condition = parse_filters(filters, self.names)
-            return await self._reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
-        opened = await self._searched(has_vector=vector is not None)
+            condition = parse_filters(filters, self._handle.names)
+            return await self._handle.reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
+        opened = await self._handle.searched(has_vector=vector is not None)
         options = SearchOptions(vector=vector, tuning={"candidates": candidates})
-        request = Request.of(query, 1, filters, names=self.names, mode=mode, rerank=False, options=options)
-        return await self._run_search(
+        request = Request.of(query, 1, filters, names=self._handle.names, mode=mode, rerank=False, options=options)
+        return await self._handle.run_search(
             opened, lambda opened: facets_of_query(opened, asked, request), has_vector=vector is not None
         )
 

@@ -1,24 +1,33 @@
-"""The questions that a collection was asked, where they are logged."""
+"""The questions that a collection was asked, if they are logged."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.retriever.parts.reads import CollectionReads
+from semlex.options.declare import operation
 from semlex.store.query_log import PRUNED_ROWS, clear_batch, summarise
-from semlex.validation import check_parameters, whole_number_errors
+from semlex.validation import (
+    check_parameters,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
+    from semlex.retriever.handle import Handle
     from semlex.types.query_log import QueryLogSummary
+
 
 DEFAULT_LISTED = 20
 MAX_LISTED = 10_000
 
 
-class CollectionQueries(CollectionReads):
-    """The query log; `Collection` is one."""
+class Queries:
+    """The query log of a collection; `Collection.queries` is one."""
 
-    async def queries(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @operation("queries", "admin")
+    async def summary(self, *, limit: int = DEFAULT_LISTED) -> QueryLogSummary:
         """What the query log holds: the most frequent questions, and those that found nothing.
 
         Questions of this process that are not written yet are not in it.
@@ -27,15 +36,16 @@ class CollectionQueries(CollectionReads):
             limit: Most questions of each list, 1 to 10,000.
         """
         check_parameters(whole_number_errors("limit", limit, 1, MAX_LISTED))
-        return await self._read("read the query log", lambda c, info: summarise(c, info.names, limit))
+        return await self._handle.read("read the query log", lambda c, info: summarise(c, info.names, limit))
 
-    async def clear_queries(self) -> int:
+    @operation("clear queries", "admin")
+    async def clear(self) -> int:
         """Deletes all logged questions; returns how many.
 
         Raises:
             PrivilegeError: This role may not delete.
         """
-        opened = (await self._ready()).opened
+        opened = (await self._handle.ready()).opened
         cleared = 0
         while deleted := await opened.database.write("clear the query log", lambda c: clear_batch(c, opened.info)):
             cleared += deleted

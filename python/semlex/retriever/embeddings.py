@@ -1,18 +1,25 @@
-"""The sets of vectors of a collection: another embedding model, the way back, and what there is."""
+"""The sets of vectors of a collection: another embedding model, the way back, what is missing."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from types import NoneType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from semlex.errors import ConfigurationError, MissingExtraError, MissingKeyError, ModelError
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    MissingKeyError,
+    ModelError,
+)
 from semlex.maintenance.reembed import Reembedding
 from semlex.maintenance.versions import Rollback, drop_embeddings, list_embeddings, previous_version
+from semlex.options.declare import operation
 from semlex.parameters import storage_named
 from semlex.progress import ProgressOption, shown
+from semlex.search.request import check_ids
 from semlex.store.embedding_versions import store_calibration
+from semlex.store.query import chunks
 from semlex.store.schema.collection import check_curve, curve_in_use
 from semlex.types.confidence import ConfidenceCurve
 from semlex.validation import (
@@ -25,22 +32,27 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterable
     from os import PathLike
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from semlex.embedding.base import Embedder
     from semlex.ingest.indexer import Indexer
+    from semlex.json_values import AnyId
     from semlex.maintenance.reembed import EmbeddingFigures, ReembedReport
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.parameters import StorageName
-    from semlex.retriever.resources import Resources
+    from semlex.retriever.handle import Handle
+    from semlex.store.postgres.connection import Connection
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.validation import Errors
 
-    # A collection has a method called `list`.
+    # Inside the class `list` is a method.
     Figures = list[EmbeddingFigures]
+    Vectors = dict[str, NDArray[np.float32]]
 
-T = TypeVar("T")
 
 MAX_VERSION = 2**31 - 1
 
@@ -52,25 +64,19 @@ def _named(model: object) -> Errors:
     return model_errors("model", model, "identity", "embed_documents", "embed_query")
 
 
-class CollectionEmbeddings(ABC):
-    """Sets of vectors of a collection; `Collection` is one."""
+class Embeddings:
+    """The vectors of a collection; `Collection.embeddings` is one."""
 
-    _resources: Resources
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
 
-    @property
-    @abstractmethod
-    def _opened(self) -> OpenCollection:
-        """The collection, if it is open."""
+    @operation("list embeddings", "read")
+    async def list(self) -> Figures:
+        """All sets of vectors with their counts, by their numbers."""
+        return await self._handle.reading(lambda indexer: list_embeddings(indexer.opened))
 
-    @abstractmethod
-    async def _ready(self) -> Indexer:
-        """The open collection."""
-
-    @abstractmethod
-    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
-        """Read the open collection; once more if it was dropped, since another one may have its name now."""
-
-    async def reembed(
+    @operation("reembed", "admin")
+    async def change(
         self,
         model: str | Embedder,
         *,
@@ -112,8 +118,8 @@ class CollectionEmbeddings(ABC):
         )
         bars = shown(progress)
         storage = None if vector_storage is None else storage_named(vector_storage)
-        opened = (await self._ready()).opened
-        models = await self._resources.named_model(model, dimensions=dimensions, tokenizer=tokenizer)
+        opened = (await self._handle.ready()).opened
+        models = await self._handle.resources.named_model(model, dimensions=dimensions, tokenizer=tokenizer)
         try:
             with bars as tell:
                 work = Reembedding(opened, models, storage, restart=restart, progress=tell)
@@ -122,7 +128,8 @@ class CollectionEmbeddings(ABC):
             opened.forget_versions()
             await asyncio.to_thread(models.close)
 
-    async def rollback_embeddings(
+    @operation("roll back embeddings", "admin")
+    async def roll_back(
         self,
         model: str | Embedder | None = None,
         *,
@@ -146,7 +153,7 @@ class CollectionEmbeddings(ABC):
             kind_errors("force", force, bool),
         )
         bars = shown(progress)
-        opened = (await self._ready()).opened
+        opened = (await self._handle.ready()).opened
         version = await previous_version(opened)
         models, why_not = await self._model_of(opened, version, model)
         try:
@@ -162,18 +169,54 @@ class CollectionEmbeddings(ABC):
     ) -> tuple[OpenModels | None, str | None]:
         """The model of a version, or why it cannot be used; one that the caller names must work."""
         if model is not None:
-            return await self._resources.named_model(model, dimensions=version.dimensions), None
+            return await self._handle.resources.named_model(model, dimensions=version.dimensions), None
         if opened.models.version is not None and opened.models.version.identity_key == version.identity_key:
             return opened.models, None
         try:
-            models = await self._resources.stored_model(version)
+            models = await self._handle.resources.stored_model(version)
         except (ModelError, MissingExtraError, MissingKeyError) as error:
             return None, str(error)
         return (None, str(models.missing or models.embedding_choice)) if models.embedder is None else (models, None)
 
-    async def embeddings(self) -> Figures:
-        """All sets of vectors with their counts, by their numbers."""
-        return await self._reading(lambda indexer: list_embeddings(indexer.opened))
+    @operation("drop embeddings", "admin")
+    async def drop(self, version: int, *, force: bool = False) -> None:
+        """Drops a set of vectors.
+
+        Args:
+            version: Its number; not that of the serving one.
+            force: Whether to drop it although a process has searched it within the last minute, or fills it.
+
+        Raises:
+            ConfigurationError: There is none of that number, or it serves.
+            StoreError: It is in use.
+        """
+        check_range("version", version, 1, MAX_VERSION)
+        check_parameters(kind_errors("force", force, bool))
+        opened = (await self._handle.ready()).opened
+        await drop_embeddings(opened, version, force=force)
+        opened.forget_versions()
+
+    @operation("embed", "write")
+    async def fill(self, progress: ProgressOption = None) -> int:
+        """Computes the vectors of chunks that have none; returns how many were written."""
+        with shown(progress) as tell:
+            return await (await self._handle.ready()).embed_missing(tell)
+
+    async def vectors(self, ids: Iterable[AnyId]) -> Vectors:
+        """Vectors of chunks as they are stored, float32 of shape (d,), by id; missing are those without one."""
+        listed = check_ids(ids)
+
+        async def read(indexer: Indexer) -> Vectors:
+            opened = indexer.opened
+            if opened.info.embedding is None:
+                await opened.refresh()  # another process may have stored the first vectors in the meantime
+
+            async def look(connection: Connection) -> Vectors:
+                return await chunks.fetch_vectors(connection, await opened.follow(connection), listed)
+
+            return await opened.database.read("read vectors", look)
+
+        return await self._handle.reading(read)
 
     @property
     def calibration(self) -> ConfidenceCurve | None:
@@ -182,7 +225,7 @@ class CollectionEmbeddings(ABC):
         Raises:
             ConfigurationError: The collection is not open, or the file is of another model.
         """
-        curve, _ = curve_in_use(self._opened.curve, self._opened.info)
+        curve, _ = curve_in_use(self._handle.opened.curve, self._handle.opened.info)
         return curve
 
     async def store_calibration(self, curve: ConfidenceCurve | None) -> None:
@@ -198,7 +241,7 @@ class CollectionEmbeddings(ABC):
             PrivilegeError: This role may not write: keep the curve in a file.
         """
         check_parameters(kind_errors("curve", curve, ConfidenceCurve, NoneType))
-        opened = (await self._ready()).opened
+        opened = (await self._handle.ready()).opened
         await opened.look()
         info = opened.info
         if info.embedding is None:
@@ -211,20 +254,3 @@ class CollectionEmbeddings(ABC):
         await opened.database.write("store the calibration", lambda c: store_calibration(c, info, version, stored))
         opened.forget_versions()
         await opened.look()
-
-    async def drop_embeddings(self, version: int, *, force: bool = False) -> None:
-        """Drops a set of vectors.
-
-        Args:
-            version: Its number; not that of the serving one.
-            force: Whether to drop it although a process has searched it within the last minute, or fills it.
-
-        Raises:
-            ConfigurationError: There is none of that number, or it serves.
-            StoreError: It is in use.
-        """
-        check_range("version", version, 1, MAX_VERSION)
-        check_parameters(kind_errors("force", force, bool))
-        opened = (await self._ready()).opened
-        await drop_embeddings(opened, version, force=force)
-        opened.forget_versions()

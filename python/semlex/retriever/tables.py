@@ -1,52 +1,45 @@
-"""Rows of tables: loaded with their vectors; the whole collection dumped; hits as rows for a JOIN."""
+"""Rows of tables: loaded with their vectors; a collection dumped; hits as rows for a JOIN."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
 from semlex.maintenance.dump import TransferReport, dump
+from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
 from semlex.store.foreign_tables import WantedTable
 from semlex.store.query.hits import Relation, fill_table, statement
-from semlex.validation import check_parameters, kind_errors, needed_path_errors
+from semlex.validation import (
+    check_parameters,
+    kind_errors,
+    needed_path_errors,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
-    from semlex.ingest.indexer import Indexer
+    from semlex.retriever.handle import Handle
     from semlex.store.foreign_tables import LayoutName
     from semlex.store.postgres.connection import CallersConnection, Connection
-    from semlex.store.postgres.database import Database
     from semlex.store.query.hits import Included
     from semlex.store.write.chunks import OnDuplicate
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
 
-T = TypeVar("T")
 
+class Tables:
+    """What a collection takes from tables and gives to them; `Collection.tables` is one."""
 
-class CollectionTables(ABC):
-    """What a collection takes from tables; `Collection` is one."""
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
 
-    @abstractmethod
-    async def _ready(self) -> Indexer:
-        """The open collection."""
-
-    @abstractmethod
-    async def _reading(self, read: Callable[[Indexer], Awaitable[T]]) -> T:
-        """Read the open collection; once more if it was dropped, since another one may have its name now."""
-
-    @abstractmethod
-    async def _database(self) -> Database:
-        """Where it is, or will be."""
-
-    async def load_vectors(
+    @operation("load vectors", "write")
+    async def load(
         self,
         rows: Any,
         *,
@@ -92,8 +85,9 @@ class CollectionTables(ABC):
         bars = shown(progress)
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
-            return await VectorLoad(await self._ready(), fields, on_duplicate, tell).run(rows)
+            return await VectorLoad(await self._handle.ready(), fields, on_duplicate, tell).run(rows)
 
+    @operation("import table", "admin")
     async def import_table(
         self,
         table: str,
@@ -149,9 +143,10 @@ class CollectionTables(ABC):
         source = TableSource(wanted, source_url).checked()
         with bars as tell:
             if dry_run:
-                return await inspect_table(await self._database(), source, tell)
-            return await import_table(VectorLoad(await self._ready(), RowFields(), on_duplicate, tell), source)
+                return await inspect_table(await self._handle.database(), source, tell)
+            return await import_table(VectorLoad(await self._handle.ready(), RowFields(), on_duplicate, tell), source)
 
+    @operation("dump", "admin")
     async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
         """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
 
@@ -168,7 +163,9 @@ class CollectionTables(ABC):
         """
         check_parameters(needed_path_errors("folder", folder))
         with shown(progress) as tell:
-            return await self._reading(lambda indexer: dump(indexer.database, indexer.collection, Path(folder), tell))
+            return await self._handle.reading(
+                lambda indexer: dump(indexer.database, indexer.collection, Path(folder), tell)
+            )
 
     async def hits_as_sql(self, results: Sequence[SearchResult], *, include: Sequence[Included] = ()) -> str:
         """A SELECT that answers with hits, to be pasted into psql, into ``WITH hits AS (…)`` or after FROM.
@@ -186,7 +183,7 @@ class CollectionTables(ABC):
             ValidationError: A hit that was made by hand holds what cannot be stored.
         """
         relation = Relation(results, include)
-        database = await self._database()
+        database = await self._handle.database()
 
         async def quoted(connection: Connection) -> str:
             return statement(connection, relation)

@@ -1,41 +1,37 @@
-"""Work in the background: the part of a collection that leaves it to a worker."""
+"""Work in the background of a collection, which a worker does."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from semlex.jobs.job import Job
 from semlex.jobs.kinds import arguments_to_store
+from semlex.options.declare import operation
 from semlex.store.jobs import JobQueue, NewJob
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
 from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
-from semlex.validation import check_parameters, text_errors, time_errors, whole_number_errors
+from semlex.validation import (
+    check_parameters,
+    text_errors,
+    time_errors,
+    whole_number_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from semlex.ingest.indexer import Indexer
-    from semlex.store.postgres.database import Database
-    from semlex.store.schema.names import Names
+    from semlex.retriever.handle import Handle
 
 
-class CollectionJobs(ABC):
-    """Submitting jobs; `Collection` is one."""
+class Jobs:
+    """The jobs of a collection; `Collection.jobs` is one."""
 
-    names: Names
-    _create: bool
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
 
-    @abstractmethod
-    async def _ready(self) -> Indexer:
-        """The open collection."""
-
-    @abstractmethod
-    async def _database(self) -> Database:
-        """The database as the collection's role sees it."""
-
+    @operation("submit job", "write")
     async def submit(
         self,
         kind: str,
@@ -76,13 +72,13 @@ class CollectionJobs(ABC):
             whole_number_errors("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
         )
         stored = arguments_to_store(kind, arguments)
-        database = await self._database()
-        if await find_collection(database, self.names) is None:
-            if not self._create:
-                known = [listed.name for listed in await list_collections(database, self.names.schema)]
-                raise no_such_collection(self.names.collection, known)
-            await self._ready()
-        queue = JobQueue(database, self.names.schema)
+        database = await self._handle.database()
+        if await find_collection(database, self._handle.names) is None:
+            if not self._handle.create:
+                known = [listed.name for listed in await list_collections(database, self._handle.names.schema)]
+                raise no_such_collection(self._handle.names.collection, known)
+            await self._handle.ready()
+        queue = JobQueue(database, self._handle.names.schema)
         await queue.ensure_table()
-        job = NewJob(kind, self.names.collection, stored, priority, unique_key, not_before, max_attempts)
+        job = NewJob(kind, self._handle.names.collection, stored, priority, unique_key, not_before, max_attempts)
         return Job.of(await queue.submit(job), queue)

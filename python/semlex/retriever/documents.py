@@ -1,0 +1,301 @@
+"""The documents of a collection by the names that people call them; their sources, texts and descriptions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semlex.errors import (
+    ConfigurationError,
+)
+from semlex.ingest.document_states import DocumentStates, documents_with_states
+from semlex.ingest.enrichment.options import checked_enrichment
+from semlex.ingest.enrichment.run import enrichment_run
+from semlex.ingest.files.absence import places_of, why_absent
+from semlex.ingest.files.roots import check_root, existing_root
+from semlex.ingest.loaders.extraction import checked_extraction
+from semlex.ingest.loaders.registry import structure_named
+from semlex.ingest.run import FileRun, known_sources
+from semlex.options.declare import operation
+from semlex.progress import ProgressOption, shown
+from semlex.search.postprocess.whole_document import headings_of, text_of
+from semlex.store.query.chunks import fetch_documents
+from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line
+from semlex.store.schema.locks import hold_collection
+from semlex.store.write import sources as stored_sources
+from semlex.types.documents import MAX_ID_BYTES, Outline, WholeDocument, utc_now
+from semlex.validation import (
+    check_parameters,
+    check_rows,
+    kind_errors,
+    text_errors,
+    text_parameter,
+    whole_number_errors,
+)
+
+if TYPE_CHECKING:
+    from semlex.chat.base import ChatModel
+    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+    from semlex.ingest.progress import IndexReport
+    from semlex.open_collection import OpenCollection
+    from semlex.retriever.handle import Handle
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.query.documents import KnownSource, NamedDocument
+    from semlex.store.write.sources import SourceInfo
+    from semlex.types.documents import StoredChunk
+    from semlex.types.explanations import Reason
+    from semlex.types.reports import EnrichmentReport
+
+    # The class has methods called `list` and `sources`.
+    Chunks = list[StoredChunk]
+    KnownSources = list[KnownSource]
+    Sources = list[SourceInfo]
+    Places = list[tuple[str, str]]
+
+
+MAX_LISTED = 1_000_000
+# The longest path that is taken.
+MAX_PATH_BYTES = 8 * MAX_ID_BYTES
+
+
+class Documents:
+    """The documents of a collection and their sources; `Collection.documents` is one."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @operation("list documents", "read")
+    async def list(
+        self, source: str | None = None, *, limit: int | None = None, after: str | None = None
+    ) -> DocumentStates:
+        """The documents that were read from files, with the states of these, and what the last run could not read.
+
+        A file with the size, times and inode of the last run is not read. Documents that were added are not among them.
+
+        Args:
+            source: Name of the only source to list.
+            limit: Maximum number of documents, up to 1,000,000; None: all.
+            after: ``next_after`` of the page before.
+
+        Raises:
+            ConfigurationError: There is no such source.
+        """
+        check_parameters(
+            text_parameter("source", source),
+            [] if limit is None else whole_number_errors("limit", limit, 1, MAX_LISTED),
+            text_parameter("after", after),
+        )
+
+        async def read(indexer: Indexer) -> DocumentStates:
+            return await documents_with_states(
+                indexer.database, indexer.collection, source, indexer.limits, limit=limit, after=after
+            )
+
+        return await self._handle.reading(read)
+
+    @operation("get document", "read")
+    async def get(self, document: str) -> WholeDocument:
+        """The text of a document with its chunks; of a place in one (``keys.md:9``) or of an id, the chunks it means.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        named, chunks = await named_document(self._handle, document)
+        return WholeDocument(named.name, text_of(chunks), tuple(chunks), named.notes)
+
+    @operation("outline", "read")
+    async def outline(self, document: str) -> Outline:
+        """The headings of a document in their order, each with its line and the chunks below it.
+
+        Args:
+            document: As for `why`.
+
+        Raises:
+            ValidationError: The name is refused.
+            ConfigurationError: The name means several documents, or none; the message says why.
+        """
+        named, chunks = await named_document(self._handle, document)
+        structure = structure_named(chunks[0].source_document) if chunks else "plain"
+        return Outline(named.name, headings_of(chunks, structure), named.notes)
+
+    @operation("list sources", "read")
+    async def sources(self) -> Sources:
+        """Every source with its counts, by name."""
+        return await self._handle.reading(
+            lambda indexer: indexer.database.read(
+                "list the sources", lambda c: stored_sources.list_sources(c, indexer.collection)
+            )
+        )
+
+    @operation("move source", "write")
+    async def move_source(self, name: str, root: str | Path) -> None:
+        """Says where the folder of a source is now. Its documents stay what they are.
+
+        Args:
+            name: Name of the source.
+            root: The folder.
+
+        Raises:
+            ConfigurationError: There is no such source, `root` is no folder, or it contains or lies in the folder of
+                another source.
+        """
+        check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
+        check_parameters(text_errors("root", str(root), blank=False))
+        indexer = await self._handle.ready()
+        collection = indexer.collection
+        folder = await asyncio.to_thread(existing_root, root)
+
+        async def work(connection: Connection) -> None:
+            await hold_collection(connection, collection, alone=True)
+            known = await stored_sources.read_sources(connection, collection)
+            roots = {source.name: source.root for source in known}
+            if name not in roots:
+                raise stored_sources.unknown_source(name, known)
+            check_root(folder, name, roots)
+            await stored_sources.move_source(connection, collection, name, str(folder), utc_now())
+
+        await indexer.database.write("move the source", work)
+
+    @operation("rechunk", "admin")
+    async def rechunk(
+        self,
+        *,
+        chunk_tokens: int | None = None,
+        overlap_tokens: int | None = None,
+        min_tokens: int | None = None,
+        source: str | None = None,
+        dry_run: bool = False,
+        extract_metadata: MetadataExtraction | Extract | None = None,
+        progress: ProgressOption = None,
+    ) -> IndexReport:
+        """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
+
+        With other settings, which are the collection's from then on, it cuts all of them. A chunk whose text stays the
+        same keeps its vector. A run that was ended is completed by the next one.
+
+        Args:
+            chunk_tokens: Most tokens of a chunk; None is what the collection has.
+            overlap_tokens: Most tokens that neighbours share; None likewise.
+            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
+            source: Name of the only source to work on.
+            dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
+            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Raises:
+            ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
+        """
+        check_parameters(
+            text_parameter("source", source),
+            kind_errors("dry_run", dry_run, bool),
+        )
+        bars = shown(progress)
+        given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens, "min_tokens": min_tokens}
+        if source is not None and any(value is not None for value in given.values()):
+            raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
+        extraction = checked_extraction(extract_metadata)
+        with bars as tell:
+            run = FileRun(await self._handle.ready(), self._handle.wanted.saying(**given), tell, extraction)
+            report = await run.rechunk(source=source, dry_run=dry_run)
+        if not dry_run:
+            self._handle.wanted = self._handle.wanted.without(
+                *(name for name, value in given.items() if value is not None)
+            )
+        return report
+
+    @operation("enrich", "write")
+    async def enrich(
+        self,
+        enrichment: Enrichment | str | ChatModel,
+        *,
+        source: str | None = None,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> EnrichmentReport:
+        """Lets a language model write one line about each chunk that has none, and stores the chunk with it.
+
+        The line says what the chunk is about, in words that people would ask with. It is embedded and found by words
+        with the chunk, and is never a part of its text. The model is sent the titles and the text of each chunk. A
+        chunk whose titles and text do not change keeps its line, whoever stores it again; a run that was ended is
+        continued by the same call.
+
+        Args:
+            enrichment: A language model, its name, or both with how it is asked (`Enrichment`).
+            source: Name of the only source whose chunks are wanted.
+            dry_run: Whether only to count what the lines would cost; nothing is sent then.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Raises:
+            ConfigurationError: The model's name cannot be used, or there is no such source.
+            ModelError: The model fails before the first line; nothing was written.
+            EmbeddingsMissingError: The collection has vectors, and their model is not open.
+        """
+        check_parameters(
+            text_parameter("source", source),
+            kind_errors("dry_run", dry_run, bool),
+        )
+        bars = shown(progress)
+        wanted = checked_enrichment(enrichment)
+        if wanted is None:
+            raise ConfigurationError("enrichment must name a language model: openai:MODEL, http(s)://HOST/v1#MODEL, …")
+        indexer = await self._handle.ready()
+        key = None
+        if source is not None:
+            ((found, _),) = (await known_sources(indexer.database, indexer.collection, source)).values()
+            key = found.source_id
+        with bars as tell:
+            async with enrichment_run(indexer, wanted, tell) as work:
+                if dry_run or wanted.dry_run:
+                    return await work.estimated(source=key)
+                if await work.count(source=key):
+                    await work.check()
+                return await work.run(source=key)
+
+
+async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, Chunks]:
+    """What stands under a name, with its chunks in order."""
+    check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
+
+    async def read(indexer: Indexer) -> tuple[NamedDocument, Chunks]:
+        sources, places = await document_places(handle, indexer.opened, document)
+
+        async def look(connection: Connection) -> tuple[NamedDocument, Chunks] | Records:
+            named = await find_named(connection, handle.names, document, places)
+            if named is None:
+                return await read_records(connection, handle.names)
+            ids = [chunk_id for _, chunk_id in named.keys]
+            found = await fetch_documents(connection, indexer.collection, ids)
+            return named, [found[one] for one in ids if one in found]
+
+        found = await indexer.database.read("read a document", look)
+        if isinstance(found, Records):
+            absent = await absence(handle, document, sources, places, found)
+            helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
+            raise ConfigurationError(f"there is no document {document!a}: {absent.text}{helps}")
+        return found
+
+    return await handle.reading(read)
+
+
+async def document_places(handle: Handle, opened: OpenCollection, document: str) -> tuple[KnownSources, Places]:
+    """The sources, and where in them a name leads on this machine."""
+    sources = await opened.database.read(
+        "read the sources", lambda connection: read_known_sources(connection, handle.names)
+    )
+    # Of a file whose name ends like a line, both are looked for.
+    names = dict.fromkeys((document, without_line(document)))
+    return sources, [place for one in names for place in await asyncio.to_thread(places_of, one, sources)]
+
+
+async def absence(handle: Handle, document: str, sources: KnownSources, places: Places, records: Records) -> Reason:
+    """Return why no document has a name."""
+    name = without_line(document)
+    limits = handle.resources.file_limits
+    return await asyncio.to_thread(why_absent, name, places, sources, records, handle.names.collection, limits=limits)

@@ -1,0 +1,98 @@
+"""The indexes of a collection: built, estimated, merged, made again."""
+
+from __future__ import annotations
+
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from semlex.maintenance import keyword_index
+from semlex.options.declare import operation
+from semlex.progress import ProgressOption, shown
+from semlex.store.indexes.build import estimate_index
+from semlex.store.indexes.options import HnswIndex, IvfflatIndex, NoIndex
+from semlex.validation import (
+    check_parameters,
+    kind_errors,
+)
+
+if TYPE_CHECKING:
+    from semlex.retriever.handle import Handle
+    from semlex.store.indexes.build import IndexesBuilt
+    from semlex.store.indexes.estimate import IndexEstimate
+    from semlex.store.indexes.options import VectorIndex
+    from semlex.store.keyword.base import Rebuilt
+
+
+class Indexes:
+    """The indexes of a collection; `Collection.indexes` is one."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @operation("create index", "admin")
+    async def create(
+        self,
+        index: VectorIndex | None = None,
+        *,
+        concurrently: bool = False,
+        progress: ProgressOption = None,
+    ) -> IndexesBuilt:
+        """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
+
+        A vector index of another kind, or with other options, is built first, then the old one is dropped. What was
+        not built to its end is dropped, too.
+
+        Args:
+            index: `HnswIndex`, `IvfflatIndex` or `NoIndex`, from now on; None is what was asked for last, and at first
+                `HnswIndex()`.
+            concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
+                long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Returns:
+            Names of the indexes that were made; its `busy` names those that another process is building, `dropped`
+            those that were dropped.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+            StoreError: It could not be built; writers may have held the table for too long.
+        """
+        check_parameters(
+            kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType),
+            kind_errors("concurrently", concurrently, bool),
+        )
+        with shown(progress) as tell:
+            return await (await self._handle.ready()).create_index(index, concurrently=concurrently, progress=tell)
+
+    async def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
+        """What building a vector index would take: memory, time and size; None when there is nothing to build.
+
+        Args:
+            index: As for `create_index`.
+
+        Raises:
+            ConfigurationError: pgvector has no such index for these vectors; the message says what there is.
+        """
+        check_parameters(kind_errors("index", index, HnswIndex, IvfflatIndex, NoIndex, NoneType))
+        return await self._handle.reading(lambda indexer: estimate_index(indexer.database, indexer.collection, index))
+
+    @operation("optimize", "admin")
+    async def optimize(self, progress: ProgressOption = None) -> int:
+        """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged.
+
+        Writers merge a little after each write. This goes on to the end, for example after a large load.
+        """
+        with shown(progress) as tell:
+            return await keyword_index.optimize(await self._handle.ready(), tell)
+
+    @operation("reindex", "admin")
+    async def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
+        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
+
+        It is the way to another version of the analyzer, and the way out of a damaged index.
+
+        Raises:
+            ConfigurationError: The collection has another keyword engine.
+        """
+        with shown(progress) as tell:
+            return await keyword_index.reindex(await self._handle.ready(), tell)

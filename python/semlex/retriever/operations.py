@@ -1,0 +1,49 @@
+"""What can be done: the methods that interfaces offer, by the names of their operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from semlex.jobs.job import Job
+from semlex.options.declare import operations_of
+from semlex.retriever.client import Client
+from semlex.retriever.collection import Collection
+from semlex.retriever.documents import Documents
+from semlex.retriever.embeddings import Embeddings
+from semlex.retriever.fields import Fields
+from semlex.retriever.indexes import Indexes
+from semlex.retriever.jobs import Jobs
+from semlex.retriever.queries import Queries
+from semlex.retriever.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.options.declare import Rights
+
+OWNERS = (Client, Collection, Documents, Embeddings, Fields, Indexes, Jobs, Queries, Tables, Job)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedMethod:
+    """A method that interfaces offer.
+
+    Attributes:
+        name: Of the operation, one word or two.
+        rights: What a caller needs.
+        owner: The class that has the method.
+        method: The method, with its declared arguments (`semlex.options.declare.arguments_of`).
+    """
+
+    name: str
+    rights: Rights
+    owner: type
+    method: Callable[..., Any]
+
+
+OPERATIONS: dict[str, OfferedMethod] = {
+    name: OfferedMethod(name, marked.rights, owner, getattr(owner, attribute))
+    for owner in OWNERS
+    for name, (attribute, marked) in operations_of(owner).items()
+}

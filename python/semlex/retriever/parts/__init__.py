@@ -1,1 +1,0 @@
-"""What a collection does, a part a file; `Collection` has them all."""
