@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import semlex
 from semlex.cli.groups import VERBOSITY, command_first, open_numbered, question_last, verbosity_first
-from semlex.retriever.synchronous import SyncRetriever
+from semlex.retriever.embeddings import Embeddings
+from semlex.retriever.synchronous import SyncRetriever, synchronous_class
 from tests.support.shell import Shell, run_fresh
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def test_ctrl_c_while_modules_are_loaded(shell: Shell, tmp_path: Path, name: str
         ("checkup", ("eval", "checkup"), "interrupted\n"),
         ("answer_stream", ("ask", "how"), "interrupted\n"),
         ("search", ("search", "how"), "interrupted\n"),
-        ("embed_missing", ("models", "fill"), "the same command goes on from there\n"),
+        ("fill", ("models", "fill"), "the same command goes on from there\n"),
     ],
 )
 def test_ctrl_c_is_told_once(
@@ -246,7 +247,7 @@ def test_ctrl_c_is_told_once(
         raise KeyboardInterrupt
 
     shell("index", "docs", "--model", "none")
-    monkeypatch.setattr(SyncRetriever, method, interrupted)
+    monkeypatch.setattr(synchronous_class(Embeddings) if method == "fill" else SyncRetriever, method, interrupted)
     said = shell(*arguments, code=130).stderr
     assert said.endswith(told)
     assert said.count("interrupted") == 1

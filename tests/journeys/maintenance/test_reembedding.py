@@ -252,19 +252,19 @@ async def test_the_same_model_is_refused(database_url: str) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments"),
     [
-        ("reembed", ("model", "dimensions", "tokenizer", "vector_storage", "restart", "dry_run", "progress")),
-        ("rollback_embeddings", ("model", "force", "progress")),
-        ("drop_embeddings", ("version", "force")),
+        ("change", ("model", "dimensions", "tokenizer", "vector_storage", "restart", "dry_run", "progress")),
+        ("roll_back", ("model", "force", "progress")),
+        ("drop", ("version", "force")),
     ],
 )
 async def test_wrong_kinds_are_refused_by_name(database_url: str, method: str, arguments: tuple[str, ...]) -> None:
-    good = {"reembed": {"model": new_model()}, "drop_embeddings": {"version": 1}}.get(method, {})
+    good = {"change": {"model": new_model()}, "drop": {"version": 1}}.get(method, {})
     async with opened(database_url) as holder:
         await holder.add_documents(documents(3))
         for argument in arguments:
             for wrong in (1.5, b"zebra", [], {}, object()):
                 with pytest.raises(ConfigurationError, match=argument):
-                    await getattr(holder, method)(**good | {argument: wrong})
+                    await getattr(holder.embeddings, method)(**good | {argument: wrong})
     assert versions(database_url) == (1, {1: False})
 
 
