@@ -11,10 +11,12 @@ which declarations hold for a method, and what a caller needs to be allowed to c
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import inspect
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -40,10 +42,11 @@ from semlex.validation import (
     strings_errors,
     text_errors,
     whole_number_errors,
+    wrong_type,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from semlex.validation import Errors
 
@@ -140,8 +143,13 @@ class Declared:
                 return []
             raise ConfigurationError(f"{self.name} must be {self._listed()}; got {shown(value)}")
         if form == "group":
-            check_options(self.kind, value, self.name)
-            return []
+            if not isinstance(value, Mapping):
+                return wrong_type(self.name, "mapping of options", value)
+            for name in value:
+                if name not in self.parts:
+                    near = difflib.get_close_matches(str(name), self.parts, 1) or list(self.parts)
+                    raise ConfigurationError(f"{self.name} has no {shown(name)}; did you mean {' or '.join(near)}?")
+            return [error for name, one in value.items() for error in self.parts[name].errors(one)]
         minimum = -math.inf if option.minimum is None else option.minimum
         maximum = math.inf if option.maximum is None else option.maximum
         checks: dict[Form, Callable[[], Errors]] = {
@@ -157,9 +165,7 @@ class Declared:
 @cache
 def declared(options: type) -> dict[str, Declared]:
     """Return the options of a ``TypedDict`` by name, in their order; keys without an `Option` are left out."""
-    # Arrays and filters are checked where they are used; importing their types takes longer than everything here.
-    unchecked = {"ArrayLike": object, "Filters": object, "Boosts": object}
-    hints = get_type_hints(options, localns=unchecked, include_extras=True)
+    hints = get_type_hints(options, localns=_Unchecked(options), include_extras=True)
     found = {}
     for name, hint in hints.items():
         annotated = next((one for one in _layers(hint) if get_origin(one) is Annotated), None)
@@ -173,6 +179,36 @@ def declared(options: type) -> dict[str, Declared]:
         own = [one for one in kinds if one is not NoneType]
         found[name] = Declared(name, own[0] if len(own) == 1 else kind, NoneType in kinds, option)
     return found
+
+
+class _Unchecked(dict[str, Any]):
+    """Names that a module imports for type checkers alone: such values are checked where they are used."""
+
+    def __init__(self, options: type) -> None:
+        super().__init__()
+        bases = [options, *getattr(options, "__orig_bases__", ())]
+        bases += [base for one in bases[1:] for base in getattr(one, "__orig_bases__", ())]
+        self._modules = [vars(sys.modules[base.__module__]) for base in bases] + [vars(builtins)]
+
+    def __missing__(self, name: str) -> Any:
+        if any(name in module for module in self._modules):
+            raise KeyError(name)
+        return _AnyName
+
+
+class _AnyName:
+    """Stands for a class that is not loaded."""
+
+    def __class_getitem__(cls, _: Any) -> type:
+        return cls
+
+    def __or__(self, other: Any) -> Any:
+        return other
+
+
+def picked(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a call's options that a ``TypedDict`` declares."""
+    return {name: given[name] for name in declared(options) if name in given}
 
 
 def _layers(hint: Any) -> list[Any]:

@@ -9,7 +9,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import CountedCollection, count_collections, server_health
-from semlex.embedding.query_cache import DEFAULT_QUERIES
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
 from semlex.options.declare import check_options, operation
@@ -17,22 +16,18 @@ from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
-    DEFAULT_LIMITS,
     Bm25Options,
     CollectionOptions,
-    FileLimits,
-    ServerOptions,
     WantedOptions,
-    model_defaults,
     storage_named,
 )
 from semlex.progress import ProgressOption, shown
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
+from semlex.retriever.options import ClientOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS, check_search
-from semlex.settings.table import model_names
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection
@@ -53,10 +48,10 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
+    from typing import Unpack
 
     from psycopg_pool import AsyncConnectionPool
 
-    from semlex.chat.base import ChatModel
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
     from semlex.maintenance.dump import TransferReport
@@ -65,7 +60,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
     from semlex.types.checkups import Diagnosis
-    from semlex.types.query_log import QueryLogMode, QueryLogOptions
     from semlex.types.reports import JobState
 
 ANY_OPTIONS = CollectionOptions()
@@ -85,25 +79,8 @@ class Client:
         embedding_model: As for `PostgreSQLRetriever`.
         reranker_model: As for `PostgreSQLRetriever`.
         use_reranking: As for `PostgreSQLRetriever`.
-        device: As for `PostgreSQLRetriever`.
-        dimensions: As for `PostgreSQLRetriever`.
-        tokenizer: As for `PostgreSQLRetriever`.
-        models: As for `PostgreSQLRetriever`.
-        chat_model: As for `PostgreSQLRetriever`.
-        schema: Schema that holds semlex's tables.
-        defaults: As for `PostgreSQLRetriever`.
         pool: An open pool that stays yours.
-        data_folder: Folder of the embedded Postgres: a path, or its text.
-        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
-        max_connections: Size of the pool: so many searches run at a time, the others wait in order.
-        timeout: Seconds to wait for the server. A call that waits for a connection is refused if none becomes free for
-            so long.
-        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
-        query_log: As for `PostgreSQLRetriever`.
-        file_limits: As for `PostgreSQLRetriever`.
-        keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together.
-        role: Role of the database whose rights everything has but `work` and `diagnose`, as for `collection`.
-        search_defaults: What searches of its collections begin with, as for `PostgreSQLRetriever`.
+        **options: See `ClientOptions`. The role is that of everything but `work` and `diagnose`, as for `collection`.
     """
 
     def __init__(
@@ -113,47 +90,20 @@ class Client:
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal["auto"] = "auto",
         *,
-        device: str | None = None,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        models: Sequence[str] = (),
-        chat_model: str | ChatModel | None = None,
-        schema: str = "semlex",
-        defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
-        data_folder: str | PathLike[str] | None = None,
-        keep_alive: float = 0,
-        max_connections: int = 8,
-        timeout: float = 10.0,
-        cached_queries: int = DEFAULT_QUERIES,
-        query_log: QueryLogMode | QueryLogOptions = "off",
-        file_limits: FileLimits = DEFAULT_LIMITS,
-        keyword_cache_bytes: int = DEFAULT_CACHE_BYTES,
-        role: str | None = None,
-        search_defaults: SearchDefaults = NO_DEFAULTS,
+        **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(ClientOptions, options, "Client")
+        defaults, searches = options.get("defaults"), options.get("search_defaults", NO_DEFAULTS)
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
-        check_options(SearchDefaults, search_defaults, "SearchDefaults")
-        self._defaults, self._role, self._search_defaults = defaults, checked_role(role), search_defaults
-        server = ServerOptions(db_url, schema, pool, None, data_folder, keep_alive, max_connections, timeout)
-        chosen = ModelOptions(
-            embedding_model,
-            reranker_model,
-            use_reranking,
-            device,
-            dimensions,
-            model_names(models),
-            tokenizer,
-            chat_model,
-            **model_defaults(defaults),
-        )
-        self._resources = Resources(
-            server,
-            chosen,
-            cached_queries=cached_queries,
-            keyword_cache_bytes=keyword_cache_bytes,
-            query_log=query_log,
-            file_limits=file_limits,
+        check_options(SearchDefaults, searches, "SearchDefaults")
+        self._defaults, self._role, self._search_defaults = defaults, checked_role(options.get("role")), searches
+        self._resources = Resources.of(
+            db_url,
+            ModelOptions.of(embedding_model, reranker_model, use_reranking, options),
+            options,
+            keyword_cache_bytes=DEFAULT_CACHE_BYTES,
+            pool=pool,
         )
         self._collections: dict[tuple[object, ...], Collection] = {}
 

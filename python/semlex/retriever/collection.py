@@ -29,7 +29,7 @@ from semlex.ingest.given_documents import GivenDocuments, checked_on_error, docu
 from semlex.ingest.loaders.base import LoadOptions
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.run import FileRun
-from semlex.ingest.sync.apply import SyncOptions, SyncRun
+from semlex.ingest.sync.apply import FolderOptions, SyncRun
 from semlex.ingest.sync.watch import watch
 from semlex.models.tokenizer import TokenEstimate
 from semlex.options.answers import (
@@ -40,7 +40,7 @@ from semlex.options.answers import (
     ContextArguments,
     ContextOptions,
 )
-from semlex.options.declare import check_options, declared, operation
+from semlex.options.declare import check_options, declared, operation, picked
 from semlex.options.search import (
     PageArguments,
     QuestionOptions,
@@ -58,6 +58,7 @@ from semlex.retriever.fields import Fields
 from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import fallen_back
+from semlex.retriever.options import ChunkSizes, FileOptions, FolderKeys, IndexOptions, SyncOptions, WatchOptions
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
 from semlex.search.explain.answer import explained_search
@@ -89,7 +90,6 @@ from semlex.validation import (
     check_rows,
     kind_errors,
     number_errors,
-    strings_errors,
     text_errors,
     text_parameter,
     whole_number_errors,
@@ -109,7 +109,6 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.indexer import Indexer
-    from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
     from semlex.json_values import AnyId
@@ -818,20 +817,7 @@ class Collection:
     async def index(
         self,
         *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
-        recursive: bool = True,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        text_fields: Sequence[str] = (),
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = "error",
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        enrichment: Enrichment | str | ChatModel | None = None,
-        progress: ProgressOption = None,
+        **options: Unpack[IndexOptions],
     ) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks.
 
@@ -842,28 +828,8 @@ class Collection:
         file: after its folder). A document is its path below that folder.
 
         Args:
-            paths: Files or folders.
-            source: Name of the new source, instead of its folder's.
-            include: Glob patterns of files to read; by default the usual text formats.
-            exclude: Glob patterns of files and folders to leave out.
-            recursive: Whether to enter folders below.
-            chunk_tokens: Most tokens of a chunk; None is what the collection's other files were cut with.
-            overlap_tokens: Most tokens that neighbours share; None likewise.
-            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
-            text_fields: Of tables and JSON Lines: the fields that are text; the others become metadata. By default all
-                that hold text are.
-            id_field: Of tables and JSON Lines: the field that names a record; no two of a file may share a value.
-            detect_encoding: Whether a text that is not UTF-8 is read in the encoding that it most probably has; it is
-                reported as a problem otherwise.
-            on_bad_text: What becomes of a file with bytes that are no text, or with characters that cannot be stored
-                (NUL, half of a surrogate pair): ``error`` reports it as a problem, ``repair`` puts U+FFFD for each of
-                them, ``skip`` leaves the file out. The report counts them.
-            extract_metadata: A function of yours that reads metadata out of a text, sync or async, or a
-                `MetadataExtraction`. It is called for files that are read; one for which it fails is a problem of the
-                report. What was given by hand wins over what it returns.
-            enrichment: A language model that writes a line about each chunk of these files, as for `enrich`, when they
-                are stored; None asks nobody, and lines that were written before stay with chunks that did not change.
-            progress: Called as the work goes on; ``bar`` shows it.
+            *paths: Files or folders.
+            **options: See `IndexOptions`.
 
         Raises:
             ConfigurationError: A path does not exist or contains the folders of sources, a name is another folder's,
@@ -871,24 +837,22 @@ class Collection:
             CollectionSettingsError: The files of this collection are cut in another way.
             ModelError: The language model fails before anything is written.
         """
-        lines = checked_enrichment(enrichment)
-        check_parameters(
-            text_parameter("source", source),
-            [] if include is None else strings_errors("include", include),
-            strings_errors("exclude", exclude),
-        )
-        bars = shown(progress)
-        options = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
-        wanted = self._handle.wanted.saying(
-            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
-        )
+        check_options(IndexOptions, options, "index")
+        lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
+        loading, wanted = load_options(options), self._handle.wanted.saying(**picked(ChunkSizes, options))
+        extraction = checked_extraction(options.get("extract_metadata"))
         with bars as tell:
-            run = FileRun(await self._handle.ready(), wanted, tell, checked_extraction(extract_metadata))
+            run = FileRun(await self._handle.ready(), wanted, tell, extraction)
             found = await asyncio.to_thread(checked_paths, paths)
 
             async def fill() -> Sequence[UUID]:
                 await run.index(
-                    found, source=source, include=include, exclude=exclude, recursive=recursive, options=options
+                    found,
+                    source=options.get("source"),
+                    include=options.get("include"),
+                    exclude=options.get("exclude", ()),
+                    recursive=options.get("recursive", True),
+                    options=loading,
                 )
                 return run.documents
 
@@ -899,23 +863,7 @@ class Collection:
     async def sync(
         self,
         *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
-        recursive: bool = True,
-        dry_run: bool = False,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = (),
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = "error",
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        enrichment: Enrichment | str | ChatModel | None = None,
-        progress: ProgressOption = None,
+        **options: Unpack[SyncOptions],
     ) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted.
 
@@ -923,48 +871,28 @@ class Collection:
         vectors; nothing of it is embedded. A document whose file cannot be looked at stays.
 
         Args:
-            paths: Files or folders.
-            source: As for `index`.
-            include: As for `index`.
-            exclude: As for `index`; documents of what a pattern leaves out stay.
-            recursive: As for `index`.
-            dry_run: Whether to compare only; the report's `plan` says what would be done.
-            keep_deleted: Whether documents stay whose file is gone.
-            allow_empty: Whether a path that is missing, or holds no file, means that its documents are to be deleted.
-            text_fields: As for `index`.
-            id_field: As for `index`.
-            detect_encoding: As for `index`.
-            on_bad_text: As for `index`.
-            chunk_tokens: As for `index`.
-            overlap_tokens: As for `index`.
-            min_tokens: As for `index`.
-            extract_metadata: As for `index`.
-            enrichment: As for `index`.
-            progress: Called as the work goes on; ``bar`` shows it.
+            *paths: Files or folders.
+            **options: See `SyncOptions`; documents of what `exclude` leaves out stay.
 
         Raises:
             ConfigurationError: A path is missing or empty while documents of it are stored; or as for `index`.
             CollectionSettingsError: As for `index`.
         """
-        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
-        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
-        check_parameters(kind_errors("dry_run", dry_run, bool))
-        bars = shown(progress)
-        wanted = self._handle.wanted.saying(
-            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
-        )
-        lines = checked_enrichment(enrichment)
+        check_options(SyncOptions, options, "sync")
+        lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
+        wanted, dry_run = self._handle.wanted.saying(**picked(ChunkSizes, options)), options.get("dry_run", False)
+        extraction, folders = checked_extraction(options.get("extract_metadata")), folder_options(options)
         if lines is not None and dry_run:
             raise ConfigurationError(
-                "what lines cost is known when files are stored: leave dry_run or enrichment out, and let "
-                "enrich(dry_run=True) count afterwards"
+                "what descriptions cost is known when files are stored: leave dry_run or enrichment out, and let "
+                "documents.enrich(dry_run=True) count afterwards"
             )
         found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
-            run = SyncRun(await self._handle.ready(), wanted, tell, checked_extraction(extract_metadata))
+            run = SyncRun(await self._handle.ready(), wanted, tell, extraction)
 
             async def fill() -> Sequence[UUID]:
-                reports.append(await run.sync(found, options, dry_run=dry_run))
+                reports.append(await run.sync(found, folders, dry_run=dry_run))
                 return run.documents
 
             run.report.enrichment = await filled(await self._handle.ready(), lines, tell, fill)
@@ -973,46 +901,18 @@ class Collection:
     def watch(
         self,
         *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = (),
-        recursive: bool = True,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = (),
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = "error",
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
-        progress: ProgressOption = None,
+        **options: Unpack[WatchOptions],
     ) -> AsyncGenerator[SyncReport, None]:
         """Synchronises, and again whenever something changes, until the iteration is ended.
 
         Changes are gathered for at most a second. Every five minutes all is looked at, whatever the system has told.
 
         Args:
-            paths: Files or folders.
-            source: As for `sync`.
-            include: As for `sync`.
-            exclude: As for `sync`.
-            recursive: As for `sync`.
-            keep_deleted: As for `sync`.
-            allow_empty: As for `sync`.
-            text_fields: As for `sync`.
-            id_field: As for `sync`.
-            detect_encoding: As for `sync`.
-            on_bad_text: As for `sync`.
-            chunk_tokens: As for `sync`.
-            overlap_tokens: As for `sync`.
-            min_tokens: As for `sync`.
-            extract_metadata: As for `sync`.
-            poll: Whether to look again and again instead of asking the system for events, as for network drives. So
-                it is, too, where the system cannot watch so many folders; `watched_by` of the reports says which.
-            progress: Called as the work goes on; ``bar`` shows it.
+            *paths: Files or folders.
+            poll: Whether to look again and again instead of asking the system for events, as for network drives. This
+                also happens if the system cannot watch so many folders; `watched_by` of the reports tells which.
+            **options: See `WatchOptions`.
 
         Returns:
             The report of the first synchronisation, then of each that did something or met other problems.
@@ -1020,19 +920,17 @@ class Collection:
         Raises:
             ConfigurationError: As for `sync`.
         """
-        loading = checked_load_options(text_fields, id_field, detect_encoding=detect_encoding, on_bad_text=on_bad_text)
-        options = _checked(SyncOptions(source, include, exclude, recursive, keep_deleted, allow_empty, loading))
+        check_options(WatchOptions, options, "watch")
+        progress = options.get("progress")
         check_parameters(kind_errors("poll", poll, bool))
         check_progress(progress)
-        wanted = self._handle.wanted.saying(
-            chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens
-        )
-        extraction = checked_extraction(extract_metadata)
+        wanted, folders = self._handle.wanted.saying(**picked(ChunkSizes, options)), folder_options(options)
+        extraction = checked_extraction(options.get("extract_metadata"))
 
         async def look(some: Sequence[Path], only_changes: bool) -> SyncReport:
             with shown(progress) as tell:
                 run = SyncRun(await self._handle.ready(), wanted, tell, extraction)
-                return await run.sync(some, options, only_changes=only_changes)
+                return await run.sync(some, folders, only_changes=only_changes)
 
         return watch(paths, look, poll=poll, clock=self._handle.resources.clock)
 
@@ -1197,28 +1095,19 @@ def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
         return analyzer_of("simple", True)
 
 
-def checked_load_options(
-    text_fields: Sequence[str], id_field: str | None, *, detect_encoding: bool, on_bad_text: OnBadText
-) -> LoadOptions:
-    """How files are to be read."""
-    check_parameters(
-        strings_errors("text_fields", text_fields),
-        text_parameter("id_field", id_field),
-        kind_errors("detect_encoding", detect_encoding, bool),
+def load_options(options: FileOptions) -> LoadOptions:
+    """Return how files are read."""
+    return LoadOptions(
+        tuple(options.get("text_fields", ())),
+        options.get("id_field"),
+        options.get("detect_encoding", False),
+        options.get("on_bad_text", "error"),
     )
-    return LoadOptions(tuple(text_fields), id_field, detect_encoding, on_bad_text)
 
 
-def _checked(options: SyncOptions) -> SyncOptions:
-    check_parameters(
-        text_parameter("source", options.source),
-        [] if options.include is None else strings_errors("include", options.include),
-        strings_errors("exclude", options.exclude),
-        kind_errors("recursive", options.recursive, bool),
-        kind_errors("keep_deleted", options.keep_deleted, bool),
-        kind_errors("allow_empty", options.allow_empty, bool),
-    )
-    return options
+def folder_options(options: WatchOptions) -> FolderOptions:
+    """Return which files are kept in step, and how."""
+    return FolderOptions(**picked(FolderKeys, options), loading=load_options(options))
 
 
 def warn_of_failures(report: EnrichmentReport | None) -> None:

@@ -23,12 +23,14 @@ from semlex.ingest.embed import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
 from semlex.open_collection import OpenModels, OpenReranker
+from semlex.parameters import model_defaults
 from semlex.reranking.registry import choose_reranker
 from semlex.settings.files import own_file
 from semlex.settings.load import named_models
+from semlex.settings.table import model_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from semlex.chat.base import ChatModel
@@ -71,6 +73,25 @@ class ModelOptions:
     default_model: str | None = None
     default_dimensions: int | None = None
     default_tokenizer: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        embedding_model: str | Embedder | None,
+        reranker_model: str | Reranker | None,
+        use_reranking: bool | Literal["auto"],
+        options: Mapping[str, Any],
+    ) -> ModelOptions:
+        """Take the models and defaults of a client's or retriever's options."""
+        given = {name: options[name] for name in ("device", "dimensions", "tokenizer", "chat_model") if name in options}
+        return cls(
+            embedding_model,
+            reranker_model,
+            use_reranking,
+            models=model_names(options.get("models", ())),
+            **given,
+            **model_defaults(options.get("defaults")),
+        )
 
     def unused(self, stored: EmbeddingVersion | None) -> dict[str, tuple[Any, Any]]:
         """The defaults that a collection with these vectors does not follow: name -> (default, stored)."""

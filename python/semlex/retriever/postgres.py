@@ -8,45 +8,35 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
-from semlex.embedding.query_cache import DEFAULT_QUERIES
-from semlex.options.declare import check_options
+from semlex.options.declare import check_options, picked
 from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
-    DEFAULT_LIMITS,
-    Bm25Options,
     CollectionOptions,
-    FileLimits,
-    ServerOptions,
     WantedOptions,
-    model_defaults,
 )
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.collection import Collection
 from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
+from semlex.retriever.options import CollectionKeys, RetrieverOptions
 from semlex.retriever.resources import Resources
 from semlex.search.request import NO_DEFAULTS, check_search
-from semlex.settings.table import model_names
 from semlex.store.schema.registry import list_collections
-from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.store.write.copy import DEFAULT_BULK
 from semlex.validation import check_parameters, kind_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
+    from typing import Unpack
 
     from psycopg_pool import AsyncConnectionPool
 
-    from semlex.chat.base import ChatModel
     from semlex.diagnostics.status import ServerHealth
     from semlex.embedding.base import Embedder
-    from semlex.parameters import DistanceName, StorageName
     from semlex.reranking.base import Reranker
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import ListedCollection
-    from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
 
 class PostgreSQLRetriever(Collection, DocumentRetriever):
@@ -63,53 +53,10 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             and why).
         reranker_model: A `Reranker`, a model's name or folder, ``"none"`` or None.
         use_reranking: True, False, or ``"auto"``: when a reranker is named, or cached and a GPU is there.
-        device: Where local models run: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        dimensions: Length of the vectors: they are cut to it; for static models and your own embedder it is a check.
-        tokenizer: The ``tokenizer.json`` of a model behind a server, whose tokens then measure chunks: its path, that
-            of its folder, or a hub id in the local cache. Without one a word counts as two tokens.
-        models: Models behind servers or in folders that a collection may name, beside those of ``SEMLEX_MODELS`` and of
-            your own settings file. Other such names are not followed: words answer then, with a warning.
-        chat_model: Writes answers: a `ChatModel`, or the name of one behind a server (``openai:MODEL``,
-            ``http(s)://HOST/v1#MODEL``), which is sent questions and passages; ``"none"`` or None: answers are
-            sentences of the documents.
-        collection: Name: lower-case letters, digits and underscores, at most 48.
-        schema: Schema that holds semlex's tables.
-        role: Role of the database whose rights every transaction has, so that the server refuses what is not the
-            role's; None: those of the login. The login must be a member of it (docs/tenants.md).
-        create: Whether to make the collection when it does not exist.
-        language: Language of the texts, a Snowball name such as ``english`` (the default), or its ISO 639-1 code.
-        keyword: Keyword engine: ``bm25`` (the default), ``tsvector``, ``tsvector_cd`` or ``none``, or that of an
-            extension which the server has: ``pg_textsearch``, ``pg_search``.
-        stop_words: Whether words that every text has are left out of the keyword index (``bm25``); True.
-        bm25: Constants of ``bm25``, and how much of its index is kept in memory.
-        distance: ``cosine`` (the default), ``l2`` or ``inner_product``.
-        vector_storage: ``vector`` (float32, the default), or ``halfvec`` (float16: half the size, and indexes up to
-            4,000 dimensions where float32 has them up to 2,000).
-        with_context: Whether titles and heading path are analysed and embedded with the text; True.
-        chunk_tokens: Most tokens of a chunk, 16 to 2,000; 500. Stored when the first file is cut.
-        overlap_tokens: Most tokens that neighbouring chunks share; 50. Stored when the first file is cut.
-        min_tokens: Sections with fewer tokens are joined with the next one where both fit, up to half of
-            `chunk_tokens`; 32, or a quarter of `chunk_tokens` where that is less. Stored when the first file is cut.
-        defaults: For new collections only: `embedding_model` (a name), `dimensions`, `tokenizer` (a path), and the
-            options from `language` to `min_tokens` (without `bm25`). An argument of its own is refused where an
-            existing collection has another value; a default is not, and `unused_defaults` tells. The model ``none`` is
-            for all collections.
+        collection: Name: lower-case letters, digits and underscores, up to 48.
         pool: An open pool that stays yours.
         connection: An open connection that stays yours; what is read and written joins its transaction, as by `using`.
-        data_folder: Folder of the embedded Postgres: a path, or its text.
-        keep_alive: Seconds for which the embedded Postgres stays after its last user; 0 stops it then.
-        bulk: How documents are written: rows of a transaction, size of a COPY block.
-        max_connections: Size of the pool: so many searches run at a time, the others wait in order.
-        timeout: Seconds to wait for the server. A call that waits for a connection is refused if none becomes free for
-            so long.
-        cached_queries: Most query vectors that are kept in memory for when they are asked again; 0 keeps none.
-        calibration: File of a calibration that gives hits their `SearchResult.confidence`, in place of the one that is
-            stored; refused where it was learned with another model.
-        query_log: What is kept of the questions that are asked: ``off`` (the default), ``hash``, ``text``, or
-            `QueryLogOptions`. It is written after the answer, and read with `Collection.queries`.
-        file_limits: The largest files that are read: 16 MiB, and 128 MiB of PDF, office files, books and mail.
-        search_defaults: Arguments of searches that their calls may leave out.
-        fallback: Asked when a search has found nothing, as the `fallback` of `Collection.search`.
+        **options: See `RetrieverOptions`.
     """
 
     def __init__(
@@ -119,83 +66,36 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal["auto"] = "auto",
         *,
-        device: str | None = None,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        models: Sequence[str] = (),
-        chat_model: str | ChatModel | None = None,
         collection: str = "default_collection",
-        schema: str = "semlex",
-        role: str | None = None,
-        create: bool = True,
-        language: str | None = None,
-        keyword: str | None = None,
-        stop_words: bool | None = None,
-        bm25: Bm25Options = DEFAULT_BM25,
-        distance: DistanceName | None = None,
-        vector_storage: StorageName | None = None,
-        with_context: bool | None = None,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        defaults: Mapping[str, Any] | None = None,
         pool: AsyncConnectionPool[Any] | None = None,
         connection: Connection | None = None,
-        data_folder: str | PathLike[str] | None = None,
-        keep_alive: float = 0,
-        bulk: BulkIngestConfig = DEFAULT_BULK,
-        max_connections: int = 8,
-        timeout: float = 10.0,
-        cached_queries: int = DEFAULT_QUERIES,
-        calibration: str | PathLike[str] | None = None,
-        query_log: QueryLogMode | QueryLogOptions = "off",
-        file_limits: FileLimits = DEFAULT_LIMITS,
-        search_defaults: SearchDefaults = NO_DEFAULTS,
-        fallback: DocumentRetriever | None = None,
+        **options: Unpack[RetrieverOptions],
     ) -> None:
+        check_options(RetrieverOptions, options, "PostgreSQLRetriever")
+        defaults, searches = options.get("defaults"), options.get("search_defaults", NO_DEFAULTS)
         check_parameters(
             kind_errors("defaults", defaults, Mapping, NoneType),
-            kind_errors("fallback", fallback, DocumentRetriever, NoneType),
+            kind_errors("fallback", options.get("fallback"), DocumentRetriever, NoneType),
         )
-        check_options(SearchDefaults, search_defaults, "SearchDefaults")
-        server = ServerOptions(db_url, schema, pool, connection, data_folder, keep_alive, max_connections, timeout)
-        listed = model_names(models)
-        chosen = ModelOptions(
-            embedding_model,
-            reranker_model,
-            use_reranking,
-            device,
-            dimensions,
-            listed,
-            tokenizer,
-            chat_model,
-            **model_defaults(defaults),
-        )
-        options = CollectionOptions(
-            language,
-            keyword,
-            stop_words,
-            distance,
-            vector_storage,
-            with_context,
-            chunk_tokens,
-            overlap_tokens,
-            min_tokens,
-        )
-        self._resources = Resources(
-            server, chosen, cached_queries=cached_queries, query_log=query_log, file_limits=file_limits
+        check_options(SearchDefaults, searches, "SearchDefaults")
+        self._resources = Resources.of(
+            db_url,
+            ModelOptions.of(embedding_model, reranker_model, use_reranking, options),
+            options,
+            pool=pool,
+            connection=connection,
         )
         handle = Handle(
             self._resources,
             collection,
-            WantedOptions.of(options, defaults),
-            create=create,
-            bm25=bm25,
-            bulk=bulk,
-            role=role,
-            calibration=calibration,
-            defaults=search_defaults,
-            fallback=fallback,
+            WantedOptions.of(CollectionOptions(**picked(CollectionKeys, options)), defaults),
+            create=options.get("create", True),
+            bm25=options.get("bm25", DEFAULT_BM25),
+            bulk=options.get("bulk", DEFAULT_BULK),
+            role=options.get("role"),
+            calibration=options.get("calibration"),
+            defaults=searches,
+            fallback=options.get("fallback"),
         )
         super().__init__(handle)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Self, overload
@@ -16,7 +16,7 @@ from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names, torch_process
-from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits
+from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, ServerOptions
 from semlex.retriever.base import CLOSED, NOT_OPEN
 from semlex.retriever.model_selection import ModelOptions, open_embedder, open_reranker, runs_on_torch
 from semlex.retriever.query_log import QueryLog
@@ -26,13 +26,15 @@ from semlex.types.query_log import QueryLogOptions
 from semlex.validation import check_parameters, kind_errors, model_errors, path_errors, whole_number_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
+    from typing import Any
 
     from semlex.chat.base import ChatModel
     from semlex.embedding.base import Embedder
     from semlex.models.model_names import ModelChoice
     from semlex.open_collection import OpenModels, OpenReranker
-    from semlex.parameters import Bm25Options, ServerOptions
+    from semlex.parameters import Bm25Options
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.schema.collection import EmbeddingVersion
     from semlex.types.query_log import QueryLogMode
@@ -107,6 +109,19 @@ class Resources:
         self._failure: SemlexError | None = None  # of the last attempt to open
         self._make_locks()
         renew_after_fork(self)
+
+    @classmethod
+    def of(cls, db_url: str | None, models: ModelOptions, options: Mapping[str, Any], **own: Any) -> Resources:
+        """Make the resources of a client or retriever, whose options were checked; `own` are those with defaults."""
+        server = {field.name: options[field.name] for field in fields(ServerOptions) if field.name in options}
+        given = {**own, **options}
+        names = ("cached_queries", "keyword_cache_bytes", "query_log", "file_limits")
+        connections = {name: own[name] for name in ("pool", "connection") if name in own}
+        return cls(
+            ServerOptions(db_url, **server, **connections),
+            models,
+            **{name: given[name] for name in names if name in given},
+        )
 
     @property
     def data_folder(self) -> Path | None:

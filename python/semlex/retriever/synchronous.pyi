@@ -14,7 +14,6 @@ from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.enrichment.options import Enrichment
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.given_documents import Given, OnError
-from semlex.ingest.loaders.base import OnBadText
 from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
 from semlex.ingest.progress import DeleteReport, IndexReport, SyncReport
 from semlex.jobs.job import Job
@@ -22,8 +21,8 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
-from semlex.options.search import QuestionOptions, RankingOptions, SearchDefaults, SearchOptions
-from semlex.parameters import Bm25Options, CollectionOptions, DistanceName, FileLimits, StorageName
+from semlex.options.search import QuestionOptions, RankingOptions, SearchOptions
+from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
 from semlex.reranking.base import Reranker
 from semlex.retriever.base import DocumentRetriever
@@ -36,6 +35,7 @@ from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
+from semlex.retriever.options import ClientOptions, IndexOptions, RetrieverOptions, SyncOptions, WatchOptions
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
@@ -59,7 +59,7 @@ from semlex.types.documents import Document, Ids, Outline, StoredChunk, WholeDoc
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
 from semlex.types.queries import SearchQuery
-from semlex.types.query_log import QueryLogMode, QueryLogOptions, QueryLogSummary
+from semlex.types.query_log import QueryLogSummary
 from semlex.types.reports import EnrichmentReport, JobError, JobProgress, JobState, TableImport
 from semlex.types.results import KnowledgeResults, SearchMode, SearchResult, SearchResults
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack
@@ -627,68 +627,17 @@ class SyncCollection(Synchronous):
     ) -> Ids:
         """`add_documents` for texts with their ids and metadata beside them; all must have the same length."""
 
-    def index(
-        self,
-        *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = ...,
-        recursive: bool = True,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        text_fields: Sequence[str] = ...,
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = 'error',
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        enrichment: Enrichment | str | ChatModel | None = None,
-        progress: ProgressOption = None,
-    ) -> IndexReport:
+    def index(self, *paths: str | Path, **options: Unpack[IndexOptions]) -> IndexReport:
         """Reads files and folders, cuts them at headings and by tokens, and stores their chunks."""
 
-    def sync(
-        self,
-        *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = ...,
-        recursive: bool = True,
-        dry_run: bool = False,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = ...,
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = 'error',
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
-        enrichment: Enrichment | str | ChatModel | None = None,
-        progress: ProgressOption = None,
-    ) -> SyncReport:
+    def sync(self, *paths: str | Path, **options: Unpack[SyncOptions]) -> SyncReport:
         """Makes the collection hold what files and folders hold: as `index`, and what is gone is deleted."""
 
     def watch(
         self,
         *paths: str | Path,
-        source: str | None = None,
-        include: Sequence[str] | None = None,
-        exclude: Sequence[str] = ...,
-        recursive: bool = True,
-        keep_deleted: bool = False,
-        allow_empty: bool = False,
-        text_fields: Sequence[str] = ...,
-        id_field: str | None = None,
-        detect_encoding: bool = False,
-        on_bad_text: OnBadText = 'error',
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        extract_metadata: MetadataExtraction | Extract | None = None,
         poll: bool = False,
-        progress: ProgressOption = None,
+        **options: Unpack[WatchOptions],
     ) -> Generator[SyncReport, None, None]:
         """Synchronises, and again whenever something changes, until the iteration is ended."""
 
@@ -792,24 +741,7 @@ class SyncClient(Opened):
         embedding_model: str | Embedder | None = None,
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal['auto'] = 'auto',
-        *,
-        device: str | None = None,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        models: Sequence[str] = ...,
-        chat_model: str | ChatModel | None = None,
-        schema: str = 'semlex',
-        defaults: Mapping[str, Any] | None = None,
-        data_folder: str | PathLike[str] | None = None,
-        keep_alive: float = 0,
-        max_connections: int = 8,
-        timeout: float = 10.0,
-        cached_queries: int = 1024,
-        query_log: QueryLogMode | QueryLogOptions = 'off',
-        file_limits: FileLimits = ...,
-        keyword_cache_bytes: int = 67108864,
-        role: str | None = None,
-        search_defaults: SearchDefaults = ...,
+        **options: Unpack[ClientOptions],
     ) -> None: ...
 
 class SyncRetriever(SyncCollection, Opened):
@@ -849,37 +781,8 @@ class SyncRetriever(SyncCollection, Opened):
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal['auto'] = 'auto',
         *,
-        device: str | None = None,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        models: Sequence[str] = ...,
-        chat_model: str | ChatModel | None = None,
         collection: str = 'default_collection',
-        schema: str = 'semlex',
-        role: str | None = None,
-        create: bool = True,
-        language: str | None = None,
-        keyword: str | None = None,
-        stop_words: bool | None = None,
-        bm25: Bm25Options = ...,
-        distance: DistanceName | None = None,
-        vector_storage: StorageName | None = None,
-        with_context: bool | None = None,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        data_folder: str | PathLike[str] | None = None,
-        keep_alive: float = 0,
-        bulk: BulkIngestConfig = ...,
-        max_connections: int = 8,
-        timeout: float = 10.0,
-        cached_queries: int = 1024,
-        calibration: str | PathLike[str] | None = None,
-        query_log: QueryLogMode | QueryLogOptions = 'off',
-        file_limits: FileLimits = ...,
-        search_defaults: SearchDefaults = ...,
-        fallback: DocumentRetriever | None = None,
+        **options: Unpack[RetrieverOptions],
     ) -> None: ...
 
 class SyncKnowledgeBase(Opened):

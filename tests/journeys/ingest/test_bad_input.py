@@ -381,15 +381,17 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
     "options",
     [
         {"mode": "fuzzy"},
-        {"candidates": 4},
-        {"candidates": 10_001},
-        {"candidates": "many"},
-        {"ef_search": 0},
-        {"ef_search": 1001},
-        {"ef_search": "wide"},
-        {"probes": 0},
-        {"probes": 40_000},
-        {"probes": "all"},
+        {"tuning": 5},
+        {"tuning": {"candidate": 50}},
+        {"tuning": {"candidates": 4}},
+        {"tuning": {"candidates": 10_001}},
+        {"tuning": {"candidates": "many"}},
+        {"tuning": {"ef_search": 0}},
+        {"tuning": {"ef_search": 1001}},
+        {"tuning": {"ef_search": "wide"}},
+        {"tuning": {"probes": 0}},
+        {"tuning": {"probes": 40_000}},
+        {"tuning": {"probes": "all"}},
         {"deadline": 0},
         {"deadline": float("nan")},
         {"deadline": float("inf")},
@@ -400,9 +402,9 @@ def test_top_k_at_its_bounds(store: SyncRetriever) -> None:
         {"mode": []},
         {"mode": np.ones(2)},
         {"fusion": ["rrf"]},
-        {"candidates": True},
-        {"candidates": 10**5000},
-        {"ef_search": 40.0},
+        {"tuning": {"candidates": True}},
+        {"tuning": {"candidates": 10**5000}},
+        {"tuning": {"ef_search": 40.0}},
         {"weights": 5},
         {"weights": "vector"},
         {"weights": {"vector": True}},
@@ -428,7 +430,9 @@ def test_parameters_out_of_bounds(store: SyncRetriever, options: dict[str, Any])
     with pytest.raises(ConfigurationError) as caught:
         store.search(SECRET, **options)
     assert SECRET not in told(caught.value)
-    assert next(iter(options)).rstrip("s") in str(caught.value)
+    (name, value), *_ = options.items()
+    name = next(iter(value)) if name == "tuning" and isinstance(value, dict) else name
+    assert name.rstrip("s") in str(caught.value)
 
 
 @pytest.mark.parametrize("query", [5, b"bytes", ["text"], {"text"}, np.ones(2), object()], ids=type)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from semlex import PostgreSQLRetriever
+from semlex import CollectionOptions
 from semlex.errors import CollectionSettingsError, ConfigurationError
+from semlex.options.declare import declared
 from semlex.parameters import BUILT_IN, KINDS
+from semlex.retriever.options import CollectionKeys
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import Document
 from tests.support.retrievers import sync_opened
@@ -59,8 +60,8 @@ def made_url(database_url: str, page: Path) -> str:
 
 
 def test_every_option_of_a_collection_is_none_unless_said() -> None:
-    parameters = inspect.signature(PostgreSQLRetriever).parameters
-    assert {name: parameters[name].default for name in KINDS} == dict.fromkeys(KINDS)
+    assert declared(CollectionKeys).keys() == KINDS.keys()
+    assert CollectionOptions() == CollectionOptions(**dict.fromkeys(KINDS))
     assert MADE.keys() == OTHERS.keys() == KINDS.keys()
     assert BUILT_IN.keys() <= KINDS.keys()
 

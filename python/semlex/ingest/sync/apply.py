@@ -113,7 +113,7 @@ NOT_MOVABLE = ("23505", "0A000")
 
 
 @dataclass(frozen=True, slots=True)
-class SyncOptions:
+class FolderOptions:
     """What is synchronised, and how."""
 
     source: str | None = None
@@ -129,7 +129,7 @@ class SyncRun(FileRun):
     """One synchronisation; arguments as for `FileRun`."""
 
     async def sync(
-        self, paths: Sequence[Path], options: SyncOptions, *, dry_run: bool = False, only_changes: bool = False
+        self, paths: Sequence[Path], options: FolderOptions, *, dry_run: bool = False, only_changes: bool = False
     ) -> SyncReport:
         """Compare folders with the collection, then write, move and delete the differences."""
         if not dry_run:
@@ -160,7 +160,7 @@ class SyncRun(FileRun):
         return await self._carry_out(work, looked_at, paths, reading, options, found=found)
 
     async def _planned(
-        self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: SyncOptions
+        self, places: Sequence[Place], sides: Sequence[Side], reading: Reading, options: FolderOptions
     ) -> Work:
         if not options.allow_empty:
             await asyncio.to_thread(refuse_empty, places, sides, keep_deleted=options.keep_deleted)
@@ -176,7 +176,7 @@ class SyncRun(FileRun):
         places: Sequence[Place],
         paths: Sequence[Path],
         reading: Reading,
-        options: SyncOptions,
+        options: FolderOptions,
         *,
         found: Sequence[FoundFile],
     ) -> SyncReport:

@@ -1,0 +1,342 @@
+"""Options of a client, a retriever, and of reading files; each is declared once, with its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from semlex.options.declare import Option
+from semlex.parameters import DistanceName, StorageName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from semlex.chat.base import ChatModel
+    from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.loaders.base import OnBadText
+    from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
+    from semlex.options.search import SearchDefaults
+    from semlex.parameters import Bm25Options, FileLimits
+    from semlex.progress import ProgressOption
+    from semlex.retriever.base import DocumentRetriever
+    from semlex.store.write.copy import BulkIngestConfig
+    from semlex.types.query_log import QueryLogMode, QueryLogOptions
+
+
+class ModelKeys(TypedDict, total=False):
+    """Which models are used."""
+
+    device: Annotated[
+        str | None,
+        Option(text="Where local models run: mps, cuda, cpu; None: the best of this machine.", form="object"),
+    ]
+    dimensions: Annotated[
+        int | None,
+        Option(
+            text="Length of the vectors, to which they are cut; for static models and your own embedder it is a check.",
+            form="object",
+        ),
+    ]
+    tokenizer: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            text="The tokenizer.json of a model behind a server, whose tokens then measure chunks: its path, that of "
+            "its folder, or a hub id in the local cache. Without one, a word counts as two tokens.",
+            form="object",
+        ),
+    ]
+    models: Annotated[
+        Sequence[str],
+        Option(
+            text="Models behind servers or in folders that a collection may name, beside those of SEMLEX_MODELS and of "
+            "your own settings file. Other such names are not followed: words answer then, with a warning.",
+            form="object",
+        ),
+    ]
+    chat_model: Annotated[
+        str | ChatModel | None,
+        Option(
+            text="Writes answers: a ChatModel, or the name of one behind a server (openai:MODEL, "
+            "http(s)://HOST/v1#MODEL), which is sent questions and passages; 'none' or None: answers are sentences of "
+            "the documents.",
+            form="object",
+        ),
+    ]
+
+
+class ServerKeys(TypedDict, total=False):
+    """Which server is used, and how."""
+
+    schema: Annotated[str, Option(text="Schema that holds semlex's tables. Default: semlex.", form="object")]
+    role: Annotated[
+        str | None,
+        Option(
+            text="Role of the database whose rights every transaction has, so that the server refuses what the role "
+            "may not do; None: the login's. The login must be a member of it (docs/tenants.md).",
+            form="object",
+        ),
+    ]
+    data_folder: Annotated[str | PathLike[str] | None, Option(text="Folder of the embedded Postgres.", form="object")]
+    keep_alive: Annotated[
+        float,
+        Option(
+            text="Seconds for which the embedded Postgres stays after its last user. Default: 0, stop at once.",
+            form="object",
+        ),
+    ]
+    max_connections: Annotated[
+        int,
+        Option(
+            text="Size of the pool: this many searches run at a time, others wait in order. Default: 8.",
+            form="object",
+        ),
+    ]
+    timeout: Annotated[
+        float,
+        Option(
+            text="Seconds to wait for the server. A call that waits for a connection is refused if none becomes free "
+            "in this time. Default: 10.",
+            form="object",
+        ),
+    ]
+    cached_queries: Annotated[
+        int, Option(text="Maximum number of query vectors kept in memory; 0 keeps none.", form="object")
+    ]
+    query_log: Annotated[
+        QueryLogMode | QueryLogOptions,
+        Option(
+            text="What is kept of questions: 'off' (default), 'hash', 'text', or QueryLogOptions. It is written after "
+            "the answer, and read with Collection.queries.",
+            form="object",
+        ),
+    ]
+    file_limits: Annotated[
+        FileLimits,
+        Option(
+            text="The largest files that are read. Default: 16 MiB, and 128 MiB of PDF, office files, books and mail.",
+            form="object",
+        ),
+    ]
+    search_defaults: Annotated[
+        SearchDefaults, Option(text="What searches use if their call does not say.", form="object")
+    ]
+    defaults: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            text="For new collections only: embedding_model (a name), dimensions, tokenizer (a path), and the options "
+            "from language to min_tokens. An argument is refused if an existing collection has another value; a "
+            "default is not, and unused_defaults reports it. The model 'none' is for all collections.",
+            form="object",
+        ),
+    ]
+
+
+class CollectionKeys(TypedDict, total=False):
+    """What is decided when a collection is made; refused if an existing one has another value."""
+
+    language: Annotated[
+        str | None,
+        Option(
+            text="Language of the texts, a Snowball name such as english (the default), or its ISO 639-1 code.",
+            form="object",
+        ),
+    ]
+    keyword: Annotated[
+        str | None,
+        Option(
+            text="Keyword engine: bm25 (the default), tsvector, tsvector_cd or none, or that of an extension of the "
+            "server: pg_textsearch, pg_search.",
+            form="object",
+        ),
+    ]
+    stop_words: Annotated[
+        bool | None,
+        Option(
+            text="Whether words that every text has are left out of the keyword index (bm25). Default: True.",
+            form="object",
+        ),
+    ]
+    distance: Annotated[DistanceName | None, Option(text="Distance of vectors. Default: cosine.", form="object")]
+    vector_storage: Annotated[
+        StorageName | None,
+        Option(
+            text="vector (float32, the default), or halfvec (float16: half the size, and indexes up to 4,000 "
+            "dimensions instead of 2,000).",
+            form="object",
+        ),
+    ]
+    with_context: Annotated[
+        bool | None,
+        Option(
+            text="Whether titles and heading path are analysed and embedded with the text. Default: True.",
+            form="object",
+        ),
+    ]
+    chunk_tokens: Annotated[
+        int | None,
+        Option(text="Maximum tokens of a chunk, 16 to 2,000. Default: 500. Stored with the first file.", form="object"),
+    ]
+    overlap_tokens: Annotated[
+        int | None,
+        Option(
+            text="Maximum tokens that neighbouring chunks share. Default: 50. Stored with the first file.",
+            form="object",
+        ),
+    ]
+    min_tokens: Annotated[
+        int | None,
+        Option(
+            text="Sections with fewer tokens are joined with the next one if both fit, up to half of chunk_tokens. "
+            "Default: 32, or a quarter of chunk_tokens if that is less. Stored with the first file.",
+            form="object",
+        ),
+    ]
+
+
+class ClientOptions(ModelKeys, ServerKeys, total=False):
+    """Options of `Client`."""
+
+    keyword_cache_bytes: Annotated[
+        int,
+        Option(
+            text="Maximum bytes of posting lists kept in memory, of all collections together.",
+            form="object",
+        ),
+    ]
+
+
+class RetrieverOptions(ModelKeys, ServerKeys, CollectionKeys, total=False):
+    """Options of `PostgreSQLRetriever`."""
+
+    create: Annotated[
+        bool, Option(text="Whether to make the collection if it does not exist. Default: True.", form="object")
+    ]
+    bm25: Annotated[
+        Bm25Options,
+        Option(text="Constants of bm25, and how much of its index is kept in memory.", form="object"),
+    ]
+    bulk: Annotated[
+        BulkIngestConfig,
+        Option(text="How documents are written: rows of a transaction, size of a COPY block.", form="object"),
+    ]
+    calibration: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            text="File of a calibration that gives hits their confidence, instead of the stored one; refused if it was "
+            "learned with another model.",
+            form="object",
+        ),
+    ]
+    fallback: Annotated[
+        DocumentRetriever | None,
+        Option(text="Searched if a search has found nothing, as the fallback of Collection.search.", form="object"),
+    ]
+
+
+class ChunkSizes(TypedDict, total=False):
+    """How texts are cut."""
+
+    chunk_tokens: Annotated[
+        int | None,
+        Option(text="Maximum tokens of a chunk. Default: as the collection's other files.", form="object"),
+    ]
+    overlap_tokens: Annotated[
+        int | None,
+        Option(text="Maximum tokens that neighbours share. Default: as the collection's other files.", form="object"),
+    ]
+    min_tokens: Annotated[
+        int | None,
+        Option(
+            text="Sections with fewer tokens are joined with the next one if both fit. Default: as the other files.",
+            form="object",
+        ),
+    ]
+
+
+class FindOptions(TypedDict, total=False):
+    """Which files are meant."""
+
+    source: Annotated[str | None, Option(text="Name of the new source, instead of its folder's.")]
+    include: Annotated[
+        Sequence[str] | None,
+        Option(text="Glob patterns of files to read. Default: the usual text formats.", form="texts"),
+    ]
+    exclude: Annotated[Sequence[str], Option(text="Glob patterns of files and folders to leave out.", form="texts")]
+    recursive: Annotated[bool, Option(text="Whether to enter folders below. Default: True.")]
+
+
+class FileOptions(FindOptions, ChunkSizes, total=False):
+    """How files are found, read and cut."""
+
+    text_fields: Annotated[
+        Sequence[str],
+        Option(
+            text="Of tables and JSON Lines: the fields that are text; the others become metadata. Default: all that "
+            "hold text.",
+            form="texts",
+        ),
+    ]
+    id_field: Annotated[
+        str | None,
+        Option(text="Of tables and JSON Lines: the field that names a record; no two of a file may share a value."),
+    ]
+    detect_encoding: Annotated[
+        bool,
+        Option(
+            text="Whether a text that is not UTF-8 is read in its most probable encoding, instead of reported as a "
+            "problem."
+        ),
+    ]
+    on_bad_text: Annotated[
+        OnBadText,
+        Option(
+            text="What happens to a file with bytes that are not text, or characters that cannot be stored: 'error' "
+            "reports it, 'repair' puts U+FFFD for each, 'skip' leaves the file out. The report counts them.",
+            form="object",
+        ),
+    ]
+    extract_metadata: Annotated[
+        MetadataExtraction | Extract | None,
+        Option(
+            text="Your function that reads metadata out of a text, sync or async, or a MetadataExtraction. It is "
+            "called for files that are read; a file for which it fails is a problem of the report. Metadata given by "
+            "hand takes precedence.",
+            form="object",
+        ),
+    ]
+    progress: Annotated[
+        ProgressOption, Option(text="Called as the work goes on; 'bar' shows it.", form="object", offered=False)
+    ]
+
+
+class IndexOptions(FileOptions, total=False):
+    """Options of `Collection.index`."""
+
+    enrichment: Annotated[
+        Enrichment | str | ChatModel | None,
+        Option(
+            text="A language model that describes each chunk of these files, as documents.enrich does; without one, "
+            "descriptions stay with chunks that did not change.",
+            form="object",
+        ),
+    ]
+
+
+class FolderKeys(FindOptions, total=False):
+    """What is kept in step with folders."""
+
+    keep_deleted: Annotated[bool, Option(text="Whether documents stay whose file is gone.")]
+    allow_empty: Annotated[
+        bool,
+        Option(text="Whether a path that is missing, or holds no file, means that its documents are to be deleted."),
+    ]
+
+
+class WatchOptions(FileOptions, FolderKeys, total=False):
+    """Options of `Collection.watch`."""
+
+
+class SyncOptions(WatchOptions, IndexOptions, total=False):
+    """Options of `Collection.sync`."""
+
+    dry_run: Annotated[bool, Option(text="Compare only; the report's plan lists what would be done.")]
