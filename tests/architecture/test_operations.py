@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING, is_typeddict
 
-from semlex.options.declare import arguments_of
+import pytest
+
+import semlex.options.answers
+import semlex.options.search
+import semlex.retriever.options
+from semlex.options.declare import arguments_of, declared
 from semlex.retriever.operations import OPERATIONS, OWNERS
 from semlex.retriever.synchronous import public_members
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # Public methods that no interface offers, because they are for programs.
 PROGRAMS = {
@@ -62,3 +71,9 @@ def test_options_count_as_arguments() -> None:
     given = arguments_of(OPERATIONS["search"].method)
     assert {"query", "top_k", "mode", "fusion", "min_rerank", "group_by", "tuning"} <= given.keys()
     assert "rerank" not in given  # hidden
+
+
+@pytest.mark.parametrize("module", [semlex.options.answers, semlex.options.search, semlex.retriever.options])
+def test_every_key_is_declared(module: ModuleType) -> None:
+    for kind in filter(is_typeddict, vars(module).values()):
+        assert declared(kind).keys() == kind.__annotations__.keys(), kind

@@ -300,7 +300,7 @@ def test_damage_is_an_error_that_names_the_segment(data):
         return
     parts[number] = damaged
     source = (segment_id, parts[0], [*zip(segment.first_terms, parts[1:], strict=True)])
-    with pytest.raises(DamagedSegmentError, match="semlex reindex --keyword") as caught:
+    with pytest.raises(DamagedSegmentError, match="semlex maintain reindex") as caught:
         _core.merge_segments(bytes(16), [source], id_set([]))
     assert caught.value.segment_id == str(uuid.UUID(bytes=segment_id))
     assert isinstance(caught.value, StoreError)

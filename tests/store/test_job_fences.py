@@ -189,7 +189,7 @@ async def test_one_of_many_submissions_of_a_key_is_stored(database_url: str) -> 
 async def test_first_uses_at_once_make_one_table(database_url: str) -> None:
     async with Database(database_url) as database:
         await asyncio.gather(*(JobQueue(database, "semlex").ensure_table() for _ in range(8)))
-        assert await JobQueue(database, "semlex").list_chunks(state=None, collection=None, limit=1) == []
+        assert await JobQueue(database, "semlex").list(state=None, collection=None, limit=1) == []
 
 
 async def test_behind_a_transaction_pooler(database_url: str) -> None:

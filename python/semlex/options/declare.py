@@ -186,9 +186,9 @@ class _Unchecked(dict[str, Any]):
 
     def __init__(self, options: type) -> None:
         super().__init__()
-        bases = [options, *getattr(options, "__orig_bases__", ())]
-        bases += [base for one in bases[1:] for base in getattr(one, "__orig_bases__", ())]
-        self._modules = [vars(sys.modules[base.__module__]) for base in bases] + [vars(builtins)]
+        told = (getattr(one, "__forward_module__", None) for one in options.__annotations__.values())
+        self._modules = [vars(sys.modules[name]) for name in {options.__module__, *filter(None, told)}]
+        self._modules.append(vars(builtins))
 
     def __missing__(self, name: str) -> Any:
         if any(name in module for module in self._modules):

@@ -36,7 +36,7 @@ pub(crate) fn segment_error(py: Python<'_>, error: SegmentError) -> PyErr {
                 let message = format!(
                     "segment {} of the keyword index is stored in version {found} of its format, this semlex reads \
                      version {FORMAT_VERSION}; use the semlex that wrote it, or rebuild the index from the texts with: \
-                     semlex reindex --keyword",
+                     semlex maintain reindex",
                     uuid.str()?
                 );
                 Ok(PyErr::from_value(class.call1((message,))?))

@@ -104,7 +104,7 @@ def test_of_many_collections_the_rest_is_counted() -> None:
 
 
 def test_options_of_a_shell_are_checked_before_it_opens(shell: Shell) -> None:
-    assert "--mode takes vector, keyword, hybrid; got 'x'" in shell("shell", "--mode", "x", code=2).stderr
+    assert "'--mode': must be vector, keyword or hybrid; got 'x'" in shell("shell", "--mode", "x", code=2).stderr
     assert "--top-k must be between 1 and 1,000; got 0" in shell("shell", "--top-k", "0", code=2).stderr
 
 

@@ -302,7 +302,7 @@ class CompletedSearch:
 
     async def search(self, text: str, top_k: int, **options: Any) -> SearchResults:
         assert options["fusion"] == "completed"
-        assert options["candidates"] == top_k
+        assert options["tuning"] == {"candidates": top_k}
         weights = options["weights"]
         greatest = max(self.keyword.values(), default=1.0)
         hits = []
