@@ -12,7 +12,6 @@ from semlex.diagnostics.status import CountedCollection, count_collections, serv
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
 from semlex.options.declare import check_options, operation
-from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
@@ -96,7 +95,6 @@ class Client:
         check_options(ClientOptions, options, "Client")
         defaults, searches = options.get("defaults"), options.get("search_defaults", NO_DEFAULTS)
         check_parameters(kind_errors("defaults", defaults, Mapping, NoneType))
-        check_options(SearchDefaults, searches, "SearchDefaults")
         self._defaults, self._role, self._search_defaults = defaults, checked_role(options.get("role")), searches
         self._resources = Resources.of(
             db_url,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from semlex.options.declare import Option
+from semlex.options.search import SearchDefaults
 from semlex.parameters import DistanceName, StorageName
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
-    from semlex.options.search import SearchDefaults
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever
@@ -117,9 +117,7 @@ class ServerKeys(TypedDict, total=False):
             form="object",
         ),
     ]
-    search_defaults: Annotated[
-        SearchDefaults, Option(text="What searches use if their call does not say.", form="object")
-    ]
+    search_defaults: Annotated[SearchDefaults, Option(text="What searches use if their call does not say.")]
     defaults: Annotated[
         Mapping[str, Any] | None,
         Option(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
 from semlex.options.declare import check_options, picked
-from semlex.options.search import SearchDefaults
 from semlex.parameters import (
     DEFAULT_BM25,
     CollectionOptions,
@@ -77,7 +76,6 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             kind_errors("defaults", defaults, Mapping, NoneType),
             kind_errors("fallback", options.get("fallback"), DocumentRetriever, NoneType),
         )
-        check_options(SearchDefaults, searches, "SearchDefaults")
         self._resources = Resources.of(
             db_url,
             ModelOptions.of(embedding_model, reranker_model, use_reranking, options),

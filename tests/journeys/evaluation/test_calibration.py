@@ -304,7 +304,7 @@ def test_who_may_not_write_is_told_of_the_file(
     async def refused(*_: object) -> None:
         raise PrivilegeError("this role may not write")
 
-    monkeypatch.setattr(PostgreSQLRetriever, "store_calibration", refused)
+    monkeypatch.setattr(Embeddings, "store_calibration", refused)
     done = shell("eval", "calibrate", str(judged_folder), "--model", "static", "--keep", code=2)
     assert "this role may not write; --output FILE" in done.stderr
 

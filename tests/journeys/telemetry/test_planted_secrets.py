@@ -178,9 +178,10 @@ def all_is_broken(_place: Place, _url: str) -> None:
             raise RuntimeError(TEXT, QUESTION) from error
 
     patch = pytest.MonkeyPatch()
-    for name in ("search", "search_many", "context", "answer", "facets", "why", "add_documents"):
-        patch.setattr(f"semlex.retriever.collection.Collection.{name}", broken)
     _patches.append(patch)
+    for name in ("search", "search_many", "context", "answer", "why", "add_documents"):
+        patch.setattr(f"semlex.retriever.collection.Collection.{name}", broken)
+    patch.setattr("semlex.retriever.fields.Fields.facets", broken)
 
 
 _patches: list[pytest.MonkeyPatch] = []
