@@ -12,6 +12,7 @@ import pytest
 from semlex import Client, Document, PostgreSQLRetriever, SyncClient, SyncRetriever
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.evaluation import calibrate, read_judged_set
+from semlex.retriever.embeddings import Embeddings
 from semlex.retriever.handle import read_curve, write_curve
 from semlex.testing import HashEmbedder
 from tests.support.retrievers import sync_opened
