@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import TYPE_CHECKING, is_typeddict
 
 import pytest
@@ -11,8 +12,10 @@ import semlex.options.answers
 import semlex.options.search
 import semlex.retriever.options
 from semlex.options.declare import arguments_of, declared
+from semlex.options.search import SearchArguments, Tuning
 from semlex.retriever.operations import OPERATIONS, OWNERS
 from semlex.retriever.synchronous import public_members
+from tests.support.folders import ROOT
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -77,3 +80,10 @@ def test_options_count_as_arguments() -> None:
 def test_every_key_is_declared(module: ModuleType) -> None:
     for kind in filter(is_typeddict, vars(module).values()):
         assert declared(kind).keys() == kind.__annotations__.keys(), kind
+
+
+def test_the_page_on_searching_has_every_option() -> None:
+    page = (ROOT / "docs" / "searching.md").read_text(encoding="utf-8")
+    section = page.split("## All options")[1].split("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(named) == sorted({*declared(SearchArguments), *declared(Tuning)} - {"queries"})
