@@ -190,7 +190,7 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
     {"query": '"key rotation" -banana'},
     {"query": "cat ship", "filters": {"even": True}},
     {"query": "cat n7", "filters": {"number": 7}, "mode": "vector"},
-    {"query": "cat", "top_k": 1000, "ef_search": 200},
+    {"query": "cat", "top_k": 1000, "tuning": {"ef_search": 200}},
 )
 
 

@@ -374,7 +374,7 @@ def run(code):
 
 def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
     loaded = run(
-        "documents import os, sys\n"
+        "import os, sys\n"
         f"os.environ['HF_HUB_CACHE'] = {str(empty_cache)!r}\n"
         "import semlex\n"
         "from semlex.embedding.registry import choose_embedder\n"
@@ -389,7 +389,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(empty_cache):
 
 def test_light_imports():
     loaded = run(
-        "documents import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
+        "import sys, semlex, semlex.embedding, semlex.reranking, semlex.testing\n"
         "import semlex.models.local.device, semlex.models.files, semlex.embedding.registry\n"
         "heavy = {'torch', 'transformers', 'model2vec', 'tokenizers', 'huggingface_hub', 'safetensors', 'httpx2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"

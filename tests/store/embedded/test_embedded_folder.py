@@ -203,7 +203,7 @@ def test_a_damaged_version_is_reported(folder: Path, content: str) -> None:
     with EmbeddedServer(folder):
         pass
     (folder / "data" / "PG_VERSION").write_text(content)
-    with pytest.raises(EmbeddedServerError, match="PG_VERSION holds no version"):
+    with pytest.raises(EmbeddedServerError, match="PG_VERSION contains no version"):
         EmbeddedServer(folder).start()
 
 

@@ -97,7 +97,7 @@ async def test_cached_scores_equal_uncached_scores(empty_database_url: str, step
                     await writing.delete(sorted(step))
                     stored = {name: text for name, text in stored.items() if name not in step}
                 case _:
-                    await writing.optimize()
+                    await writing.indexes.optimize()
 
 
 async def test_an_index_in_memory_is_not_read_again_until_it_changes(

@@ -253,7 +253,7 @@ async def test_what_dies_while_a_merge_runs_stays_dead(database_url: str, monkey
             return merged(*arguments)
 
         monkeypatch.setattr(NewSegment, "merged", slow)
-        await merge_once(retriever._opened.database, retriever.info)
+        await merge_once(retriever._handle.opened.database, retriever.info)
         assert len(meanwhile) == 1
         figures = check_index(database_url)
         assert figures["dead"] == 3
@@ -281,12 +281,12 @@ async def test_two_who_merge_at_once(database_url: str, monkeypatch: pytest.Monk
         def with_another(*arguments: Any) -> NewSegment:
             if not inner:
                 inner.append(None)
-                another = merge_once(retriever._opened.database, retriever.info)
+                another = merge_once(retriever._handle.opened.database, retriever.info)
                 inner.append(asyncio.run_coroutine_threadsafe(another, loop).result(30))
             return merged(*arguments)
 
         monkeypatch.setattr(NewSegment, "merged", with_another)
-        outer = await merge_once(retriever._opened.database, retriever.info)
+        outer = await merge_once(retriever._handle.opened.database, retriever.info)
         assert (outer.done, outer.busy) == (lock, not lock)
         assert (inner[1].done, inner[1].busy) == (not lock, lock)
         check_index(database_url)
