@@ -353,7 +353,7 @@ async def test_a_collection_of_the_applications_own_loop(database_url: str) -> N
 
 
 def test_embeddings_are_stored_as_given(animals: SemlexVectorStore, client: SyncClient) -> None:
-    vectors = client.collection("nodes").vectors(["owl", "none", "tiger"])
+    vectors = client.collection("nodes").embeddings.vectors(["owl", "none", "tiger"])
     assert set(vectors) == {"owl", "tiger"}
     assert np.array_equal(vectors["tiger"], np.float32([0.9, 0.1, 0.0]))
 
@@ -409,7 +409,7 @@ def test_chunks_of_files_are_read_by_id_and_filter(animals: SemlexVectorStore, t
     (tmp_path / "cats.md").write_text("# Cats\n\nA cat sleeps.\n")
     assert isinstance(animals.client, SyncCollection)
     animals.client.index(tmp_path)
-    (chunk,) = animals.client.list("exists @source_document")
+    (chunk,) = animals.client.list_chunks("exists @source_document")
     here = MetadataFilters(filters=[MetadataFilter(key="@source_document", value="cats.md")])
     cats = MetadataFilters(filters=[MetadataFilter(key="kind", value="cat")])
     assert [one.node_id for one in animals.get_nodes(["lion", chunk.id], here)] == [chunk.id]
