@@ -3,7 +3,7 @@
 An option is a key of a ``TypedDict`` whose type carries an `Option`:
 
     class SearchOptions(TypedDict, total=False):
-        deadline: Annotated[float | None, Option("Seconds from the start of the call.", above=0, maximum=1_000_000)]
+        deadline: Annotated[float | None, Option(text="Seconds from the start of the call.", above=0)]
 
 A method takes ``**options: Unpack[SearchOptions]``, so that editors and type checkers know every key. `operation` says
 which declarations hold for a method, and what a caller needs to be allowed to call it.
@@ -65,7 +65,7 @@ _METHOD = TypeVar("_METHOD", bound="Callable[..., Any]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """The declaration of an option; its type stands beside it.
+    """The declaration of an option; its type is in front of it.
 
     Attributes:
         text: What it does, in a sentence or two; of a number with its unit and its default.
@@ -168,10 +168,7 @@ def declared(options: type) -> dict[str, Declared]:
     hints = get_type_hints(options, localns=_Unchecked(options), include_extras=True)
     found = {}
     for name, hint in hints.items():
-        annotated = next((one for one in _layers(hint) if get_origin(one) is Annotated), None)
-        if annotated is None:
-            continue
-        kind, *extras = get_args(annotated)
+        kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         option = next((extra for extra in extras if isinstance(extra, Option)), None)
         if option is None:
             continue
@@ -209,14 +206,6 @@ class _AnyName:
 def picked(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a call's options that a ``TypedDict`` declares."""
     return {name: given[name] for name in declared(options) if name in given}
-
-
-def _layers(hint: Any) -> list[Any]:
-    """A type and those that it wraps (``NotRequired[Annotated[…]]``)."""
-    layers = [hint]
-    while get_origin(layers[-1]) not in (None, Annotated) and len(get_args(layers[-1])) == 1:
-        layers.append(get_args(layers[-1])[0])
-    return layers
 
 
 def check_options(options: type, given: Mapping[str, Any], call: str) -> None:

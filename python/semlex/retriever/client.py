@@ -26,7 +26,8 @@ from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.options import ClientOptions
 from semlex.retriever.resources import Resources
-from semlex.search.request import NO_DEFAULTS, check_search
+from semlex.options.search import SearchOptions
+from semlex.search.request import NO_DEFAULTS
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role
 from semlex.store.schema.dropping import drop_collection
@@ -293,7 +294,7 @@ class Client:
         Raises:
             SearchTimeoutError: The deadline passed.
         """
-        check_search({"deadline": deadline}, "health_check")
+        check_options(SearchOptions, {"deadline": deadline}, "health_check")
         return await (await self._queue()).count(deadline=deadline)
 
     @operation("get job", "read")
@@ -383,7 +384,7 @@ class Client:
             deadline: Seconds to wait for its answer; by default the client's ``timeout``. Opening, which the first call
                 does, takes as long as it takes.
         """
-        check_search({"deadline": deadline}, "health_check")
+        check_options(SearchOptions, {"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
             return (await self._resources.ready()).database

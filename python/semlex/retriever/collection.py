@@ -50,7 +50,6 @@ from semlex.options.search import (
     WhyArguments,
 )
 from semlex.progress import ProgressOption, check_progress, shown
-from semlex.progress import shown as progress_shown
 from semlex.retriever.base import DocumentRetriever
 from semlex.retriever.documents import MAX_PATH_BYTES, Documents, absence, document_places
 from semlex.retriever.embeddings import Embeddings
@@ -69,7 +68,7 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.planner import check_rows_wanted
 from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.surroundings import Around, read_around
-from semlex.search.request import Request, check_ids, check_search, requests_of, seconds_left
+from semlex.search.request import Request, check_ids, requests_of, seconds_left
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
@@ -281,9 +280,12 @@ class Collection:
         check_parameters(
             kind_errors("fallback", fallback, DocumentRetriever, NoneType), kind_errors("explain", explain, bool)
         )
-        has_vector = options.get("vector") is not None
-        request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options)
+        check_options(SearchOptions, options, "search")
+        has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
         opened = await self._handle.searched(has_vector=has_vector)
+        request = await self._request(
+            query, top_k, filters, mode=mode, rerank=rerank, options=options, started=started
+        )
         reranker, late = await self._reranker(request.rerank, request)
 
         async def run(opened: OpenCollection) -> SearchResults:
@@ -369,7 +371,7 @@ class Collection:
             ValidationError: With every query that is refused, or there are too many.
             EmbeddingsMissingError: As for `search`.
         """
-        check_search(options, "search_many", RankingOptions)
+        check_options(RankingOptions, options, "search_many")
         requests = requests_of(
             queries,
             filters,
@@ -439,7 +441,7 @@ class Collection:
             search.pop("group_size", None)
             plan = replace(plan, per_document=way.group_size if plan.per_document is None else plan.per_document)
         search |= {"deadline": seconds_left(deadline, started, clock), "route": False}
-        # list[SearchResult] of the fallback have no surroundings in the collection.
+        # Hits of the fallback have no surroundings in the collection.
         results = await self.search(question, top_k, filters, mode=mode, rerank=rerank, fallback=False, **search)
         results = with_route(results, routed)
         count = options.get("count")
@@ -569,8 +571,12 @@ class Collection:
             EmbeddingsMissingError: As for `search`.
         """
         check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
-        has_vector = options.get("vector") is not None
-        request = await self._request(question, top_k, filters, mode=mode, rerank=rerank, options=options)
+        check_options(SearchOptions, options, "why")
+        has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
+        opened = await self._handle.searched(has_vector=has_vector)
+        request = await self._request(
+            question, top_k, filters, mode=mode, rerank=rerank, options=options, started=started
+        )
 
         async def run(opened: OpenCollection) -> Explanation:
             sources, places = await document_places(self._handle, opened, document)
@@ -581,9 +587,7 @@ class Collection:
             routed = [] if request.route is None else [f"the question was taken as {request.route}"]
             return replace(found, notes=(*found.notes, *routed, *request.notes, *late))
 
-        return await self._handle.run_search(
-            await self._handle.searched(has_vector=has_vector), run, has_vector=has_vector
-        )
+        return await self._handle.run_search(opened, run, has_vector=has_vector)
 
     @operation("candidates", "read")
     async def candidates(
@@ -617,7 +621,7 @@ class Collection:
         check_range("depth", depth, 1, MAX_DEPTH)
         opened = await self._handle.searched()
         options = SearchOptions(weights=weights, boost=boost, deadline=deadline, tuning={"candidates": depth})
-        check_search(options, "candidates")
+        check_options(SearchOptions, options, "candidates")
         request = Request.of(
             query, 1, filters, names=self._handle.names, rerank=False, options=options, clock=opened.clock
         )
@@ -683,7 +687,7 @@ class Collection:
             callable_errors("estimated", estimated),
         )
         check_options(SearchArguments, {"mode": mode}, "checkup")
-        bars = progress_shown(progress)
+        bars = shown(progress)
         from semlex.diagnostics.checkup import CheckupRun  # noqa: PLC0415 - most programs only search
 
         opened = await self._handle.searched()
@@ -694,7 +698,7 @@ class Collection:
 
     @operation("get chunks", "read")
     async def get(self, ids: Iterable[AnyId]) -> list[StoredChunk]:
-        """list[StoredChunk] by id, in the order of `ids`; missing ones are left out."""
+        """Return chunks by id, in the order of `ids`; missing ones are left out."""
         listed = check_ids(ids)
         found = await self._handle.read("get documents", lambda c, info: chunks.fetch_documents(c, info, listed))
         return [found[chunk_id] for chunk_id in listed if chunk_id in found]
@@ -703,7 +707,7 @@ class Collection:
     async def list_chunks(
         self, filters: Filters | None = None, *, limit: int = 100, after: str | None = None
     ) -> list[StoredChunk]:
-        """list[StoredChunk] without a question, in the order of their keys.
+        """Return chunks without a question, in the order of their keys.
 
         Args:
             filters: As for `search`.
@@ -760,7 +764,7 @@ class Collection:
             on_error: ``raise`` refuses all documents if one breaks a rule; ``skip`` leaves those out, stores the
                 others, and returns in `Ids.skipped` what is wrong with each.
             extract_metadata: As for `index`; where it fails, nothing is written.
-            enrichment: As for `index`. list[StoredChunk] that get no line are logged as a warning.
+            enrichment: As for `index`. Chunks that get no description are logged as a warning.
             progress: Called after every batch; ``bar`` shows it.
 
         Returns:
@@ -790,7 +794,7 @@ class Collection:
             return [UUID(bytes=key) for key in chunk_keys(ids)]
 
         with bars as tell:
-            warn_of_failures(await filled(await self._handle.ready(), lines, tell, fill))
+            warn_of_failures(await filled(indexer, lines, tell, fill))
         return ids
 
     async def upsert(
@@ -842,7 +846,8 @@ class Collection:
         loading, wanted = load_options(options), self._handle.wanted.saying(**picked(ChunkSizes, options))
         extraction = checked_extraction(options.get("extract_metadata"))
         with bars as tell:
-            run = FileRun(await self._handle.ready(), wanted, tell, extraction)
+            indexer = await self._handle.ready()
+            run = FileRun(indexer, wanted, tell, extraction)
             found = await asyncio.to_thread(checked_paths, paths)
 
             async def fill() -> Sequence[UUID]:
@@ -856,7 +861,7 @@ class Collection:
                 )
                 return run.documents
 
-            run.report.enrichment = await filled(await self._handle.ready(), lines, tell, fill)
+            run.report.enrichment = await filled(indexer, lines, tell, fill)
         return run.report
 
     @operation("sync", "write")
@@ -889,13 +894,14 @@ class Collection:
             )
         found, reports = await asyncio.to_thread(checked_paths, paths, must_exist=False), []
         with bars as tell:
-            run = SyncRun(await self._handle.ready(), wanted, tell, extraction)
+            indexer = await self._handle.ready()
+            run = SyncRun(indexer, wanted, tell, extraction)
 
             async def fill() -> Sequence[UUID]:
                 reports.append(await run.sync(found, folders, dry_run=dry_run))
                 return run.documents
 
-            run.report.enrichment = await filled(await self._handle.ready(), lines, tell, fill)
+            run.report.enrichment = await filled(indexer, lines, tell, fill)
         return reports[0]
 
     def watch(
@@ -1004,12 +1010,10 @@ class Collection:
         mode: SearchMode | None,
         rerank: bool | None,
         options: SearchOptions,
+        started: float,
     ) -> Request:
-        """Check a search, let the kind of its question choose what the call leaves open, and fill in the defaults."""
+        """Let the kind of a question choose what a call leaves open, fill in the defaults, and check the search."""
         clock, defaults = self._handle.resources.clock, self._handle.search_defaults
-        started = clock.monotonic()
-        check_search(options)
-        await self._handle.searched(has_vector=options.get("vector") is not None)
         text = query.query_text if isinstance(query, SearchQuery) else query
         routed = await self._route(text, options.get("route"), seconds_left(options.get("deadline"), started, clock))
         if routed is not None:

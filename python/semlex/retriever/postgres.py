@@ -20,7 +20,8 @@ from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.options import CollectionKeys, RetrieverOptions
 from semlex.retriever.resources import Resources
-from semlex.search.request import NO_DEFAULTS, check_search
+from semlex.options.search import SearchOptions
+from semlex.search.request import NO_DEFAULTS
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK
 from semlex.validation import check_parameters, kind_errors
@@ -163,7 +164,7 @@ class PostgreSQLRetriever(Collection, DocumentRetriever):
             deadline: Seconds to wait for its answer; by default the retriever's ``timeout``. Opening, which the first
                 call does, takes as long as it takes.
         """
-        check_search({"deadline": deadline}, "health_check")
+        check_options(SearchOptions, {"deadline": deadline}, "health_check")
 
         async def reach() -> Database:
             if self._handle.current() is None:

@@ -23,10 +23,10 @@ from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.filters.forms import filter_tree
 from semlex.filters.tree import Group
-from semlex.options.declare import declared
+from semlex.options.declare import check_options, declared
 from semlex.options.search import SearchOptions
 from semlex.search.planner import candidate_depth
-from semlex.search.request import Page, Request, check_search
+from semlex.search.request import Page, Request
 from semlex.search.rerank import by_scores, rerank
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
@@ -123,7 +123,7 @@ def read_cursor(
     clock: Clock = SYSTEM,
 ) -> Request:
     """The request of the page that a cursor leads to."""
-    check_search({"deadline": deadline}, "search_page")
+    check_options(SearchOptions, {"deadline": deadline}, "search_page")
     required = filter_tree(filters)
     content = _content_of(cursor, collection.cursor_key)
     try:
@@ -132,7 +132,7 @@ def read_cursor(
             _refuse(A_CURSOR, "other content")
         options = {name: content[name] for name in ("boost", "tuning")} | content["options"]
         options |= {"vector": _numbers_of(content["vector"]), "max_results": page.max_results}
-        check_search({name: value for name, value in options.items() if name != "vector"})
+        check_options(SearchOptions, {name: value for name, value in options.items() if name != "vector"}, "search_page")
         request = Request.of(
             content["query"],
             content["top_k"],

@@ -11,7 +11,7 @@ from semlex import _core
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import ConfigurationError, FieldError, ValidationError
 from semlex.json_values import id_text
-from semlex.options.declare import check_options, declared
+from semlex.options.declare import declared
 from semlex.options.search import (
     DEFAULT_GROUP_SIZE,
     MAX_CANDIDATES,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.json_values import AnyId
-    from semlex.options.search import FusionMethod
     from semlex.store.schema.names import Names
     from semlex.types.queries import Route
     from semlex.types.results import SearchMode
@@ -297,11 +296,6 @@ def requests_of(queries: Iterable[str | SearchQuery], filters: Filters | None, *
     if errors:
         raise ValidationError(errors)
     return requests
-
-
-def check_search(options: Mapping[str, Any], call: str = "search", declarations: type = SearchOptions) -> None:
-    """Refuse options of a call that are unknown or out of range."""
-    check_options(declarations, options, call)
 
 
 def _parts_of(

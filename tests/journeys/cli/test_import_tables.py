@@ -85,7 +85,7 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
         (["nothing"], "there is no table with vectors and no collection of LangChain named 'nothing'"),
         (["rows.parquet"], "there is no file rows.parquet"),
         (["no/such"], "there is no file no/such"),
-        (["docs", "haystack_docs"], "there is no file 'haystack_docs'; if it is a table"),
+        (["docs", "haystack_docs"], "file 'haystack_docs' does not exist; if it is a table"),
         (["haystack_docs", "--from", "qdrant"], "layout must be one of langchain-postgres"),
         (["docs", "--from", "haystack"], "named 'docs'"),
         (["docs", "--dry-run"], "--dry-run is for tables"),

@@ -367,7 +367,7 @@ def _are_tables(sources: list[Path]) -> bool:
     ]
     if any(tables) and not all(tables):
         name = str(sources[tables.index(True)])
-        raise ConfigurationError(f"there is no file {name!a}; if it is a table, import files and tables separately")
+        raise ConfigurationError(f"file {name!a} does not exist; if it is a table, import files and tables separately")
     return all(tables)
 
 

@@ -37,7 +37,7 @@ MAX_HISTORY = 1_000
 def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
     """The lines of standard input, until it ends; after Ctrl-C at the prompt a new one.
 
-    Those of a pipe are bytes: one that is no text must not end the others.
+    Those of a pipe are bytes: a line that is not text must not end the others.
 
     Args:
         prompt: What stands before a line that a person types.
