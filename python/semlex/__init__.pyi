@@ -58,8 +58,8 @@ from semlex.retriever.base import DocumentRetriever as DocumentRetriever
 from semlex.retriever.client import Client as Client
 from semlex.retriever.client import connect as connect
 from semlex.retriever.collection import Collection as Collection
-from semlex.retriever.configured.retrievers import from_settings as from_settings
-from semlex.retriever.configured.retrievers import from_settings_sync as from_settings_sync
+from semlex.retriever.configured import from_settings as from_settings
+from semlex.retriever.configured import from_settings_sync as from_settings_sync
 from semlex.retriever.json_fallback import JSONKBRetriever as JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase as KnowledgeBase
 from semlex.retriever.postgres import PostgreSQLRetriever as PostgreSQLRetriever

@@ -110,7 +110,7 @@ class Context:
             yield retriever
 
     def _retriever(self, settings: Settings, *, create: bool, searches: bool) -> SyncRetriever:
-        from semlex.retriever.configured.retrievers import search_parameters
+        from semlex.retriever.configured import search_parameters
         from semlex.retriever.synchronous import SyncRetriever
 
         options = settings.retriever_options | (search_parameters(settings) if searches else {})

@@ -12,6 +12,7 @@ from semlex.diagnostics.status import CountedCollection, count_collections, serv
 from semlex.errors import ConfigurationError
 from semlex.jobs.job import Job
 from semlex.options.declare import check_options, operation
+from semlex.options.search import SearchOptions
 from semlex.parameters import (
     DEFAULT_BM25,
     DEFAULT_CACHE_BYTES,
@@ -26,7 +27,6 @@ from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.options import ClientOptions
 from semlex.retriever.resources import Resources
-from semlex.options.search import SearchOptions
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.jobs import JobQueue, job_key
 from semlex.store.postgres.roles import checked_role

@@ -283,9 +283,7 @@ class Collection:
         check_options(SearchOptions, options, "search")
         has_vector, started = options.get("vector") is not None, self._handle.resources.clock.monotonic()
         opened = await self._handle.searched(has_vector=has_vector)
-        request = await self._request(
-            query, top_k, filters, mode=mode, rerank=rerank, options=options, started=started
-        )
+        request = await self._request(query, top_k, filters, mode=mode, rerank=rerank, options=options, started=started)
         reranker, late = await self._reranker(request.rerank, request)
 
         async def run(opened: OpenCollection) -> SearchResults:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from semlex.diagnostics.status import server_health
 from semlex.options.declare import check_options, picked
+from semlex.options.search import SearchOptions
 from semlex.parameters import (
     DEFAULT_BM25,
     CollectionOptions,
@@ -20,7 +21,6 @@ from semlex.retriever.handle import Handle
 from semlex.retriever.model_selection import ModelOptions
 from semlex.retriever.options import CollectionKeys, RetrieverOptions
 from semlex.retriever.resources import Resources
-from semlex.options.search import SearchOptions
 from semlex.search.request import NO_DEFAULTS
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.copy import DEFAULT_BULK

@@ -585,7 +585,7 @@ class SyncCollection(Synchronous):
         """How well this collection can be searched, without judged questions: its own headings are asked."""
 
     def get(self, ids: Iterable[AnyId]) -> list[StoredChunk]:
-        """list[StoredChunk] by id, in the order of `ids`; missing ones are left out."""
+        """Return chunks by id, in the order of `ids`; missing ones are left out."""
 
     def list_chunks(
         self,
@@ -594,7 +594,7 @@ class SyncCollection(Synchronous):
         limit: int = 100,
         after: str | None = None,
     ) -> list[StoredChunk]:
-        """list[StoredChunk] without a question, in the order of their keys."""
+        """Return chunks without a question, in the order of their keys."""
 
     def count(self, filters: Filters | None = None) -> int:
         """Number of chunks that pass a filter; a field that no chunk has is logged."""

@@ -132,7 +132,9 @@ def read_cursor(
             _refuse(A_CURSOR, "other content")
         options = {name: content[name] for name in ("boost", "tuning")} | content["options"]
         options |= {"vector": _numbers_of(content["vector"]), "max_results": page.max_results}
-        check_options(SearchOptions, {name: value for name, value in options.items() if name != "vector"}, "search_page")
+        check_options(
+            SearchOptions, {name: value for name, value in options.items() if name != "vector"}, "search_page"
+        )
         request = Request.of(
             content["query"],
             content["top_k"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from semlex.errors import CollectionNotFoundError, EmbeddingsMissingError, SemlexError
 from semlex.retriever.handle import read_curve
-from semlex.retriever.models.served import open_with_models
+from semlex.retriever.served_models import open_with_models
 
 if TYPE_CHECKING:
     from semlex.retriever.client import Client

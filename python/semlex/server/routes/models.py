@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from semlex.retriever.models.served import DimensionsError, TextTooLongError, served_embedder, served_reranker
+from semlex.retriever.served_models import DimensionsError, TextTooLongError, served_embedder, served_reranker
 from semlex.server.problems import Problem
 from semlex.server.request_context import Current, json_response, route
 from semlex.server.routes.bodies import Between, Content, Question
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semlex.retriever.collection import Collection
-    from semlex.retriever.models.served import ServedEmbedder, ServedReranker
+    from semlex.retriever.served_models import ServedEmbedder, ServedReranker
     from semlex.server.request_context import RequestContext
 
 

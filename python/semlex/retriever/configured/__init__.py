@@ -1,1 +1,0 @@
-"""Retrievers as settings say."""

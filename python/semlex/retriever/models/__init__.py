@@ -1,1 +1,0 @@
-"""The models of collections, asked by themselves."""
