@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextvars import copy_context
+from contextvars import Context
 from pathlib import Path
 from runpy import run_module
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,7 @@ def run_here(
             patch.setattr(sys, name, stream)
         try:
             # What options set for a command ends with it, as in a process of its own.
-            copy_context().run(main)
+            Context().run(main)
         except SystemExit as ended:
             code = ended.code or 0
     said = {name: stream.buffer.getvalue().decode() for name, stream in streams.items()}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from contextvars import copy_context
+from contextvars import Context
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -197,7 +197,7 @@ def test_commands_that_are_shown_can_be_typed(page: Path, tmp_path: Path, monkey
     for line in typed(page):
         name, rest = parted(shlex.split(line, comments=True)[1:])
         # What options set for a command ends with it.
-        copy_context().run(TREE[name].make_context, name, rest)
+        Context().run(TREE[name].make_context, name, rest)
 
 
 @pytest.mark.slow
