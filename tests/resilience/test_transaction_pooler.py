@@ -20,6 +20,7 @@ from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
 from tests.support.clients.keyword_index_client import IDS, WORDS, some_documents
 from tests.support.keyword_index import check_index
+from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened
 from tests.support.transaction_pooler import TransactionPooler
 from tests.support.waiting import eventually, waiting
@@ -252,7 +253,7 @@ async def test_the_life_of_a_collection(database_url: str, open_folder: Path, ke
 async def test_a_late_search_leaves_no_time_limit(database_url: str) -> None:
     async with (
         pooled(database_url) as pooler,
-        retriever_of(pooler.address) as retriever,
+        retriever_of(pooler.address, clock=ManualClock()) as retriever,
         client_of(database_url) as blocking,
     ):
         await retriever.add_documents(many(20))

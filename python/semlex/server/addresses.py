@@ -53,7 +53,7 @@ def address_to_ask(listening: socket.socket) -> str:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address."""
+    """A socket that is bound to an address and listens: whoever connects before it is served waits."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one
@@ -64,6 +64,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        made.listen()
     except OSError as error:
         made.close()
         raise ConfigurationError(

@@ -185,7 +185,8 @@ def test_a_mistake_on_the_command_line(
     name: str, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = TYPED[name]
-    assert run(monkeypatch, capsys, "index docs")[0] == 0
+    code, message = run(monkeypatch, capsys, "index docs")
+    assert code == 0, message
     for file, text in case.files:
         (folder / file).write_text(text)
     for variable, value in case.environment:

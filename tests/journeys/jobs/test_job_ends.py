@@ -140,7 +140,7 @@ async def test_a_worker_that_is_not_patient_ends_what_stands_still(database_url:
 async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Path, blocking: Blocking) -> None:
     """Its job was done elsewhere meanwhile, with newer files: nothing of the older ones comes in."""
     told: list[str] = []
-    async with client(database_url, blocking) as late, client(database_url) as other:
+    async with client(database_url, blocking, ManualClock()) as late, client(database_url) as other:
         book = late.collection("book")
         job = await book.jobs.submit("index", {"paths": [docs]})
         working = asyncio.create_task(late.work(limit=1, allow=[docs], tell=told.append))
@@ -161,7 +161,7 @@ async def test_what_a_worker_writes_late_is_refused(database_url: str, docs: Pat
 
 async def test_the_text_that_was_submitted_last_stays(database_url: str, blocking: Blocking) -> None:
     """Whoever is slow or dead: the newer job of a document waits for the older one, and jobs of others do not."""
-    async with client(database_url, blocking) as slow, client(database_url) as other:
+    async with client(database_url, blocking, ManualClock()) as slow, client(database_url) as other:
         book = other.collection("book")
         older = await book.jobs.submit("add", {"documents": [Document("old", id="a"), Document("both", id="b")]})
         working = asyncio.create_task(slow.work(limit=1))

@@ -31,7 +31,7 @@ async def two(database_url: str) -> str:
 
 @pytest.mark.slow
 async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: str) -> None:
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
         old = served.state.open_client
 
         async def found() -> list[str]:
@@ -56,7 +56,7 @@ async def test_a_search_in_flight_ends_with_the_client_that_it_began_with(two: s
 
 async def test_bad_settings_leave_the_old_ones_and_say_so(two: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="semlex.server")
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
         for number, spoil in enumerate(("problem", "server"), 1):
             if spoil == "problem":
                 served.source.problems = ("top_k must be a whole number",)
@@ -86,7 +86,7 @@ async def test_settings_that_cannot_be_opened_leave_the_old_ones(
         {"chat_model": "nosuch:model"},
         {"embedding_model": str(tmp_path / "none")},
     ]
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
         old = served.state.open_client
         for given in wrong:
             for collection in (COLLECTION, "nothing_yet"):
@@ -130,7 +130,7 @@ async def test_settings_serve_when_the_server_that_was_away_is_there(
 
 async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: str, tmp_path: Path) -> None:
     wrong = {"reranker_model": str(tmp_path / "none"), "use_reranking": True}
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
         served.state._open_client = OpenClient(served.state.open_client.client, settings_for(two, **wrong))
         served.state._open_client.problem = ModelNotFoundError("gone")
         served.source.next = settings_for(two, **wrong)
@@ -144,7 +144,7 @@ async def test_what_was_wrong_before_does_not_keep_settings_from_changing(two: s
 async def test_a_calibration_that_cannot_be_used_is_told_to_the_log_alone(
     two: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
         served.state.open_client.settings = settings_for(two, calibration=tmp_path / "none.json")
         answer = await served.post("/v1/search", {"query": "key"})
     assert (answer.status_code, str(tmp_path) in answer.text) == (503, False)
@@ -163,7 +163,7 @@ async def test_searches_begin_with_what_the_settings_say(two: str) -> None:
     async with Client(two, embedding_model="none") as client:
         texts = [Document(f"key number {number}", id=f"k{number}") for number in range(8)]
         await client.collection(COLLECTION).add_documents(texts)
-    async with in_process(url=two) as served:
+    async with in_process(url=two, clock=ManualClock()) as served:
 
         async def found(**given: Any) -> dict[str, Any]:
             answer = await served.post("/v1/search", {"query": "key", **given})

@@ -266,9 +266,7 @@ def listening_socket(host: str, port: int, *, has_tokens: bool) -> socket.socket
             f"{host[:80]!a} can be reached from other machines, and no token file is given: listen on 127.0.0.1, or "
             "give --token-file FILE"
         )
-    made = bound_socket(host, port)
-    made.listen()  # the address is valid at once
-    return made
+    return bound_socket(host, port)
 
 
 class WebServer(StoppingServer):
