@@ -74,7 +74,8 @@ def xlsx(strings: str) -> bytes:
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
 
 
-def epub(*chapters: str | int) -> bytes:
+def epub(*chapters: str | int | None) -> bytes:
+    """A book; a chapter that is None is named in it and not there."""
     names = [f"{number}.xhtml" for number in range(len(chapters))]
     items = "".join(f'<item id="i{name}" href="{name}" media-type="application/xhtml+xml"/>' for name in names)
     spine = "".join(f'<itemref idref="i{name}"/>' for name in names)
@@ -82,6 +83,7 @@ def epub(*chapters: str | int) -> bytes:
         f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>{one}</p></body></html>' if isinstance(one, str) else one
         for one in chapters
     )
+    held = {name: body for name, body in zip(names, bodies, strict=True) if body is not None}
     return zipped(
         {
             "mimetype": "application/epub+zip",
@@ -89,6 +91,6 @@ def epub(*chapters: str | int) -> bytes:
             '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
             "book.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/>'
             f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
-            **dict(zip(names, bodies, strict=True)),
+            **held,
         }
     )

@@ -108,6 +108,7 @@ def test_no_part_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     book = epub("one", "two", "three")
     assert load("a.epub", book).text == "one\n\ntwo\n\nthree"
     assert refused("a.epub", without_part(book, "1.xhtml")) == "parser_failed"
+    assert refused("a.epub", epub("one", None, "three")) == "parser_failed"
     sheet = xlsx("<si><t>name</t></si>")
     assert refused("a.xlsx", without_part(sheet, "xl/worksheets/sheet1.xml")) == "parser_failed"
     monkeypatch.setattr(office, "MAX_PART_BYTES", 1 << 20)

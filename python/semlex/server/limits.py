@@ -26,21 +26,35 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 # Of the text and metadata of all chunks that a request reads; what `fields` leaves out of the answer counts.
 MAX_FOUND_BYTES = 48 * MIB
+# The same of all requests in progress; one that has found little is never refused because of others.
+MAX_FOUND_AT_ONCE_BYTES, FOUND_LITTLE_BYTES = 64 * MIB, MIB
 MAX_ANSWER_BYTES = 32 * MIB
 FEWER = "ask for fewer hits or chunks (top_k, candidates, depth, limit)"
 
 
 class Found:
-    """The text and metadata that a request has found: refused before they become values."""
+    """The text and metadata that a request has found: refused before they become values.
 
-    def __init__(self) -> None:
-        self.size = 0
+    Args:
+        requests: What the requests in progress have found, this one included.
+    """
+
+    def __init__(self, requests: set[Found]) -> None:
+        self.size, self._requests = 0, requests
+        requests.add(self)
 
     def add(self, size: int) -> None:
         """Count what was found."""
         self.size += size
         if self.size > MAX_FOUND_BYTES:
             raise _answer_too_long(f"the chunks of this request have more than {MAX_FOUND_BYTES:,} bytes: {FEWER}")
+        if self.size > FOUND_LITTLE_BYTES and sum(one.size for one in self._requests) > MAX_FOUND_AT_ONCE_BYTES:
+            raise Problem(
+                503,
+                "the chunks of all requests in progress are as long as the server can hold; come again",
+                kind="overload",
+                headers={"Retry-After": "1"},
+            )
 
 
 def check_answer(size: int) -> None:
@@ -120,6 +134,7 @@ class Admission:
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app, self._state = app, state
         self._places = asyncio.Semaphore(state.options.concurrency)
+        self._found: set[Found] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection, as an ASGI application."""
@@ -138,12 +153,13 @@ class Admission:
                 await self._app(scope, receive, send)
                 return
             open_client = scope["state"]["open_client"] = self._state.take()
-            found = scope["state"]["found"] = Found()
+            found = scope["state"]["found"] = Found(self._found)
             token = size_seen.set(found.add)
             try:
                 await self._app(scope, receive, send)
             finally:
                 size_seen.reset(token)
+                self._found.discard(found)
                 open_client.release()
         finally:
             if has_place:

@@ -323,6 +323,13 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
                     unread = await ask(method, path, given, ["id", "line"])
                     answered = (unread.status_code, unread.json()["type"])
                     assert answered == (413, "urn:semlex:problem:answer-too-long"), (path, rows)
+            with monkeypatch.context() as patch:
+                patch.setattr(f"{limits}.MAX_FOUND_AT_ONCE_BYTES", 5 * 2 * len(text) - 100)
+                assert (await ask(method, path, given, ["id", "line"])).status_code == 200
+                patch.setattr(f"{limits}.FOUND_LITTLE_BYTES", len(text))
+                later = await ask(method, path, given, ["id", "line"])
+                assert (later.status_code, later.json()["type"]) == (503, "urn:semlex:problem:overload"), path
+                assert later.headers["Retry-After"] == "1"
             wrong = await ask(method, path, given, ["id", "no_such"])
             assert (wrong.status_code, "fields" in wrong.json()["errors"][0]["field"]) == (422, True)
         monkeypatch.setattr(request_context, "LONG_BYTES", len(text))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import zipfile
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
 from semlex.ingest.loaders.markdown import html_to_markdown
@@ -106,10 +109,24 @@ def _check_parts(name: str, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if any(part.file_size > MAX_PART_BYTES for part in archive.infolist()):
                 raise _too_big()
-            if archive.testzip() is not None:
+            if archive.testzip() is not None or (name == "epub" and _lacks_chapters(archive)):
                 raise _damaged(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError):
         raise _damaged(name) from None
+
+
+def _lacks_chapters(book: zipfile.ZipFile) -> bool:
+    """Whether a book's reading order names a file that the book does not hold."""
+    try:
+        container = ET.fromstring(book.read("META-INF/container.xml"))  # noqa: S314 - parts have a longest length
+        place = next(container.iterfind(".//{*}rootfile")).attrib["full-path"]
+        package = ET.fromstring(book.read(place))  # noqa: S314
+    except (KeyError, StopIteration, ET.ParseError):
+        return False  # it is the reader that refuses such a book
+    files = {item.get("id"): item.get("href", "") for item in package.iterfind("{*}manifest/{*}item")}
+    named = (files.get(item.get("idref")) for item in package.iterfind("{*}spine/{*}itemref"))
+    paths = {posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(href))) for href in named if href}
+    return not paths <= set(book.namelist())
 
 
 def _too_big() -> LoadError:
