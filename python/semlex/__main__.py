@@ -16,9 +16,9 @@ def main() -> None:
     """Runs the command line. Ctrl-C ends it quietly with 130, also while modules are loaded."""
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the same search, made once more at the end
-    # What fails is raised and said once, in our words; connections that are given up after it are no news.
+    # What fails is raised and said once, in our words; connections that are given up after it need no report.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-    # What Python does by itself for programs without handlers: warnings, as they are, on the error stream.
+    # What Python does automatically for programs without handlers: warnings, as they are, on the error stream.
     logging.getLogger("semlex").addHandler(logging.lastResort or logging.StreamHandler())
     try:
         from semlex.cli.app import main as run  # noqa: PLC0415 - Ctrl-C may come while it is loaded

@@ -6,7 +6,7 @@
     ├── ConfigurationError (ValueError)       a parameter out of range, or two that contradict each other
     │   ├── CollectionSettingsError           an option differs from what its collection was made with
     │   ├── ModelServesError                  a change to the model that the collection has already
-    │   ├── MissingKeyError                   a model server wants a key, and there is none
+    │   ├── MissingKeyError                   a model server wants a key that is not set
     │   └── CalibrationFileError              the file of a calibration cannot be read, or holds none
     ├── ValidationError (ValueError)          rows, vectors, ids or a query that are refused before anything is written
     ├── DuplicateError (ValueError)           ids that are stored already, or given twice, where that is to fail
@@ -85,7 +85,7 @@ class ModelServesError(ConfigurationError):
 
 
 class MissingKeyError(ConfigurationError):
-    """A model server wants a key, and there is none; the message names the environment variable."""
+    """A model server wants a key that is not set; the message names the environment variable."""
 
 
 class CalibrationFileError(ConfigurationError):
@@ -107,7 +107,7 @@ class CollectionSettingsError(ConfigurationError):
         remedy = "choose another collection"
         if option in ("chunk_tokens", "overlap_tokens", "min_tokens"):
             name = option.replace("_", "-")
-            remedy = f"cut its files anew: semlex maintain rechunk --collection {collection} --{name} {asked}"
+            remedy = f"cut its files again: semlex maintain rechunk --collection {collection} --{name} {asked}"
         super().__init__(
             f"collection {collection!r} has {option}={stored!r}, and {asked!r} was asked for: leave the option out, or "
             f"{remedy}"
@@ -247,7 +247,7 @@ class JobTimeoutError(SemlexError, TimeoutError):
 
 
 class WorkAbandonedError(SemlexError, RuntimeError):
-    """Work ended early, because whoever asked for it had been cancelled or had closed the retriever."""
+    """Work ended early, because its caller was cancelled or closed the retriever."""
 
 
 class ModelServerError(ModelError, ConnectionError):
@@ -291,7 +291,7 @@ class UnsupportedServerError(StoreError):
 
 
 class CollectionNotFoundError(StoreError, LookupError):
-    """There is no collection of that name."""
+    """No collection has that name."""
 
 
 class CollectionDroppedError(CollectionNotFoundError):

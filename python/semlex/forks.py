@@ -1,7 +1,7 @@
 """What a forked child must not share with its parent: locks that a thread may hold, event loops, sockets, models.
 
 The child drops it and never closes it: closing would speak to servers over the parent's sockets, or take the wake-up
-calls away from the parent's event loop. What it needs it makes anew.
+calls away from the parent's event loop. It makes what it needs itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _dropped: list[object] = []
 
 
 def new_lock() -> threading.Lock:
-    """A lock that is free in a forked child, whoever held it in the parent."""
+    """A lock that is free in a forked child, even if the parent held it."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock

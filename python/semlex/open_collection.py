@@ -64,7 +64,7 @@ class OpenModels:
     owned: tuple[Embedder, ...] = ()
 
     def refuse_without_model(self) -> None:
-        """Raises what stands in the way of the collection's own model, if anything does."""
+        """Raise the error that prevents the use of the collection's own model, if any."""
         if self.missing is not None:
             raise self.missing.with_traceback(None)
 
@@ -312,7 +312,7 @@ class OpenCollection:
             goes_on = f"this process was opened with {'' if model is None else model.model} and answers by words alone"
         note = (
             f"collection {name!r} has version {serving.version} of its vectors now ({serving.model}); {goes_on}: open "
-            "the collection anew with the new model"
+            "the collection again with the new model"
         )
         if not is_logged:
             logger.warning("%s", note)

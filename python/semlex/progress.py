@@ -118,7 +118,7 @@ def in_notebook() -> bool:
 
 
 class NotebookProgress:
-    """The stages as a table, shown anew now and then.
+    """The stages as a table, redrawn now and then.
 
     Args:
         clock: Seconds, for the tests.

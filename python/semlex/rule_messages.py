@@ -54,14 +54,14 @@ RULES = {
     ),
     "blank": Rule("is blank: it must have at least {limit}", plain="is blank: it must have at least 1 character"),
     "key_not_string": Rule(
-        "has {actual} as a key; keys of JSON are strings", "use str(key)", plain="has a key that is no string"
+        "has {actual} as a key; keys of JSON are strings", "use str(key)", plain="has a key that is not a string"
     ),
     "length_differs": Rule("must have {limit} rows, as many as the others", "give one a row", "has another length"),
     "lone_surrogate": Rule(
         "holds half of a surrogate pair{at}, which has no UTF-8 form",
         "read the text with its right encoding, or replace what is broken (text.encode(errors='replace').decode())",
     ),
-    "malformed_copy": Rule("is no binary COPY stream of these types{at}", "read the table again"),
+    "malformed_copy": Rule("is not a binary COPY stream of these types{at}", "read the table again"),
     "missing": Rule("must be given: {limit}", plain="must be given, and not be None"),
     "naive_timestamp": Rule("has no time zone", "give it one (value.replace(tzinfo=datetime.UTC))"),
     "norm_out_of_range": Rule(
@@ -86,9 +86,9 @@ RULES = {
     "too_long": Rule("must have at most {limit}", "shorten or split it", "is too long"),
     "too_short": Rule("must have at least {limit}", plain="is too short"),
     "unequal_lengths": Rule("must match {limit}", "give one for each", "has another length"),
-    "unknown_field": Rule("is no field here; there are {limit}", plain="is no field here"),
+    "unknown_field": Rule("is not a field here; fields: {limit}", plain="is not a field here"),
     "unknown_language": Rule(
-        "is no language that the keyword index knows",
+        "is not a language that the keyword index knows",
         "use an English name or ISO 639-1 code such as german or de, 'simple', or None for the collection's",
     ),
     "unknown_type": Rule("must be one of {limit}", plain="has an unknown type"),
@@ -108,7 +108,7 @@ RULES = {
     "wrong_layout": Rule(
         "must be contiguous in memory and not be written to meanwhile", "use numpy.ascontiguousarray(values)"
     ),
-    "wrong_operator": Rule("is no operator here; there are {limit}", plain="is no operator here"),
+    "wrong_operator": Rule("is not an operator here; operators: {limit}", plain="is not an operator here"),
     "wrong_shape": Rule("must have the shape {limit}", "use values.reshape", "has another shape than is needed"),
     "wrong_type": Rule("must be {limit}", plain="is of a type that cannot be used"),
     "zero_value": Rule("must not name components that are zero{at}", "leave them out"),

@@ -176,7 +176,7 @@ def model_errors(field: str, value: object, *calls: str) -> Errors:
 
 
 def strings_errors(field: str, value: object) -> Errors:
-    """What is wrong with several strings: a single one is no list of them."""
+    """What is wrong with several strings: a single one is not a list of them."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | AbstractSet):
         return wrong_type(field, "list of str", value)
     wrong = [item for item in value if not isinstance(item, str)]

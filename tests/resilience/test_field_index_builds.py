@@ -75,7 +75,7 @@ async def test_an_ended_build_is_shown_and_built_anew(database_url: str) -> None
             with pytest.raises(StoreError):
                 await task
             problems = await find_problems(other, retriever.info.server)
-            assert ["semlex fields add makes it anew" in problem.sentence for problem in problems] == [True]
+            assert ["semlex fields add makes it again" in problem.sentence for problem in problems] == [True]
         assert await year(retriever) == ((), ("text",))
         assert len(await retriever.fields.add("year", "text", force=True)) == 1
         assert await year(retriever) == (("text",), ())

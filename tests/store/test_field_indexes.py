@@ -217,7 +217,7 @@ def test_names_fit_and_a_name_is_read_as_it_is_written(field: Field, of: Any, le
         ("a", ["number"], "'number' or 'text'"),
         ("@created", "number", "'instant', which is what @created is"),
         ("@source", "text", "a field of the metadata, @created or @updated"),
-        ("@nothing", "text", "is no field here"),
+        ("@nothing", "text", "is not a field here"),
         ("a\0b", "text", "NUL"),
         ("a\udcff", "text", "surrogate"),
         ("a..b", "text", "keys with dots between them"),

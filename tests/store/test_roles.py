@@ -170,17 +170,19 @@ async def test_a_role_that_may_be_inherited_and_not_taken(tenants: Tenants) -> N
 
 async def test_a_role_that_does_not_exist(tenants: Tenants) -> None:
     async with Database(tenants.url) as database:
-        with pytest.raises(PrivilegeError, match=r"there is no role 'nobody' on this server: CREATE ROLE \"nobody\";"):
+        with pytest.raises(
+            PrivilegeError, match=r"role 'nobody' does not exist on this server: CREATE ROLE \"nobody\";"
+        ):
             await seen_in(database.acting_as("nobody"), "read")
 
 
 async def test_on_a_connection_of_the_users_it_is_told_as_well(
     tenants: Tenants, own: psycopg.AsyncConnection[Any]
 ) -> None:
-    with pytest.raises(PrivilegeError, match="there is no role 'nobody'"):
+    with pytest.raises(PrivilegeError, match="role 'nobody' does not exist"):
         await seen_in(Database(connection=own).acting_as("nobody"), "read")
     await own.execute("SELECT 1")
-    with pytest.raises(PrivilegeError, match="there is no role 'nobody'"):
+    with pytest.raises(PrivilegeError, match="role 'nobody' does not exist"):
         await seen_in(Database(connection=own).acting_as("nobody"), "write")
     assert await who(own) == (tenants.login, "none")
 

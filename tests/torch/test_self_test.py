@@ -159,7 +159,7 @@ def test_the_rows_of_either_kind_of_device_pass(monkeypatch, model, batches):
         (Neighbourly, "made the state of a row depend on its batch"),
         (Forgetful, "gave other states than the model"),
         (Slanted, "gave other states than the model"),
-        (Lonely, "gave other states than the model for a row by itself"),
+        (Lonely, "gave other states than the model for a single row"),
         (Peeking, "let later tokens leak into earlier ones"),
     ],
 )

@@ -77,7 +77,7 @@ def test_unknown_and_missing_keys_are_named() -> None:
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata.from_dict({**CHUNK, "title": "x"} | {})
     assert codes(caught) == {("title", "unknown_field")}
-    assert "title is no field here; there are chunk_id, source_document" in str(caught.value)
+    assert "title is not a field here; fields: chunk_id, source_document" in str(caught.value)
     with pytest.raises(ValidationError) as caught:
         ChunkMetadata.from_dict({"chunk_id": "x", "extra": 1})
     assert codes(caught) == {

@@ -203,7 +203,7 @@ async def _in_thread(
                 return
             yield event
     except BaseException:
-        is_over = True  # a call that was given up ends by itself, and the iterator with it
+        is_over = True  # a call that was given up ends on its own, and the iterator with it
         raise
     finally:
         if not is_over:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from semlex.types.answers import Context, ContextSource
 
-# A longer quote is no quote.
+# Longer quotes are refused.
 MAX_QUOTE = 4000
 # A hyphen at the end of a line, with what stands between it and the rest of its word.
 _LINE_HYPHEN = re.compile(r"(?<=\w)[-\u2010\u2011][ \t]*\r?\n[ \t]*(?=\w)")

@@ -6,7 +6,7 @@ import re
 import secrets
 
 MARK_BYTES = 8
-# A path or a title longer than that is no help to a reader.
+# A longer path or title does not help a reader.
 MAX_SHOWN = 200
 # What ends a line somewhere.
 LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")

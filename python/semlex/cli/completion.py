@@ -51,12 +51,12 @@ def _completed(ctx: Any, incomplete: str, read: Callable[[SyncClient, Settings],
 
     An embedded server that does not run is not started for a key press.
     """
-    from semlex.retriever import synchronous  # noqa: F401 - loaded before the clock runs: it is no server's fault
+    from semlex.retriever import synchronous  # noqa: F401 - imported before the clock runs
 
     found: list[str] = []
 
     def look() -> None:
-        with suppress(Exception):  # a prompt is no place for errors; the command itself will tell them
+        with suppress(Exception):  # errors would break the prompt; the command itself reports them
             found.extend(_read(ctx, read))
 
     thread = threading.Thread(target=look, daemon=True)

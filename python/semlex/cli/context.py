@@ -127,7 +127,7 @@ class Context:
     def _only_collection(self, settings: Settings) -> str:
         names = self.collection_names(settings)
         if not names:
-            raise CollectionNotFoundError("there is no collection yet: semlex index FOLDER makes one")
+            raise CollectionNotFoundError("no collection exists yet: semlex index FOLDER makes one")
         if len(names) > 1:
             shown = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
             raise CollectionNotFoundError(f"which collection? -c NAME; collections: {shown}")

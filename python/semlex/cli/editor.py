@@ -23,10 +23,10 @@ GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
 
 
 def require_editor() -> None:
-    """Refuses to open an editor where there is none to open, before anything is searched.
+    """Refuse to open an editor if none can be opened, before anything is searched.
 
     Raises:
-        ConfigurationError: There is no terminal, or no editor is named.
+        ConfigurationError: Without a terminal, or if no editor is named.
     """
     if not is_interactive():
         raise ConfigurationError("--open needs a terminal: standard input or output is none")
@@ -41,7 +41,7 @@ def open_hit(hits: Sequence[SearchResult], number: int) -> None:
         number: Which, from 1.
 
     Raises:
-        ConfigurationError: There is no such hit or no such file, or the editor does not run.
+        ConfigurationError: The hit or the file does not exist, or the editor does not run.
     """
     if not 1 <= number <= len(hits):
         found = "nothing was found" if not hits else f"there are hits 1 to {len(hits)}"

@@ -108,7 +108,7 @@ def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
     found = [line.strip() for line in read_lines(file)]
     if not found:
         place = "on standard input" if str(file) == "-" else f"in {file}"
-        raise ConfigurationError(f"there is no question {place}: give one a line, or one after the command")
+        raise ConfigurationError(f"no question {place}: give one a line, or one after the command")
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from semlex.types.reports import EnrichmentReport
 
 
-# Kinds of files, and names of generated ones, that are named; of the others only the number is told.
+# Kinds of files, and names of generated ones, that are named; the others are only counted.
 SHOWN_KINDS = 6
 _SAID = {"ignored": "by .gitignore", "bad_text": "with bad text"}
 

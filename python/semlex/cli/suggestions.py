@@ -11,7 +11,7 @@ from semlex.cli.manual import EXAMPLES, WITHOUT_SERVER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# A line of so many words, the first of which is like a command, is no question.
+# A line of so many words, the first of which is like a command, is not a question.
 SHORT = 2
 # What people type -> what does it here.
 COMMANDS: dict[str, tuple[str, ...]] = {

@@ -181,7 +181,7 @@ class _Folder:
         # A copy: the runtime changes its own.
         self.tokenizer = open_tokenizer(folder)
         self.dimensions: int = self._runtime.embedding.shape[1]
-        # The runtime sets its tokenizer's truncation anew in every call, which two threads must not do at once.
+        # The runtime sets its tokenizer's truncation in every call, which two threads must not do at once.
         self._computing = FairLock()
 
     def means(self, texts: list[str]) -> NDArray[np.float32]:

@@ -47,7 +47,7 @@ def fitted(cosines: Numbers, relevant: Truths) -> tuple[float, float]:
     Platt, "Probabilistic outputs for support vector machines and comparisons to regularized likelihood methods", 1999:
     of n relevant hits each has the target (n + 1) / (n + 2), of m others 1 / (m + 2), so that a curve always exists.
     Newton's method with halved steps (Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector
-    machines", Machine Learning 68, 2007). If a greater cosine is no better sign, the slope is 0.
+    machines", Machine Learning 68, 2007). If a greater cosine is not a better sign, the slope is 0.
     """
     positives = int(relevant.sum())
     targets = np.where(relevant, (positives + 1) / (positives + 2), 1 / (len(relevant) - positives + 2))
@@ -236,7 +236,7 @@ async def calibrate(
     if slope == 0:
         notes.append("a greater cosine does not mean more relevance here: every hit gets the same confidence")
     elif curve.figures.brier >= curve.figures.brier_base:
-        notes.append("the confidences are no better than the share of relevant hits for all (Brier score)")
+        notes.append("the confidences are not better than the share of relevant hits for all (Brier score)")
     return CalibrationReport(curve, sum(hits.unjudged for hits in ordered), notes)
 
 

@@ -136,9 +136,7 @@ class VersionFill:
 
     async def _made(self, page: list[Unembedded], done: Callable[[int], None]) -> NDArray[np.float32]:
         if self._vectors is None:
-            raise StoreError(
-                "chunks without a vector came in meanwhile, and there is no model that makes it: try again"
-            )
+            raise StoreError("chunks without a vector came in meanwhile, and no model can make it: try again")
         began = time.perf_counter()
         texts = [embedded_text(context, text) for *_, context, text in page]
         vectors = await self._vectors.of(texts, self.collection.embedding, done)

@@ -231,7 +231,7 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
 
 def _missing_file(folder: Path) -> str | None:
     """Return what a cached folder lacks, as a phrase, or None; links to files that never arrived count as missing."""
-    # A cache may hold the config alone, left there by whoever only looked at the model.
+    # A cache may hold the config alone, left there when a program only looked at the model.
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return "config.json is missing"
     shards: set[str] = set()

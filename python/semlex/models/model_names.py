@@ -7,7 +7,7 @@
     http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
 
 A name that somebody else wrote (into a database, into a file of a folder that was copied) must send nothing and load
-nothing. Whoever uses such a name asks `leads_to` first.
+nothing. Callers check such a name with `leads_to` first.
 """
 
 from __future__ import annotations

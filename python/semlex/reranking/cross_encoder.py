@@ -195,7 +195,7 @@ def _check_kind(folder: ModelFolder) -> None:
         if _architecture(folder).endswith("ForCausalLM"):
             remedy = "a Qwen3-Reranker is loaded by its name alone, or by semlex.reranking.qwen3.Qwen3Reranker"
         raise ModelError(f"{folder.name} is not a cross-encoder (config.json: architectures); {remedy}")
-    # Beside the transformer, whose loader is told, a model may have modules of its own.
+    # Beside the transformer, whose loader refuses them, a model may have modules of its own.
     pickled = [path.parent for path in folder.path.rglob("pytorch_model.bin")]
     if any(not any(parent.glob("*.safetensors")) for parent in pickled):
         raise ModelError(f"{folder.name} holds weights that are not safetensors; choose a model that has them so")

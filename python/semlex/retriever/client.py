@@ -207,10 +207,10 @@ class Client:
         """Drops a collection with everything in it, whatever its version.
 
         Raises:
-            CollectionNotFoundError: There is none of that name.
+            CollectionNotFoundError: No collection has that name.
         """
         database, names = await self._database(), Names(self._resources.server.schema, name)
-        # Whoever asks for the name again gets a collection that is opened anew.
+        # The next call for this name opens the collection again.
         self._collections = {key: one for key, one in self._collections.items() if one.names != names}
         if not await drop_collection(database, names):
             known = [listed.name for listed in await list_collections(database, names.schema)]
@@ -227,7 +227,7 @@ class Client:
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:
-        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew.
+        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt.
 
         The files are compared with their hashes first; then all rows are written in one transaction and counted.
         Needs the extra ``arrow``.
@@ -302,7 +302,7 @@ class Client:
         """A job by its id.
 
         Raises:
-            ConfigurationError: There is none.
+            ConfigurationError: No job has this id.
         """
         queue = await self._queue()
         return Job.of(await queue.get(job_key(job_id)), queue)
@@ -366,7 +366,7 @@ class Client:
             tell: Told what is looked at, before it is.
 
         Raises:
-            CollectionNotFoundError: There is no such collection.
+            CollectionNotFoundError: The collection does not exist.
         """
         from semlex.retriever.diagnosing import diagnosis_of  # noqa: PLC0415 - most programs only search
 

@@ -226,7 +226,7 @@ class Collection:
         return Collection(self._handle.using(connection))
 
     async def open(self) -> Self:
-        """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be.
+        """Open or create the collection; reopen it if it is open. Every other method opens it if need be.
 
         Raises:
             CollectionNotFoundError: It does not exist and is not to be made.
@@ -600,7 +600,7 @@ class Collection:
     ) -> SearchResults:
         """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
 
-        Whoever has these can order them anew by another weight, without asking again.
+        With these you can reorder by another weight, without searching again.
 
         Args:
             query: As for `search`.
@@ -664,7 +664,7 @@ class Collection:
 
         Each heading of the sample (of Python code the first line of a docstring) is a question, which should find the
         section below it. It is taken out of that section first, in memory: of the path above the chunks and of their
-        text. They are embedded and analysed anew so, and ranked among all other chunks as they are, in the order of
+        text. They are embedded and analysed again so, and ranked among all other chunks as they are, in the order of
         the default fusion, without a reranker. Nothing is written.
 
         Args:
@@ -964,7 +964,7 @@ class Collection:
             dry_run: Whether to count only.
 
         Raises:
-            ConfigurationError: Nothing is given, there is no such source, or the folder of a source is not there.
+            ConfigurationError: Nothing is given, the source does not exist, or the folder of a source is not there.
         """
         check_parameters(
             text_parameter("document", document),
@@ -1051,7 +1051,7 @@ class Collection:
         return reranker, ()
 
     def _log(self, opened: OpenCollection, requests: Sequence[Request], found: Sequence[SearchResults]) -> None:
-        """Notes questions for the query log, where there is one; it is written later."""
+        """Note questions for the query log, if it exists; it is written later."""
         # Beside the transaction of a connection that somebody else owns, but never with more rights.
         database, role = self._handle.resources.database, opened.database.role
         database = database if role is None else database.acting_as(role)

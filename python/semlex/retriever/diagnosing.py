@@ -44,7 +44,7 @@ async def diagnosis_of(resources: Resources, collection: str | None, tell: Calla
         dimensions,
         is_said=named is not None,
         is_same=same_name,
-        # Who says that there is no model does not miss that of a collection.
+        # A caller who wants no model does not miss that of a collection.
         stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),
     )
     found = await diagnose(resources.database, resources.server.schema, facts, collection=collection, tell=tell)

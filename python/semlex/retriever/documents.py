@@ -81,7 +81,7 @@ class Documents:
             after: ``next_after`` of the page before.
 
         Raises:
-            ConfigurationError: There is no such source.
+            ConfigurationError: The source does not exist.
         """
         check_parameters(
             text_parameter("source", source),
@@ -143,8 +143,8 @@ class Documents:
             root: The folder.
 
         Raises:
-            ConfigurationError: There is no such source, `root` is no folder, or it contains or lies in the folder of
-                another source.
+            ConfigurationError: The source does not exist, `root` is not a folder, or it contains or lies in
+                the folder of another source.
         """
         check_parameters(text_errors("name", name, blank=False), kind_errors("root", root, str, Path))
         check_parameters(text_errors("root", str(root), blank=False))
@@ -175,7 +175,7 @@ class Documents:
         extract_metadata: MetadataExtraction | Extract | None = None,
         progress: ProgressOption = None,
     ) -> IndexReport:
-        """Cuts documents anew, from their files: those that an older version of semlex has read or cut.
+        """Cut documents again, from their files: those that an older version of semlex has read or cut.
 
         With other settings, which are the collection's from then on, it cuts all of them. A chunk whose text stays the
         same keeps its vector. A run that was ended is completed by the next one.
@@ -186,11 +186,11 @@ class Documents:
             min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
             source: Name of the only source to work on.
             dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
-            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut anew.
+            extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut again.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: A number is out of range, there is no such source, or other settings for one source.
+            ConfigurationError: A number is out of range, the source does not exist, or other settings for one source.
         """
         check_parameters(
             text_parameter("source", source),
@@ -223,7 +223,7 @@ class Documents:
 
         The line says what the chunk is about, in words that people would ask with. It is embedded and found by words
         with the chunk, and is never a part of its text. The model is sent the titles and the text of each chunk. A
-        chunk whose titles and text do not change keeps its line, whoever stores it again; a run that was ended is
+        chunk whose titles and text do not change keeps its line when it is stored again; a run that was ended is
         continued by the same call.
 
         Args:
@@ -233,7 +233,7 @@ class Documents:
             progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:
-            ConfigurationError: The model's name cannot be used, or there is no such source.
+            ConfigurationError: The model's name cannot be used, or the source does not exist.
             ModelError: The model fails before the first line; nothing was written.
             EmbeddingsMissingError: The collection has vectors, and their model is not open.
         """
@@ -278,7 +278,7 @@ async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, 
         if isinstance(found, Records):
             absent = await absence(handle, document, sources, places, found)
             helps = f"; what helps: {absent.remedy}" if absent.remedy else ""
-            raise ConfigurationError(f"there is no document {document!a}: {absent.text}{helps}")
+            raise ConfigurationError(f"document {document!a} not found: {absent.text}{helps}")
         return found
 
     return await handle.reading(read)

@@ -90,8 +90,8 @@ class Embeddings:
         """Changes the embedding model, while the collection is searched and written.
 
         The vectors of the new model are made beside those that serve. When none is missing, their index is built and
-        both were looked at, they serve whoever opens the collection from then on. Who holds the old model, this object
-        included, goes on with the old vectors; open the collection anew with the new model. A run that was ended is
+        both were checked, they serve every later opening of the collection. Callers with the old model, this object
+        included, go on with the old vectors; reopen the collection with the new model. A run that was ended is
         continued by the same call.
 
         Args:
@@ -187,7 +187,7 @@ class Embeddings:
             force: Whether to drop it although a process has searched it within the last minute, or fills it.
 
         Raises:
-            ConfigurationError: There is none of that number, or it serves.
+            ConfigurationError: No version has that number, or it serves.
             StoreError: It is in use.
         """
         check_range("version", version, 1, MAX_VERSION)
@@ -237,7 +237,7 @@ class Embeddings:
             curve: As `semlex.evaluation.calibrate` has learned it; None drops the one that there is.
 
         Raises:
-            ConfigurationError: It was learned with another model, or there are no vectors.
+            ConfigurationError: It was learned with another model, or the collection has no vectors.
             PrivilegeError: This role may not write: keep the curve in a file.
         """
         check_parameters(kind_errors("curve", curve, ConfidenceCurve, NoneType))
@@ -245,9 +245,7 @@ class Embeddings:
         await opened.look()
         info = opened.info
         if info.embedding is None:
-            raise ConfigurationError(
-                f"collection {info.names.collection!r} has no vectors: there is no cosine to calibrate"
-            )
+            raise ConfigurationError(f"collection {info.names.collection!r} has no vectors: nothing to calibrate")
         if curve is not None:
             check_curve(curve, info, "this calibration")
         version, stored = info.embedding.version, None if curve is None else curve.to_dict()

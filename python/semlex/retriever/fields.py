@@ -96,7 +96,7 @@ class Fields:
             The name of the index; empty when it was there. Its `warnings` say what should be known.
 
         Raises:
-            ValidationError: It is no name of a field, or no index can serve that.
+            ValidationError: It does not name a field, or no index can serve that.
             ConfigurationError: No chunk that was looked at has such a value.
         """
         check_parameters(kind_errors("force", force, bool))

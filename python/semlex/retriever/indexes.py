@@ -37,7 +37,7 @@ class Indexes:
         concurrently: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Builds the indexes now; by itself that happens after a load that passes 10,000 rows.
+        """Build the indexes now; this happens automatically after a load that passes 10,000 rows.
 
         A vector index of another kind, or with other options, is built first, then the old one is dropped. What was
         not built to its end is dropped, too.
@@ -87,7 +87,7 @@ class Indexes:
 
     @operation("reindex", "admin")
     async def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
-        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written.
+        """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written.
 
         It is the way to another version of the analyzer, and the way out of a damaged index.
 

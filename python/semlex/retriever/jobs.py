@@ -59,9 +59,9 @@ class Jobs:
             max_attempts: How often it is begun before it has failed; 1 to 1,000.
 
         Raises:
-            ConfigurationError: There is no such kind or argument, or a value is refused.
+            ConfigurationError: The kind or an argument is unknown, or a value is refused.
             ValidationError: With every error of every document.
-            CollectionNotFoundError: There is no collection, and none is to be made.
+            CollectionNotFoundError: The collection does not exist, and none is to be made.
         """
         check_parameters(
             whole_number_errors("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),

@@ -61,7 +61,7 @@ class JSONKBRetriever(DocumentRetriever):
     is ``title`` or ``name``; numbers and truth values are its metadata. A file holds an object, or a list of objects.
     Scores are BM25 (`Bm25Options`), as in a collection.
 
-    Give it as ``fallback=`` of a search, or search it by itself. It reads its files once, at the first search.
+    Give it as ``fallback=`` of a search, or search it alone. It reads its files once, at the first search.
 
     Args:
         folder: The folder, or a file.
@@ -72,7 +72,7 @@ class JSONKBRetriever(DocumentRetriever):
         problems: Files that could not be read, and why; known after the first search.
 
     Raises:
-        ConfigurationError: There is no such folder, or no such language.
+        ConfigurationError: The folder does not exist, or the language is unknown.
         ValidationError: `top_k` is out of range.
     """
 

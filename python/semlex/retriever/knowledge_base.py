@@ -274,7 +274,7 @@ class KnowledgeBase:
         """Checks what was put together; does nothing when that has been done. No server is asked.
 
         Raises:
-            ConfigurationError: There is no collection, or an argument cannot be used.
+            ConfigurationError: The collection does not exist, or an argument cannot be used.
         """
         if not self._collections:
             self._open()
@@ -315,20 +315,20 @@ class KnowledgeBase:
         await self.close()
 
     async def collection(self, label: str) -> Collection:
-        """One of the collections, to be filled or searched by itself.
+        """Return one of the collections, to fill or search it alone.
 
         Args:
             label: Its name in the knowledge base.
 
         Raises:
-            ConfigurationError: There is none of that name, or the knowledge base was closed.
+            ConfigurationError: No collection has that name, or the knowledge base was closed.
             ConnectionFailedError: Its server cannot be reached.
         """
         self._open_if_new()
         entry = next((entry for entry in self._plan.entries if entry.label == label), None)
         if entry is None:
             check_parameters(text_errors("label", label))
-            raise ConfigurationError(f"there is no collection {label!r} here; collections: {', '.join(self.labels)}")
+            raise ConfigurationError(f"collection {label!r} does not exist here; collections: {', '.join(self.labels)}")
         client = self._clients[entry.server, entry.models]
         if client not in self._reached:
             await client.initialize()
@@ -350,7 +350,7 @@ class KnowledgeBase:
     ) -> KnowledgeResults:
         """The hits of all collections that fit a question best.
 
-        All are searched at once, each by itself. Where every hit has a confidence, confidences order them; else their
+        All are searched at once, each separately. If every hit has a confidence, confidences order them; else their
         places do: all first hits, then all second ones (`KnowledgeResults.merge` says which, docs/tenants.md more).
         Of equals the one of the collection whose name comes first is first, then the one whose id does.
 
@@ -359,7 +359,7 @@ class KnowledgeBase:
             top_k: Number of hits, 1 to 1,000.
             filters: As for `search`; they hold for every collection.
             steps: What is done with the hits before the best are taken, in this order: each takes a list of hits and
-                gives one, such as those of `semlex.search.postprocess.steps`, or a function of yours, which runs in a
+                gives one, such as those of `semlex.search.postprocess.steps`, or your function, which runs in a
                 thread, or an asynchronous one.
             per_collection: Hits of each collection, 1 to 1,000; by default `top_k`, and three times as many with steps.
             on_error: ``raise``, or ``skip``: who does not answer is left out, and the result says so.

@@ -45,7 +45,7 @@ ModelKey = tuple[str, str, int] | None
 class Resources:
     """Opened once, used by every collection, closed together.
 
-    A forked child drops what it inherited and opens everything anew at its first call.
+    A forked child drops what it inherited and opens everything again at its first call.
 
     Args:
         keyword_cache_bytes: Most bytes of posting lists that are kept in memory, of all collections together; None: as
@@ -95,7 +95,7 @@ class Resources:
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
-        # Grows whenever everything is opened anew: what a collection had opened before is of no use then.
+        # Grows whenever everything is reopened: what a collection had opened before is of no use then.
         self.generation = 0
         self._executor: ModelExecutor | None = None
         self._embedded: EmbeddedServer | None = None
@@ -250,12 +250,12 @@ class Resources:
     async def named_model(
         self, model: str | Embedder, *, dimensions: int | None = None, tokenizer: str | PathLike[str] | None = None
     ) -> OpenModels:
-        """A model that the user names beside that of a collection; whoever asks for it closes it."""
+        """A model that the user names beside that of a collection; the caller closes it."""
         options = ModelOptions(model, device=self.models.device, dimensions=dimensions, tokenizer=tokenizer)
         return await self._opened_alone(options, None)
 
     async def stored_model(self, stored: EmbeddingVersion) -> OpenModels:
-        """The model that a collection names for vectors that do not serve; whoever asks for it closes it."""
+        """The model that a collection names for vectors that do not serve; the caller closes it."""
         own = replace(self.models, embedding_model=None, dimensions=None, default_model=None, default_dimensions=None)
         return await self._opened_alone(own, stored)
 

@@ -100,7 +100,7 @@ class ServedReranker:
 
 
 async def open_with_models(collection: Collection) -> None:
-    """Opens a collection with every model that searches and answers use; the models also where there is none yet."""
+    """Opens a collection with every model that searches and answers use; the models even before it exists."""
     resources = await collection._handle.resources.ready()  # noqa: SLF001 - of this package
     await resources.chat_model()
     await resources.reranker()

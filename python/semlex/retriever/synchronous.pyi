@@ -220,7 +220,7 @@ class SyncDocuments(Synchronous):
         extract_metadata: MetadataExtraction | Extract | None = None,
         progress: ProgressOption = None,
     ) -> IndexReport:
-        """Cuts documents anew, from their files: those that an older version of semlex has read or cut."""
+        """Cut documents again, from their files: those that an older version of semlex has read or cut."""
 
     def enrich(
         self,
@@ -292,7 +292,7 @@ class SyncIndexes(Synchronous):
         concurrently: bool = False,
         progress: ProgressOption = None,
     ) -> IndexesBuilt:
-        """Builds the indexes now; by itself that happens after a load that passes 10,000 rows."""
+        """Build the indexes now; this happens automatically after a load that passes 10,000 rows."""
 
     def estimate(self, index: VectorIndex | None = None) -> IndexEstimate | None:
         """What building a vector index would take: memory, time and size; None when there is nothing to build."""
@@ -301,7 +301,7 @@ class SyncIndexes(Synchronous):
         """Merges the keyword index (engine ``bm25``) to few, full segments; returns how many were merged."""
 
     def rebuild_keyword(self, progress: ProgressOption = None) -> Rebuilt:
-        """Makes the keyword index (engine ``bm25``) anew from the stored texts, while it is searched and written."""
+        """Rebuild the keyword index (engine ``bm25``) from the stored texts, while it is searched and written."""
 
 class SyncFields(Synchronous):
     """`Fields` behind plain functions."""
@@ -420,7 +420,7 @@ class SyncTables(Synchronous):
         *,
         include: Sequence[Included] = ...,
     ) -> int:
-        """Puts hits into a temporary table of a transaction of yours, to be joined with your tables."""
+        """Put hits into a temporary table of your own transaction, to be joined with your tables."""
 
 class SyncCollection(Synchronous):
     """`Collection` behind plain functions, callable from any thread; `SyncClient.collection` makes one."""
@@ -476,7 +476,7 @@ class SyncCollection(Synchronous):
         """Return the same collection through your connection: what is read and written joins your transaction."""
 
     def open(self) -> Self:
-        """Opens the collection, or makes it; anew where it is open. Every other method opens it if need be."""
+        """Open or create the collection; reopen it if it is open. Every other method opens it if need be."""
 
     def search(
         self,
@@ -701,7 +701,7 @@ class SyncClient(Opened):
         build_indexes: bool = True,
         progress: ProgressOption = None,
     ) -> TransferReport:
-        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are built anew."""
+        """Makes a collection from a dump, with its vectors; its keyword index and vector indexes are rebuilt."""
 
     def jobs(self, *, state: JobState | None = None, collection: str | None = None, limit: int = 100) -> list[SyncJob]:
         """The jobs of all collections that were submitted last, the newest first; without their documents."""
@@ -835,7 +835,7 @@ class SyncKnowledgeBase(Opened):
         """Names of the collections, in the order in which they were added."""
 
     def collection(self, label: str) -> SyncCollection:
-        """One of the collections, to be filled or searched by itself."""
+        """Return one of the collections, to fill or search it alone."""
 
     def retrieve(
         self,

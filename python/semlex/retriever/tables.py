@@ -56,7 +56,7 @@ class Tables:
         Vectors of float32 are stored bit for bit; other numbers are rounded to it. Rows are read, checked and written
         in transactions of `bulk.batch_size` rows (fewer where vectors are long), so memory is bounded by the batch
         however many there are. An error names the row; the batches before it are stored, and loading all rows again
-        doubles nothing. In a transaction of yours (`using`) it is all or nothing.
+        doubles nothing. In your own transaction (`using`) it is all or nothing.
 
         Args:
             rows: A table with an Arrow stream (pyarrow, polars, DuckDB, pandas); a mapping of columns, lists or NumPy
@@ -64,11 +64,11 @@ class Tables:
                 several paths. Tables of Arrow and Parquet need the extra ``arrow``.
             text_field: The text.
             vector_field: Its vector: numbers, as many in every row.
-            id_field: What names a row, a text or a whole number; by default ``id``, where there is such a field. Rows
+            id_field: What names a row, a text or a whole number; by default ``id``, if that field exists. Rows
                 without one get ids that follow from text and metadata.
             metadata_fields: Fields that become metadata, each under its name; by default all others. Times become text
-                (ISO 8601, to the microsecond, in UTC if they have a zone). What a row does not have, or is null, is no
-                key of it.
+                (ISO 8601, to the microsecond, in UTC if they have a zone). A missing or null value is not a
+                key.
             metadata_field: A field that holds objects, or their JSON text: their keys become metadata as they are.
             on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
                 batch. Of an id that is repeated in a batch the last row wins, or it fails.
@@ -121,7 +121,7 @@ class Tables:
             vector_field: Column of the vectors; None: the layout's own.
             id_field: Column of the ids; None: the layout's own.
             metadata_fields: Other columns that become metadata, each under its name; None: all of them where the layout
-                has such. A null is no key.
+                has such. A null is not a key.
             metadata_field: Column of JSON objects whose keys become metadata; None: the layout's own.
             on_duplicate: Of a row whose id is stored: ``update`` replaces it, ``skip`` leaves it, ``fail`` fails the
                 batch.
@@ -130,7 +130,7 @@ class Tables:
             progress: As for `load_vectors`.
 
         Raises:
-            ConfigurationError: There is no such table, or several may be meant; an argument cannot be used.
+            ConfigurationError: The table does not exist, or several may be meant; an argument cannot be used.
             ConnectionFailedError: The source cannot be reached, or is lost; the batches before that are stored.
             PrivilegeError: The role may not read the table.
             DuplicateError: An id is stored, with ``fail``.
@@ -151,7 +151,7 @@ class Tables:
         """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet.
 
         It is one snapshot, streamed, while others search and write. The manifest is written last; without it the folder
-        is no dump. `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
+        is not a dump. `Client.restore` reads it, on any server; so do pandas and DuckDB. Needs the extra ``arrow``.
 
         Args:
             folder: Does not exist, is empty, or holds what a dump that was killed has left.
@@ -179,7 +179,7 @@ class Tables:
             include: Texts that are wanted as well: ``excerpt``, ``content``, ``metadata`` (as jsonb).
 
         Raises:
-            ConfigurationError: `results` are no hits, or `include` names something else.
+            ConfigurationError: `results` are not hits, or `include` names something else.
             ValidationError: A hit that was made by hand holds what cannot be stored.
         """
         relation = Relation(results, include)
@@ -198,7 +198,7 @@ class Tables:
         *,
         include: Sequence[Included] = (),
     ) -> int:
-        """Puts hits into a temporary table of a transaction of yours, to be joined with your tables.
+        """Put hits into a temporary table of your own transaction, to be joined with your tables.
 
         The table ends with the transaction. Its columns: ``rank``, ``document_rank`` (of a search that is grouped by
         document), ``id``, ``document_id`` (with ``id`` the key of the collection's chunks), ``source``,
@@ -217,7 +217,7 @@ class Tables:
 
         Raises:
             ConfigurationError: The connection is in autocommit and in no transaction, or its transaction has failed;
-                there is a table of that name, or it is no name; `results` are no hits.
+                a table of that name exists, or the name is invalid; `results` are not hits.
             ReadOnlyError: The transaction is read-only, or the server a standby.
         """
         return await fill_table(connection, Relation(results, include), table)

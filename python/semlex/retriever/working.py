@@ -21,7 +21,7 @@ async def work_in(resources: Resources, defaults: Mapping[str, Any] | None, opti
     """Does jobs until it is cancelled; see `Client.work`."""
 
     async def opened(name: str) -> Collection:
-        # Opened anew for every job: somebody may have dropped it and made another.
+        # Reopened for every job: somebody may have dropped it and made another.
         wanted = WantedOptions.of(CollectionOptions(), defaults)
         return await Collection(Handle(resources, name, wanted, create=False)).open()
 

@@ -54,7 +54,7 @@ def lacks_documents(found: Found, request: Request, depth: int) -> bool:
 
 
 def too_few_documents(found: Found, request: Request) -> list[str]:
-    """What is told where the best candidates are of fewer documents than wanted."""
+    """Return the warning if the best candidates are of fewer documents than wanted."""
     if not lacks_documents(found, request, MAX_CANDIDATES):
         return []
     return [f"the best {MAX_CANDIDATES:,} chunks are of fewer documents than wanted; a filter would find others"]

@@ -48,7 +48,7 @@ SIGNATURE_BYTES = 32
 MAX_CURSOR_CHARACTERS = 128 * 1024
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_RERANKED = 4 * MAX_TOP_K
-CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; search anew for one list"
+CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; start the search again"
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 # Of the options of a search those that a page does not have; the others are in the cursor by their names.
@@ -89,7 +89,7 @@ async def ranked_list(
 
 
 def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str | None:
-    """The cursor of the next page; None where there is none."""
+    """The cursor of the next page; None on the last one."""
     request, page = state.request, state.request.page
     if page is None:
         return None
@@ -199,7 +199,7 @@ def _content_of(cursor: object, key: bytes) -> dict[str, Any]:
     if not hmac.compare_digest(signature, _signature(version + body, key)):
         _refuse(A_CURSOR, "another text, a damaged one, or the cursor of another collection")
     if version != VERSION:
-        _refuse(f"a cursor of version {VERSION[0]}; search anew", f"one of version {version[0]}")
+        _refuse(f"a cursor of version {VERSION[0]}; search again", f"one of version {version[0]}")
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

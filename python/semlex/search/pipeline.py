@@ -116,7 +116,7 @@ class SearchPipeline:
         return found
 
     async def results(self, state: SearchState, found: Found) -> SearchResults:
-        """The hits in their last order, and what is told of them."""
+        """The hits in their last order, and their warnings."""
         collection = state.collection
         state.warnings += self._opened.note("search")
         if "vector" in state.legs:

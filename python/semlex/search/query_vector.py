@@ -59,7 +59,7 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
         made = reason if made is None else made
     if mismatch is not None:
         raise mismatch
-    assert made is not None  # noqa: S101 - the vector, or why there is none
+    assert made is not None  # noqa: S101 - the vector, or why it is missing
     _take(state, made, time.perf_counter() - started, is_late=deadline is not None and deadline.expired())
 
 
@@ -157,7 +157,7 @@ def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:
 
 
 def _embedding_error(reason: Exception, request: Request, *, is_late: bool) -> SemlexError:
-    """Why the query has no vector. A model's own time-out is no deadline of the search."""
+    """Why the query has no vector. A model's own time-out is not the search's deadline."""
     if is_late:
         return SearchTimeoutError(
             f"embedding the query took longer than the deadline of {request.options['deadline']:g} s allows: raise "

@@ -28,7 +28,7 @@ Hits = list[tuple["Candidate", "SearchResult"]]
 async def rerank(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """The hits by the reranker's scores, and what it is; as they were, and None, where there is none or it failed."""
+    """Return the hits in the reranker's order and its name; unchanged with None without one or if it failed."""
     request = state.request
     if reranker is None or request.text is None or not hits:
         return hits, None
@@ -70,7 +70,7 @@ def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
 
 
 def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:
-    """The hits that the reranker gives at least a score, and what is told with them."""
+    """Return the hits that the reranker gives at least a score, and the warnings."""
     if least is None or not hits:
         return hits, []
     if reranked_by is None:

@@ -115,7 +115,7 @@ class Retrieval:
         """Finds the hits among so many candidates of each leg."""
         request = state.request
         remaining = request.remaining()
-        # The server measures each statement by itself.
+        # The server measures each statement separately.
         seconds = None if remaining is None else remaining * LEGS_SHARE / max(1, len(state.legs) - len(state.failed))
 
         async def search(snapshot: Snapshot) -> Found | dict[str, LegResult]:

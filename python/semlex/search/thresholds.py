@@ -41,7 +41,7 @@ def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
 
 
 def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
-    """Refuses a least cosine where there is none."""
+    """Refuse a minimum cosine if the search has no cosine."""
     if collection.distance.name != "cosine":
         raise ConfigurationError(
             f"min_similarity is a cosine; collection {collection.names.collection!r} compares by "
@@ -49,7 +49,7 @@ def check_similarity(collection: CollectionInfo, legs: Iterable[str]) -> None:
         )
     if "vector" not in legs:
         raise ConfigurationError(
-            "min_similarity needs the vector leg, and there is no vector to search with: name a model with "
+            "min_similarity needs vector search, and this search has no vector: name a model with "
             "embedding_model= or --model, or give vector="
         )
 
@@ -69,7 +69,7 @@ class LeftOut:
     unknown: int
 
     def notes(self, hits: int) -> list[str]:
-        """What is told with so many results."""
+        """Return the warnings for a number of results."""
         notes = []
         if not hits and self.best is not None:
             notes.append(f"nothing reaches min_similarity={self.least:g}; the nearest chunk has {self.best:.3f}")
@@ -82,7 +82,7 @@ class LeftOut:
 
 
 def reaching(candidates: Iterable[Candidate], least: float) -> tuple[list[Candidate], LeftOut]:
-    """The candidates with at least a cosine, in their order, and what is told of the others."""
+    """The candidates with at least a cosine, in their order, and the others' summary."""
     every = list(candidates)
     scores = [candidate.vector_score for candidate in every]
     known = [score for score in scores if score is not None]

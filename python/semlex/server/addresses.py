@@ -28,7 +28,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - a key
 # A browser leaves these out of an origin.
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Whoever starts and watches a process asks for these by an address of its own choice, such as that of a pod.
+# Process supervisors request these by an address of their own choice, such as that of a pod.
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 # Path of the files of the page.
 PLACE = "/page/"
@@ -53,7 +53,7 @@ def address_to_ask(listening: socket.socket) -> str:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address and listens: whoever connects before it is served waits."""
+    """A socket that is bound to an address and listens; clients that connect early wait until it serves."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):  # the second is of a name that cannot be one

@@ -70,7 +70,7 @@ def _answer_too_long(detail: str) -> Problem:
     return Problem(413, detail, kind="answer-too-long")
 
 
-# Whoever watches the server learns how it is, above all when it has much to do.
+# Monitoring must get through, above all when the server is busy.
 UNCOUNTED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 MAX_CALLERS = 10_000
 # For a place among those in progress.

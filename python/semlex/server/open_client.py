@@ -45,7 +45,7 @@ class OpenClient:
     async def collection(self, name: str, *, create: bool = False) -> Collection:
         """A collection by its name."""
         if name not in self._known and name not in await self.names() and not create:
-            raise CollectionNotFoundError(f"there is no collection {name!r}")
+            raise CollectionNotFoundError(f"collection {name!r} does not exist")
         return self._opened(name, create=create)
 
     def known(self, name: str) -> Collection | None:

@@ -150,7 +150,7 @@ class TokenFile:
             kept = tuple(token for token in known if token.caller.name != name)
             if len(kept) == len(known):
                 names = ", ".join(token.caller.name for token in known) or "none"
-                raise ConfigurationError(f"there is no token {name[:80]!a}; there are: {names}")
+                raise ConfigurationError(f"unknown token {name[:80]!a}; known tokens: {names}")
             self._write(kept)
 
     @contextmanager

@@ -156,7 +156,7 @@ class WatchedSettings:
     """
 
     def __init__(self, file: Path | None = None, **arguments: object) -> None:
-        # Whoever changes the working directory later does not mean the settings.
+        # Later changes of the working directory must not change the settings.
         self._folder = Path.cwd()
         self._file = None if file is None else self._folder / file
         self._arguments = arguments

@@ -203,7 +203,7 @@ _SWITCHES = ("hybridSearchEnabled", "contextualEnrichmentEnabled", "adaptiveRout
 _TEXTS = ("rerankerProvider", "adaptiveRoutingModel")
 RAG_KEYS = (*JSON_KEYS, *_SWITCHES, *_TEXTS, "qa")
 QA_KEYS = ("model", "temperature")
-# rerankerProvider -> what stands in front of rerankerModel.
+# rerankerProvider -> the prefix of rerankerModel.
 _RERANKERS = {"cohere": "cohere:", "jina": "jina:", "cross-encoder": "cross-encoder:", "local": ""}
 _PROVIDER = one_of("auto", "none", "llm", *_RERANKERS)
 # The server that libpq would take: what names it, and how an address says the same.

@@ -299,7 +299,7 @@ def _none(
     more = f" and {len(known) - SHOWN_NAMES:,} more" if len(known) > SHOWN_NAMES else ""
     found = f"it has {told}{more}" if known else "it has no table that can be recognised"
     return ConfigurationError(
-        f"there is no table with vectors and no collection of LangChain named {wanted.name!r} in {where}; {found}: "
+        f"no table with vectors and no collection of LangChain is named {wanted.name!r} in {where}; {found}: "
         "name one of them, or another schema (source_schema=, --source-schema) or database (source_url=, "
         "--source-database)"
     )

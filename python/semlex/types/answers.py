@@ -203,13 +203,13 @@ class Answer:
     """An answer with its evidence.
 
     Attributes:
-        sentences: The answer; empty if there is none.
+        sentences: The answer; empty if it was refused.
         context: The passages that it was made from, with the hits of the search.
         confidence: 0 to 1: the share of its sentences with a verified citation, times the share of the question's words
             (without stop words) that occur in the passages with a verified citation; 0 without an answer. It measures
             how well the answer is documented, not whether it is true.
         model: The model that wrote it; None for an extractive answer, which consists of sentences of the documents.
-        refused: Why there is no answer, or None.
+        refused: Why the answer was refused, or None.
         timings: Milliseconds: ``context``, ``first_sentence``, ``total``.
         warnings: What did not go as requested, for example a failed model server.
     """

@@ -127,7 +127,7 @@ MIN_CHUNK_TOKENS = 16
 MAX_CHUNK_TOKENS = 2000
 DEFAULT_CHUNK_TOKENS = 500
 DEFAULT_OVERLAP_TOKENS = 50
-# About two sentences: less says too little by itself, and is joined with its neighbour. Chosen, not measured.
+# About two sentences: less says too little alone, and is joined with its neighbour. Chosen, not measured.
 DEFAULT_MIN_TOKENS = 32
 
 

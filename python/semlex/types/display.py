@@ -93,7 +93,7 @@ def text(value: str) -> Html:
 
 
 def marked(excerpt: str, content: str) -> Html:
-    """Return an excerpt with its matched words marked, or the beginning of the content if there is none."""
+    """Return an excerpt with its matched words marked, or the beginning of the content if none matches."""
     pieces = marked_parts(excerpt, content) if excerpt else [(content, False)]
     return joined(Html(f"<mark>{text(piece)}</mark>") if is_marked else text(piece) for piece, is_marked in pieces)
 

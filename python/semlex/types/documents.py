@@ -77,7 +77,7 @@ class StoredChunk(Document):
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
         char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
-        line, page: Where it begins in its document, from 1; None if there are no lines or pages.
+        line, page: Where it begins in its document, from 1; None without lines or pages.
     """
 
     id: str = ""

@@ -76,7 +76,7 @@ class LegFigures:
         leg: ``vector`` or ``keyword``.
         rank: Among all chunks that pass the filter, from 1; of keyword search only of the first 10,000. None if the
             chunk has no place, or none that was counted.
-        score: The search's own score; 0 in keyword search if no word is shared; None if there is none.
+        score: The search's own score; 0 in keyword search if no word is shared; None if the search did not score it.
         depth: How many candidates were requested.
         last_candidate_score: Score of the last candidate; None without candidates.
         last_hit_score: This search's score of the last hit, or None.

@@ -104,8 +104,8 @@ def test_filters_of_semlex_are_taken_as_they_are(store: SemlexVectorStore) -> No
     ("filters", "message"),
     [
         (lambda document: True, "a function"),
-        ({"year": {"$regex": "x"}}, r"filters\.year\.\$regex is no operator"),
-        ({"$nor": [{"year": 1}]}, r"filters\.\$nor is no operator"),
+        ({"year": {"$regex": "x"}}, r"filters\.year\.\$regex is not an operator"),
+        ({"$nor": [{"year": 1}]}, r"filters\.\$nor is not an operator"),
         ({"year": {"$in": []}}, "a list with a value"),
         ({"$and": []}, "at least one"),
         ({"$not": [3]}, "a mapping of fields"),

@@ -82,9 +82,9 @@ def test_what_is_skipped_is_told(shell: Shell, source: psycopg.Connection[Any]) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "there is no table with vectors and no collection of LangChain named 'nothing'"),
-        (["rows.parquet"], "there is no file rows.parquet"),
-        (["no/such"], "there is no file no/such"),
+        (["nothing"], "no table with vectors and no collection of LangChain is named 'nothing'"),
+        (["rows.parquet"], "file rows.parquet does not exist"),
+        (["no/such"], "file no/such does not exist"),
         (["docs", "haystack_docs"], "file 'haystack_docs' does not exist; if it is a table"),
         (["haystack_docs", "--from", "qdrant"], "layout must be one of langchain-postgres"),
         (["docs", "--from", "haystack"], "named 'docs'"),

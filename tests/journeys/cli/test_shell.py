@@ -68,7 +68,7 @@ def test_lines_of_a_pipe_are_answered_without_a_prompt(handbook: Shell) -> None:
 def test_the_code_is_that_of_the_last_error(handbook: Shell) -> None:
     done = piped(handbook, ":collection nope", ":filter year ==", "rotate")
     assert done.returncode == 2
-    assert "there is no collection 'nope'" in done.stderr
+    assert "collection 'nope' does not exist" in done.stderr
     assert ":filter at column 8" in done.stderr
     assert "docs/keys.md" in done.stdout
     assert piped(handbook, ":filter year ==", ":collection nope").returncode == 6
@@ -81,8 +81,8 @@ def test_the_code_is_that_of_the_last_error(handbook: Shell) -> None:
     [
         (":why", ":why is about the last question: ask one first"),
         (":open", ":open is about the last answer: ask a question first"),
-        (":mdoe keyword", "there is no command :mdoe: did you mean :mode?"),
-        (":xyzzy", "there is no command :xyzzy: :help lists the commands"),
+        (":mdoe keyword", "unknown command :mdoe: did you mean :mode?"),
+        (":xyzzy", "unknown command :xyzzy: :help lists the commands"),
         (":", ":help lists the commands"),
         (":mode both", ":mode takes vector, keyword, hybrid; got 'both'"),
         (":top", "must be a whole number; got ''"),

@@ -122,7 +122,7 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     assert "1 chunk deleted, 1 document with nothing left" in semlex("delete", "guide/c.md", "--yes").stderr
     semlex("index", docs)
     assert "did you mean guide/c.md?" in semlex("delete", "guide/cc.md", code=2).stderr
-    assert "there is no document 'nosuch.md'" in semlex("delete", "nosuch.md", "a.md", code=2).stderr
+    assert "document 'nosuch.md' not found" in semlex("delete", "nosuch.md", "a.md", code=2).stderr
     assert "0 chunks" in semlex("delete", "c.md", "--filter", "topic == 'x'").stderr
     assert "1 chunk would be deleted, 1 document" in semlex("delete", docs / "guide" / "c.md", "--dry-run").stderr
     assert (
@@ -131,7 +131,7 @@ def test_delete(semlex: Callable[..., Run], docs: Path) -> None:
     assert "semlex delete: docs, guide/c.md" in semlex("why", "guide/c.md", "word").stdout
     assert "0 chunks deleted" in semlex("delete", "--filter", "topic == 'x'").stderr
     assert "name what to delete" in semlex("delete", code=2).stderr
-    assert "there is no source 'x'; sources: docs" in semlex("delete", "--source", "x", code=2).stderr
+    assert "unknown source 'x'; known sources: docs" in semlex("delete", "--source", "x", code=2).stderr
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ LINES = [
     Typed("index", 2, ("Missing argument 'paths'", "semlex index ./docs -c handbook")),
     Typed("why keys.md", 2, ("Missing argument 'question'", "semlex why keys.md how often")),
     Typed("documents outline", 2, ("Missing argument", "semlex documents outline keys.md")),
-    Typed("documents outline nope.md", 2, ("there is no document 'nope.md'", "semlex documents")),
+    Typed("documents outline nope.md", 2, ("document 'nope.md' not found", "semlex documents")),
     Typed("documents show", 2, ("Missing argument", "semlex documents show keys.md")),
     Typed("status handbook", 2, ("unexpected extra argument", "handbook", "semlex status -c handbook")),
     Typed("search rotate -k", 2, ("'-k' requires an argument",)),
@@ -120,10 +120,12 @@ LINES = [
     Typed("search --after foo", 2, ("cursor", "next_cursor of an earlier page", "complete and unchanged")),
     Typed("search rotate --after foo", 2, ("give a question", "--after")),
     Typed("search rotate --open", 2, ("--open needs a terminal",)),
-    Typed("search rotate -c handbok", 6, ("there is no collection 'handbok'", "handbook", "Server: host=")),
+    Typed("search rotate -c handbok", 6, ("collection 'handbok' does not exist", "handbook", "Server: host=")),
     Typed("search rotate --device gpu", 2, ("device must be mps, cuda or cpu; got 'gpu'",)),
     Typed("search rotate --reranker nosuch", 4, ("'nosuch'", "'term-overlap' needs no hub"), not_said=("'static'",)),
-    Typed("collections drop handbok", 6, ("there is no collection 'handbok'", "handbook"), not_said=("Drop handbok",)),
+    Typed(
+        "collections drop handbok", 6, ("collection 'handbok' does not exist", "handbook"), not_said=("Drop handbok",)
+    ),
     Typed("collections drop handbook", 2, ("nobody answered", "--yes")),
     Typed("collections drop handbook", 1, ("aborted",), given="n\n"),
     Typed("eval queries --clear", 2, ("nobody answered", "--yes")),

@@ -75,7 +75,7 @@ def test_documents_and_their_files(shell: Shell) -> None:
     told = shell("documents", "-c", "c", "--source", "docs")
     assert "gone" in told.stdout.splitlines()[0]
     assert "not read by the last run: bad.md" in told.stderr
-    assert "there is no source" in shell("documents", "-c", "c", "--source", "other", code=2).stderr
+    assert "unknown source" in shell("documents", "-c", "c", "--source", "other", code=2).stderr
     docs.rename(shell.folder / "elsewhere")
     assert {one["state"] for one in shell.objects("documents", "-c", "c")[:-1]} == {"unknown"}
 
@@ -88,5 +88,5 @@ def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
         (one,) = store.documents.list("base").documents
         assert (one.source, one.uri, one.state, one.chunks, one.encoding) == ("base", "a.md", "ok", 1, None)
         assert one.written_at.utcoffset() is not None
-        with pytest.raises(ConfigurationError, match="there is no source 'other'; sources: base"):
+        with pytest.raises(ConfigurationError, match="unknown source 'other'; known sources: base"):
             store.documents.list("other")

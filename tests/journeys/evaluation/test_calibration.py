@@ -323,7 +323,7 @@ def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_fold
         ((), "give the folder of a judged set"),
         (("nowhere",), "nowhere is not there"),
         (("--drop", "."), "--drop goes with --collection alone"),
-        ((".", "--output", "no/curve.json"), "--output: there is no folder no"),
+        ((".", "--output", "no/curve.json"), "--output: folder no does not exist"),
         ((".", "--depth", "0"), "depth"),
         ((".", "--folds", "1"), "folds"),
         ((".", "--limit-queries", "5"), "5 judged queries are too few"),

@@ -73,7 +73,7 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
         ((WORKSHOP, "--k", 1001), 2, "'--k' / '-k': must be between 1 and 1,000; got 1,001"),
         ((WORKSHOP, "--limit-queries", "few"), 2, "'--limit-queries': must be a whole number; got 'few'"),
         (("tune", WORKSHOP, "--folds", 1), 2, "'--folds': must be at least 2; got 1"),
-        ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "there is no folder nowhere"),
+        ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "folder nowhere does not exist"),
         (("--collection", "x"), 2, "--queries and --qrels"),
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
         ((WORKSHOP, "--collection", "missing"), 6, "no collection"),

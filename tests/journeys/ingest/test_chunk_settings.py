@@ -161,7 +161,7 @@ def test_files_that_are_gone_keep_their_chunks(store: SyncRetriever, docs: Path)
 
 
 def test_what_is_refused(store: SyncRetriever) -> None:
-    with pytest.raises(ConfigurationError, match="there is no source 'x'; sources: docs"):
+    with pytest.raises(ConfigurationError, match="unknown source 'x'; known sources: docs"):
         store.documents.rechunk(source="x")
     with pytest.raises(ConfigurationError, match="for a whole collection"):
         store.documents.rechunk(source="docs", chunk_tokens=60)

@@ -108,7 +108,7 @@ def test_counts_are_exact_and_a_dry_run_tells_them(
     left = tables(store)
     assert left[0] == before[0] - chunks
     if given == {"source": "handbook"}:  # the source has gone with its documents
-        with pytest.raises(ConfigurationError, match="there is no source 'handbook'"):
+        with pytest.raises(ConfigurationError, match="unknown source 'handbook'"):
             store.delete(**given)
         return
     again = store.delete(**given)
@@ -162,7 +162,7 @@ def test_what_is_refused(store: SyncRetriever, handbook: Path, tmp_path: Path) -
     before = tables(store)
     with pytest.raises(ConfigurationError, match="name what to delete"):
         store.delete()
-    with pytest.raises(ConfigurationError, match="there is no source 'handbok'; sources: handbook"):
+    with pytest.raises(ConfigurationError, match="unknown source 'handbok'; known sources: handbook"):
         store.delete(source="handbok")
     other = tmp_path / "other" / "sub"
     other.mkdir(parents=True)

@@ -217,9 +217,9 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
         store.documents.move_source("other", handbook / "guide" / "below")
     with pytest.raises(ConfigurationError, match="contains"):
         store.documents.move_source("other", handbook / "guide")
-    with pytest.raises(ConfigurationError, match="there is no folder"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         store.documents.move_source("other", handbook / "nowhere")
-    with pytest.raises(ConfigurationError, match="there is no source 'tother'; sources: guide, other"):
+    with pytest.raises(ConfigurationError, match="unknown source 'tother'; known sources: guide, other"):
         store.documents.move_source("tother", handbook)
 
 
@@ -232,7 +232,7 @@ def test_a_removed_source_comes_back_from_another_folder(store: SyncRetriever, h
     assert len(store.documents.sources()) == 1
     assert store.delete(source="handbook").documents == 3
     assert (store.documents.sources(), store.status().sources) == ([], 0)
-    with pytest.raises(ConfigurationError, match="there is no source 'handbook'; sources: none"):
+    with pytest.raises(ConfigurationError, match="unknown source 'handbook'; known sources: none"):
         store.delete(source="handbook")
     moved = handbook.parent.parent / "handbook"
     shutil.move(handbook, moved)

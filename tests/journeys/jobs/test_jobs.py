@@ -320,7 +320,7 @@ async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> Non
         ("arguments", "[]", "must be an object"),
         ("arguments", "7", "must be an object"),
         ("arguments", '{"paths": 5}', "has no 'paths'"),
-        ("collection", "other", "there is no collection"),
+        ("collection", "other", "does not exist"),
         ("collection", "Robert'); DROP TABLE", "collection"),
     ],
 )

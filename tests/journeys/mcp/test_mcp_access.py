@@ -269,7 +269,7 @@ async def test_a_collection_that_was_dropped_and_made_again(client: Client, data
         call = {"query": "key", "collection": "handbook"}
         assert (await assistant.call_tool("search", call)).structured_content["hits"]
         await other.drop("handbook")
-        for message in ("there is no such collection any more", "there is no collection 'handbook' here"):
+        for message in ("the collection no longer exists", "collection 'handbook' does not exist here"):
             refused = await assistant.call_tool("search", call)
             assert refused.is_error
             assert message in refused.content[0].text

@@ -170,9 +170,9 @@ def test_what_is_no_frame_is_passed_by(start: Callable[..., Piped]) -> None:
 
 
 MISSING = {
-    ("-c", "nope"): "there is no collection 'nope' yet",
+    ("-c", "nope"): "collection 'nope' does not exist yet",
     ("--role", "no_such_role"): "no_such_role",
-    ("-c", "handbook", "--reranker", "/no/such/folder"): "there is no folder '/no/such/folder'",
+    ("-c", "handbook", "--reranker", "/no/such/folder"): "folder '/no/such/folder' does not exist",
 }
 
 

@@ -214,7 +214,9 @@ async def test_wrong_calls(filled: str) -> None:
     with pytest.raises(ConfigurationError, match="pool must be"):
         await KnowledgeBase().with_database(pool=3).add("x").initialize()  # type: ignore[arg-type]
     async with both(filled) as knowledge:
-        with pytest.raises(ConfigurationError, match="there is no collection 'x' here; collections: german, english"):
+        with pytest.raises(
+            ConfigurationError, match="collection 'x' does not exist here; collections: german, english"
+        ):
             await knowledge.collection("x")
         for options in (
             {"top_k": 0},
@@ -238,7 +240,7 @@ async def test_wrong_calls(filled: str) -> None:
 async def test_one_that_does_not_exist(filled: str) -> None:
     async with both(filled).add("absent") as knowledge:
         with pytest.raises(
-            CollectionFailedError, match=r"collection 'absent'.*there is no collection 'absent'"
+            CollectionFailedError, match=r"collection 'absent'.*collection 'absent' does not exist"
         ) as raised:
             await knowledge.retrieve("key")
         assert isinstance(raised.value.error, CollectionNotFoundError)
@@ -246,7 +248,7 @@ async def test_one_that_does_not_exist(filled: str) -> None:
         found = await knowledge.retrieve("key", on_error="skip")
         assert len(found) == 9
         assert list(found.skipped) == ["absent"]
-        assert found.warnings[0].startswith("collection 'absent' was skipped: there is no collection 'absent' here")
+        assert found.warnings[0].startswith("collection 'absent' was skipped: collection 'absent' does not exist here")
 
 
 async def test_one_that_is_dropped_and_made_again(filled: str) -> None:

@@ -124,7 +124,7 @@ async def test_one_that_was_dropped_is_not_made_by_reading(database_url: str) ->
     async with opened(database_url) as held, Client(database_url, "none", use_reranking=False) as client:
         await drop(database_url)
         for name, (read, _) in READS.items():
-            with pytest.raises(CollectionNotFoundError, match=f"there is no collection '{NAME}' here"):
+            with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist here"):
                 await read(held)
             assert await client.collections() == [], name
         assert (await held.health_check()).ok
@@ -174,10 +174,10 @@ async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
         assert len(await within.search("alpha", 9)) == len(NEW)
         await connection.rollback()
         await drop(database_url)
-        with pytest.raises(CollectionNotFoundError, match="there is no collection"):
+        with pytest.raises(CollectionNotFoundError, match="does not exist"):
             await within.search("alpha", 9)
         await connection.execute("SELECT 1")  # begins one of the caller's
-        with pytest.raises(CollectionNotFoundError, match="there is no collection"):
+        with pytest.raises(CollectionNotFoundError, match="does not exist"):
             await within.search("alpha", 9)
         await make(database_url, OLD)
         assert len(await within.search("alpha", 9)) == len(OLD)

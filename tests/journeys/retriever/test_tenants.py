@@ -124,7 +124,9 @@ async def test_one_schema_with_a_collection_for_each_tenant(tenants: Tenants, tm
         strange = {name: client.collection(OTHER[name], create=False, role=roles[name]) for name in WORDS}
         await check_matrix(own, strange, tmp_path)
         # What docs/tenants.md says that they see of each other, and no more.
-        with pytest.raises(CollectionNotFoundError, match="there is no collection 'x' here; collections: acme, bolt"):
+        with pytest.raises(
+            CollectionNotFoundError, match="collection 'x' does not exist here; collections: acme, bolt"
+        ):
             await client.collection("x", create=False, role=roles["acme"]).count()
         opened = await strange["acme"].open()
         assert (opened.info.names.collection, opened.info.settings.language) == ("bolt", "english")
@@ -256,7 +258,7 @@ async def test_a_retriever_with_a_role(tenants: Tenants, tmp_path: Path) -> None
 
 async def test_roles_that_cannot_be_taken(tenants: Tenants) -> None:
     async with tenants.client() as client:
-        with pytest.raises(PrivilegeError, match="there is no role 'nobody' on this server"):
+        with pytest.raises(PrivilegeError, match="role 'nobody' does not exist on this server"):
             await client.collection("notes", schema="acme", role="nobody").search("x")
         acme = tenants.tenants["acme"]
         tenants.run("REVOKE {} FROM {}", acme.owner, tenants.login)

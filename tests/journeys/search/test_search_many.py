@@ -279,4 +279,4 @@ def test_on_the_command_line(shell: Shell) -> None:
     (shell.folder / "questions.txt").write_bytes(b"\xff\n")
     assert "UTF-8" in shell("search", "--queries", "questions.txt", code=2).stderr
     (shell.folder / "questions.txt").write_text("\n", encoding="utf-8")
-    assert "there is no question in questions.txt" in shell("search", "--queries", "questions.txt", code=2).stderr
+    assert "no question in questions.txt" in shell("search", "--queries", "questions.txt", code=2).stderr

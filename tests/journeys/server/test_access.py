@@ -309,7 +309,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     assert caller_of(f"Bearer {secret}".encode(), file.read()) == Caller("ann", "write", frozenset({"handbook"}))
     with pytest.raises(ConfigurationError, match="already"):
         file.add("ann", "read")
-    with pytest.raises(ConfigurationError, match="there are: ann"):
+    with pytest.raises(ConfigurationError, match="known tokens: ann"):
         file.remove("bob")
     file.remove("ann")
     assert file.read() == ()

@@ -181,7 +181,7 @@ def test_tokens_are_made_listed_and_removed(program: Shell) -> None:
         assert httpx2.get(f"{address}/v1/collections", headers=headers).status_code == 200
     program("serve", "token", "remove", "ann", *file)
     assert json.loads((program.folder / "tokens.json").read_text()) == {"tokens": {}}
-    assert "there is no token" in program("serve", "token", "remove", "ann", *file, code=2).stderr
+    assert "unknown token" in program("serve", "token", "remove", "ann", *file, code=2).stderr
 
 
 def test_the_end_of_a_token_is_listed(shell: Shell) -> None:

@@ -93,7 +93,7 @@ async def test_a_token_reaches_its_rights_and_collections(tenants: Client, token
             told.append(await opened.read_resource(hit["uri"]))
             assert "rotated" in told[-1].contents[0].text
             for uri in (f"chunk://{HIDDEN}/{HIDDEN}-id", f"chunk://nowhere/{HIDDEN}-id"):
-                with pytest.raises(Exception, match="there is no collection") as refused:
+                with pytest.raises(Exception, match="does not exist") as refused:
                     await opened.read_resource(uri)
                 assert "rotated" not in str(refused.value)
             for collection in (HIDDEN, "nowhere"):
@@ -278,7 +278,7 @@ async def test_changed_settings_reach_assistants(tenants: Client, database_url: 
         assert served.state.open_client is not old
         after = await opened.call_tool("search", {"query": "key", "collection": HIDDEN})
         assert after.is_error
-        assert "there are no collections yet" in after.content[0].text
+        assert "no collections exist yet" in after.content[0].text
         assert old.users == 0
 
 

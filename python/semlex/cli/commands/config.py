@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 config_app = typer.Typer(help=__doc__, cls=group_with_default("show"))
 
 TrustedFolder = Annotated[Path, typer.Argument(help="Folder; default: the working directory.")]
-# What may be secret in an address: what stands in front of the last @, and behind ?.
+# What may be secret in an address: the part before the last @, and after ?.
 _SECRETS = ((re.compile(r"://\S*@"), "://***@"), (re.compile(r"\?[^#\s]+"), "?***"))
 
 
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 def _print_files(settings: Settings) -> None:
     try:
         own = files.own_file()
-    except ConfigurationError:  # it is one of the problems, which are told
+    except ConfigurationError:  # it is one of the problems, which are shown
         own = None
     for path in settings.files:
         if path == own:

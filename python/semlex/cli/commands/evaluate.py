@@ -169,7 +169,7 @@ def measure(
     if unknown:
         raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
     if run is not None and not run.parent.is_dir():
-        raise ConfigurationError(f"--run: there is no folder {run.parent}")
+        raise ConfigurationError(f"--run: folder {run.parent} does not exist")
     fusions = [name for name in FUSIONS if not fusion or name in fusion]
     reranking = {"reranker_model": reranker, "use_reranking": rerank}
     target = _Target(context, folder, collection, queries, qrels, limit_queries, keep, reranking)
@@ -250,7 +250,7 @@ def calibrate_confidence(
         _drop_calibration(context, collection, given=(folder, queries, qrels, file))
         return
     if file is not None and not file.parent.is_dir():
-        raise ConfigurationError(f"--output: there is no folder {file.parent}")
+        raise ConfigurationError(f"--output: folder {file.parent} does not exist")
     from semlex.evaluation.calibrate import calibrate, check_queries
     from semlex.retriever.handle import write_curve
 

@@ -200,7 +200,8 @@ async def _look(client: Client, access: Access, settings: Settings) -> None:
         return
     for name in sorted((access.collections or frozenset()) - there):
         print_note(
-            f"there is no collection {name!a} yet; 'semlex index FOLDER -c {name}' makes it, 'semlex collections' lists"
+            f"collection {name!a} does not exist yet; 'semlex index FOLDER -c {name}' makes it, "
+            "'semlex collections' lists"
         )
 
 
@@ -210,7 +211,7 @@ def _look_for_folders(settings: Settings) -> None:
     for setting in sorted(MODELS):
         text = str(getattr(settings, setting) or "")
         if leads_to(text) == "folder" and not Path(bare_name(text)).expanduser().is_dir():
-            print_note(f"{setting}: there is no folder {bare_name(text)[:200]!a}; name one that there is, or a model")
+            print_note(f"{setting}: folder {bare_name(text)[:200]!a} does not exist; name one that does, or a model")
 
 
 async def _over_http(settings: Settings, role: str | None, access: Access, place: Place, received: list[int]) -> None:

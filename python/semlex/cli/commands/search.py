@@ -43,7 +43,7 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
     """Refuse options that mean nothing beside each other.
 
     Args:
-        own: Flags that are no options of a search, with their values.
+        own: Flags that are not search options, with their values.
     """
     searched = {flag_of(name) for name in options.keys() | options.get("tuning", {}).keys() - {"tuning", "group_by"}}
     given = searched | {flag for flag, value in own.items() if value}

@@ -50,7 +50,7 @@ def serve(
     ),
     port: Annotated[int, integer("Port; 0: any free one.")] = DEFAULT_PORT,
     rights: Annotated[
-        str, typer.Option(metavar="RIGHTS", help="Rights of all callers if there are no tokens: read, write or admin.")
+        str, typer.Option(metavar="RIGHTS", help="Rights of all callers if no tokens exist: read, write or admin.")
     ] = "read",
     token_file: File = None,
     allow: Annotated[
@@ -198,7 +198,7 @@ def list_tokens(*, token_file: File = None, as_json: AsJson = False) -> None:
             ends = f"  {'expired' if token.has_expired else 'expires'} {token.expires:%Y-%m-%d %H:%M%z}"
         output.print(f"{escape(one_line(token.caller.name))}  {token.caller.rights}  {escape(one_line(seen))}{ends}")
     if not found and not as_json:
-        inform("there are no tokens")
+        inform("no tokens")
 
 
 # Without one of these, `webbrowser` on Linux finds browsers that take the terminal for themselves.

@@ -43,7 +43,7 @@ def lines(prompt: Callable[[], str]) -> Iterator[str | bytes]:
         prompt: What stands before a line that a person types.
     """
     if not is_interactive():
-        # Not from the stream itself: whoever leaves these lines early would close it.
+        # Not from the stream itself: leaving these lines early would close it.
         yield from () if sys.stdin is None else iter(sys.stdin.buffer.readline, b"")
         return
     while True:
@@ -103,7 +103,7 @@ class History:
             try:
                 found = [one for one in self._candidates(line) if one.startswith(word)]
                 self._found = [f"{found[0]} "] if len(found) == 1 else found
-            except Exception:  # noqa: BLE001 - a key press is no place for errors; the line itself will tell them
+            except Exception:  # noqa: BLE001 - errors would break the input line; the command itself reports them
                 self._found = []
         return self._found[state] if state < len(self._found) else None
 
@@ -219,7 +219,7 @@ class Session:
         if command is None:
             near = get_close_matches(word, HELP, n=1, cutoff=0.4)
             meant = f": did you mean :{near[0]}?" if near else ": :help lists the commands"
-            raise ConfigurationError(f"there is no command :{one_line(word)}{meant}")
+            raise ConfigurationError(f"unknown command :{one_line(word)}{meant}")
         command(rest.strip())
         return True
 

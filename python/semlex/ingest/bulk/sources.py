@@ -205,7 +205,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
                 raise ConfigurationError(f"{path} contains no file that can be loaded ({kinds})")
             found += below
         elif not os.path.exists(path):  # noqa: PTH110 - as above
-            raise ConfigurationError(f"there is no file {path}")
+            raise ConfigurationError(f"file {path} does not exist")
         elif path.suffix.lower() not in FILES or not path.is_file():
             raise ConfigurationError(f"{path}: unsupported file type; convert it to one of: {kinds}")
         else:

@@ -172,7 +172,7 @@ def _deletion(source: KnownSource, uri: str, runs: Sequence[LoggedRun], *, by_na
         if is_of_source or is_synced:
             text = f"the run of {when} (semlex {run.command}) deleted the documents of files that were gone"
             if not _database_alone.get():
-                text = f"there is no such file; {text}"
+                text = f"the file does not exist; {text}"
             return Reason("deleted", text, back)
     if not source.is_present:
         back = f"semlex index {shlex.quote(source.root)}"
@@ -190,16 +190,16 @@ def _never_seen(
     near = get_close_matches(name, records.paths, n=1, cutoff=0.6)
     also = f"; did you mean {near[0]}?" if near else ""
     if places and _database_alone.get():
-        return Reason("never_seen", f"there is no such document in the source {places[0][0]!r}{also}", "check the name")
+        return Reason("never_seen", f"the source {places[0][0]!r} has no such document{also}", "check the name")
     if places:
         root = roots[places[0][0]].root
         if not Path(root).is_dir():
-            text = f"there is no such document, and the folder of its source ({root}) is not within reach from here"
+            text = f"the document does not exist, and the folder of its source ({root}) is not within reach from here"
             return Reason("never_seen", text + also, f"semlex documents move {shlex.quote(places[0][0])} FOLDER")
-        return Reason("never_seen", f"there is no such document, and no such file in {root}{also}", "check the name")
+        return Reason("never_seen", f"the document does not exist, and no such file in {root}{also}", "check the name")
     if not _database_alone.get() and os.path.lexists(name):
         path = shlex.quote(os.path.realpath(name))
         text = "it is a file that lies in the folder of no source, and was never read"
         return Reason("never_seen", text, f"semlex index {path} --collection {collection}")
-    text = f"there is no chunk with this id, no such document, and no source that would contain it{also}"
+    text = f"no chunk has this id, no document has this name, and no source would contain it{also}"
     return Reason("never_seen", text, f"semlex documents --collection {collection} lists those read from files")

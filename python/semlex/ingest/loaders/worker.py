@@ -293,7 +293,7 @@ def main(reader: str, max_memory: str, folder: str) -> None:
     """Read files until the input ends; this is the worker's side."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a parser prints is no frame
+    os.dup2(2, 1)  # what a parser prints is not a frame
     module, _, function = reader.partition(":")
     read = getattr(importlib.import_module(module), function)
     importlib.import_module("kreuzberg")  # before the limit is counted from here

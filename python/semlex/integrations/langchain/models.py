@@ -102,7 +102,7 @@ class SemlexReranker(BaseDocumentCompressor):
         )
         chosen = choose_reranker(given).model  # type: ignore[arg-type]
         if chosen is None:
-            raise ConfigurationError("there is no reranker of the name 'none'")
+            raise ConfigurationError("'none' does not name a reranker")
         return chosen
 
     def compress_documents(

@@ -40,7 +40,7 @@ class FairLock:
             gate.acquire()
             self._waiting.append(gate)
         try:
-            gate.acquire()  # opened by whoever leaves, who makes us the owner
+            gate.acquire()  # opened by the leaving owner, who makes us the owner
         except BaseException:  # an interrupt from the keyboard
             self._give_up(gate)
             raise

@@ -33,7 +33,7 @@ ATTENTION_NAME = "semlex_packed"
 # First torch with `varlen_attn` as it is called here, and whose causal attention is right on MPS in every precision.
 VARIABLE_LENGTH_FROM = CAUSAL_ON_MPS_FROM = (2, 13)
 FLASH_FROM_CAPABILITY = 8  # compute capability sm80
-# Queries of a document that attend in one call when a prefix stands in front: bounds the mask.
+# Queries of a document that attend in one call when they share a prefix: bounds the mask.
 QUERIES_PER_CALL = 512
 
 

@@ -73,7 +73,7 @@ def find_defect(model: Any, form: type[Forward], precision: str) -> tuple[str | 
     agree = _close(together, expected, exact=exact)
     single = _close(alone, expected[1:2], exact=exact).all()
     if agree.all():
-        return (None, forward) if single else ("gave other states than the model for a row by itself", None)
+        return (None, forward) if single else ("gave other states than the model for a single row", None)
     # A whole row has no later tokens to see: where it agrees and a prefix does not, later tokens were seen.
     if agree[-1]:
         return "let later tokens leak into earlier ones", None
@@ -184,7 +184,7 @@ class Attempt:
     failure: str
 
     def __str__(self) -> str:
-        # The precision stands in the failure where it is the cause.
+        # The failure names the precision if that is the cause.
         place = self.device if self.precision in self.failure else f"{self.device} in {self.precision}"
         return f"{self.attention} attention on {place} {self.failure}"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from semlex.search.explain.standing import Standing
     from semlex.types.results import SearchResult, SearchResults
 
-# Parts of a filter, or of a query, that are told.
+# Parts of a filter, or of a query, that are shown.
 SHOWN_PARTS = 5
 SHOWN_CHARACTERS = 200
 # pgvector's own bound.
@@ -36,7 +36,7 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
     """The reasons, the deciding one first; never empty."""
     hit = own_hit(standing, results)
     if not standing.facts:
-        text = f"{standing.named.name} has no chunk: there is no text in it that could be searched"
+        text = f"{standing.named.name} has no chunk: it contains no text that could be searched"
         return (Reason("empty", text, "semlex documents preview FILE shows what is read of a file"),)
     if hit is not None:
         shown = [one for one in results if one.id in {chunk_id for _, chunk_id in standing.ranking.own}]

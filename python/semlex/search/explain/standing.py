@@ -1,4 +1,4 @@
-"""Where a document stands in a search: what is read for an explanation, all of it in the search's snapshot."""
+"""The rank of a document in a search: what an explanation reads, all of it in the search's snapshot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KeywordRank:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a document stands in a search.
+    """The rank of a document in a search, with all that explains it.
 
     Attributes:
         state: The search.
@@ -58,7 +58,7 @@ class Standing:
         named: The document.
         facts: Of its chunks.
         failing: The smallest parts of the filter that keep out the chunk that fits it best; empty where one passes.
-        vector: The nearest chunk that passes; None where there is none, or no vector leg.
+        vector: The nearest chunk that passes; None without one, or without vector search.
         keyword: The best chunk that passes in the keyword leg; None without one.
         broken: What of the query's quotes and exclusions its chunks break; empty where one is not left out.
         ranking: All candidates, with the place of the document among them.
@@ -88,7 +88,7 @@ async def find_standing(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Standing | Records:
-    """Where a document stands; what is recorded of runs where there is none of that name."""
+    """Find a document's rank; return the recorded runs if none has that name."""
 
     async def look(snapshot: Snapshot) -> Standing | Records:
         register_vector_parameter(snapshot.connection)

@@ -1,4 +1,4 @@
-"""One document and one question: the search is made, and what kept the document in or out is told."""
+"""One document and one question: run the search, and report what kept the document in or out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def explain(
     document: str,
     places: Sequence[tuple[str, str]],
 ) -> Explanation | Records:
-    """Why a document is where it is; what is recorded of runs where there is none of that name."""
+    """Explain why a document is where it is; report the recorded runs if none has that name."""
     pipeline = SearchPipeline(opened, reranker)
     begun = pipeline.begin(request)
     await embed_query(begun, opened)
@@ -75,7 +75,7 @@ def _explanation(document: str, standing: Standing, results: SearchResults) -> E
 
 
 def _chosen(standing: Standing, hit_id: str | None) -> Key | None:
-    """The chunk that is told of: the hit's, else the reranker's best, else the one that came farthest."""
+    """Return the chunk to report: the hit's, else the reranker's best, else the one that came farthest."""
     scores = {candidate.key: hit.rerank_score for candidate, hit in standing.found.hits}
     in_answer = [key for key in standing.chunks if key[1] == hit_id]
     ordered = in_answer or sorted(standing.chunks, key=lambda key: -(scores.get(key) or 0.0))

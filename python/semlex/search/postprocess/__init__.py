@@ -1,1 +1,1 @@
-"""What is made of hits after a search: each function works by itself on hits or on chunks with their places."""
+"""Postprocessing of hits: each function works alone, on hits or on chunks with their places."""

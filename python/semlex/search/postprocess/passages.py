@@ -62,7 +62,7 @@ def joined(chunks: Iterable[PlacedChunk]) -> list[Passage]:
 
     Chunks become one passage where their character ranges touch or overlap, and where they follow each other with
     nothing but blank characters between. A chunk whose text is none of its document's, because it was added or another
-    was stored in its place, is a passage by itself.
+    was stored in its place, is a passage of its own.
     """
     passages: list[Passage] = []
     alone: list[Passage] = []
@@ -97,7 +97,7 @@ def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
     if shared >= 0:
         own = chunk.text[:shared]
         if not text.startswith(own, len(text) - shared):
-            return None  # one of them was stored anew with as many characters
+            return None  # one of them was replaced by a text of the same length
         return Passage(chunks, text + chunk.text[shared:])
     follows = last.is_whole and chunk.number == last.number + 1 and -shared <= MAX_BLANKS
     return Passage(chunks, text + _blanks(-shared, last, chunk) + chunk.text) if follows else None

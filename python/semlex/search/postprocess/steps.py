@@ -26,7 +26,7 @@ HitStep: TypeAlias = Callable[[list[KnowledgeHit]], "Sequence[SearchResult] | Aw
 
 
 def no_near_duplicates(share: float = 0.9) -> HitStep:
-    """A step that leaves out a hit of which at least this share of the runs of five words stands in one better hit.
+    """Return a step that drops a hit if one better hit contains at least this share of its five-word runs.
 
     Args:
         share: 0.01 to 1.
@@ -75,10 +75,10 @@ def per_collection(count: int) -> HitStep:
 
 
 def check_steps(steps: object) -> None:
-    """Refuses what are no steps, before anything is searched.
+    """Refuse what cannot be steps, before anything is searched.
 
     Raises:
-        ConfigurationError: It is no list, or holds something that cannot be called.
+        ConfigurationError: It is not a list, or holds something that cannot be called.
     """
     check_parameters(kind_errors("steps", steps, list, tuple))
     for number, step in enumerate(steps if isinstance(steps, (list, tuple)) else (), 1):

@@ -60,7 +60,7 @@ class Access(Reaching):
         roots = [Path(os.path.realpath(folder)) for folder in folders]
         for given, root in zip(folders, roots, strict=True):
             if not os.path.isdir(root):  # noqa: PTH112 - False if Path would raise
-                raise ConfigurationError(f"allow: there is no folder {str(given)!a}")
+                raise ConfigurationError(f"allow: folder {str(given)!a} does not exist")
         names = frozenset(collections) if collections else None
         return cls(names, "admin" if writes else "read", tuple(dict.fromkeys(roots)))
 
@@ -79,7 +79,7 @@ class Access(Reaching):
         """
         if not self.folders:
             raise ConfigurationError(
-                "no folder may be indexed here: whoever starts this server names some with --allow FOLDER"
+                "no folder may be indexed here: start this server with --allow FOLDER to permit some"
             )
         named = ", ".join(map(str, self.folders))
         refused = ConfigurationError(f"{given[:200]!a} is nothing below the folders that may be indexed here: {named}")
@@ -157,8 +157,8 @@ OFFERS = (
         "answer_research_question",
         ("answer",),
         "Answer with citations",
-        "Answer a question from the documents alone, with citations that were looked up, or say why there is no "
-        "answer. Use it for a documented answer; use search to read and judge passages yourself.",
+        "Answer a question from the documents alone, with citations that were looked up, or say why an "
+        "answer is impossible. Use it for a documented answer; use search to read and judge passages yourself.",
     ),
     Offer(
         "why",
@@ -272,13 +272,14 @@ class CollectionAccess:
     def remedy(self, offer: Offer) -> str:
         """Who can let an assistant call a tool that it may not call, and how."""
         if not self._widest.may(offer.rights):
-            return "whoever starts this server can add --allow-writes"
+            return "the operator of this server can start it with --allow-writes"
         caller = self._caller.get()
         if caller is None or not caller.name:  # all callers have the same rights
-            return f"whoever starts this server can add --rights {offer.rights}"
+            return f"the operator of this server can start it with --rights {offer.rights}"
         return (
-            f"it needs a token with the right {offer.rights!r}, and this one has {caller.rights!r}; whoever runs this "
-            f"server can make one: semlex serve token add NAME --rights {offer.rights} (with the server's --token-file)"
+            f"it needs a token with the right {offer.rights!r}, and this one has {caller.rights!r}; the server's "
+            f"operator can make one: semlex serve token add NAME --rights {offer.rights} "
+            "(with the server's --token-file)"
         )
 
     async def collection(self, name: str | None, *, create: bool = False) -> Collection:
@@ -292,7 +293,7 @@ class CollectionAccess:
         if name is None:
             name = self._meant(names, create=create)
         if name not in names and not (create and self.access.sees(name)):
-            raise ConfigurationError(f"there is no collection {name[:60]!a} here; {_listed(names)}")
+            raise ConfigurationError(f"collection {name[:60]!a} does not exist here; {_listed(names)}")
         return await opened.collection(name, create=create)
 
     def _meant(self, names: list[str], *, create: bool) -> str:
@@ -310,6 +311,6 @@ class CollectionAccess:
 
 def _listed(names: list[str]) -> str:
     if not names:
-        return "there are no collections yet: documents have to be indexed first"
+        return "no collections exist yet: index documents first"
     more = len(names) - SHOWN_NAMES
     return f"collections: {', '.join(names[:SHOWN_NAMES])}" + (f" and {more} more" if more > 0 else "")

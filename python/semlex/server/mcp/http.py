@@ -101,7 +101,7 @@ class Streams:
             await send(message)
 
         if stopping is not None:
-            # By itself the package would cut off calls in progress, too, as soon as a signal comes.
+            # Left alone, the package would cut off calls in progress, too, as soon as a signal comes.
             AppStatus.enable_automatic_graceful_drain = False
             AppStatus.should_exit = False  # set where another server of this process was stopped before
             if scope["method"] == "GET":

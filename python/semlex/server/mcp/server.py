@@ -104,7 +104,7 @@ class AssistantServer(MCPServer[Any]):
         if isinstance(error, CollectionNotFoundError):
             # The library lists what exists, which may be out of reach.
             self._access.forget()
-            return "there is no such collection any more; list_collections shows those that there are"
+            return "the collection no longer exists; list_collections shows those that exist"
         return self._access.for_assistant(str(error))
 
     def _add_resources(self, tools: Tools) -> None:

@@ -350,7 +350,7 @@ class Tools:
         }
         lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
         lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
-        return tool_result(result, "\n".join(lines) or "There are no collections yet.")
+        return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
     async def collection_stats(self, collection: Collection = None) -> CallToolResult:
         """Figures of a collection."""
@@ -393,7 +393,7 @@ class Tools:
         else:
             job = await self._access.client.job(job_id)
             if not access.sees(job.collection):
-                raise ConfigurationError(f"there is no job {job_id!a}")
+                raise ConfigurationError(f"job {job_id!a} does not exist")
             jobs = [job]
         shown = [{name: value for name, value in job.to_dict().items() if name != "arguments"} for job in jobs]
         lines, errors = [], []
@@ -409,7 +409,7 @@ class Tools:
         if errors:  # they name files
             quotes = Quotes()
             lines += ["", quotes.head(), "", quotes.quote("", "\n".join(errors), label="Errors:")]
-        return tool_result({"jobs": shown}, "\n".join(lines) or "There are no jobs.")
+        return tool_result({"jobs": shown}, "\n".join(lines) or "No jobs.")
 
     async def index_folder(
         self,
@@ -491,7 +491,7 @@ async def read_chunk(opened: OpenedCollection, chunk_id: str) -> StoredChunk:
     found = await opened.get([chunk_id])
     if not found:
         raise ConfigurationError(
-            f"there is no chunk {chunk_id!a} in {opened.names.collection!r}: take the id of a hit; chunks of a "
+            f"chunk {chunk_id!a} is not in {opened.names.collection!r}: take the id of a hit; chunks of a "
             "file that was changed have other ids"
         )
     return found[0]

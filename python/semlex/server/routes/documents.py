@@ -30,7 +30,7 @@ from semlex.types.query_log import QueryLogSummary
 
 router = APIRouter(tags=["documents"])
 MAX_PAGE = 1_000
-NO_DOCUMENT = "there is no such document, or several have this name: give its source as well, as docs: keys.md"
+NO_DOCUMENT = "the document does not exist, or several have this name: give its source as well, as docs: keys.md"
 
 
 @route(router, "GET", "/v1/documents", "list documents", returns=DocumentStates)
@@ -106,7 +106,7 @@ async def chunk(context: Current, id: Id, collection: CollectionQuery = None) ->
     opened = await context.collection(collection)
     found = await opened.get([id])
     if not found:
-        raise Problem(404, "there is no chunk of this id")
+        raise Problem(404, "no chunk has this id")
     return json_response(found[0].to_dict())
 
 

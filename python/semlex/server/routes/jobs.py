@@ -105,5 +105,5 @@ async def _job(context: RequestContext, job_id: str) -> Job:
         found = None
     # A job of a collection that the caller does not see looks like an unknown one.
     if found is None or not context.caller.sees(found.collection):
-        raise Problem(404, "there is no such job")
+        raise Problem(404, "the job does not exist")
     return found

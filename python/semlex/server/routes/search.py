@@ -70,7 +70,7 @@ async def search_page(context: Current, body: PageBody) -> Response:
     except ValidationError as error:
         if any(one.field != "cursor" for one in error.errors):
             raise
-        raise Problem(404, f"there is no list at this cursor: {error}") from None
+        raise Problem(404, f"the cursor is not valid: {error}") from None
     return await hits_response(context, found, fields)
 
 

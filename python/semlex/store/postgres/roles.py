@@ -51,7 +51,7 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
     except psycopg.Error:
         return error
     if may_take is None:
-        text = f"there is no role {role!r} on this server: CREATE ROLE {_quoted(role)}; {_grant(role, login)}"
+        text = f"role {role!r} does not exist on this server: CREATE ROLE {_quoted(role)}; {_grant(role, login)}"
     elif not may_take:
         text = f"the login {login!r} may not take the role {role!r}: {_grant(role, login)}"
     elif isinstance(error, PrivilegeError):

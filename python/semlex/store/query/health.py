@@ -561,7 +561,7 @@ async def _invalid_indexes(connection: Connection, schema: str) -> list[Finding]
             "was not built to its end",
             "where nobody is building it now, drop it; "
             + ("semlex fields add" if is_of_field(name) else "the next load, or semlex maintain create-index,")
-            + " makes it anew",
+            + " makes it again",
             f"DROP INDEX {sql.Identifier(schema, name).as_string(connection)};",
         )
         for (name,) in await cursor.fetchall()

@@ -85,7 +85,7 @@ _COLUMNS = tuple(one.name for one in fields(EmbeddingVersion))
 class Versions:
     """The sets of vectors of a collection."""
 
-    # Used by everyone who opens the collection; 0 if there is none.
+    # Used by everyone who opens the collection; 0 if missing.
     serving: int = 0
     standing: tuple[EmbeddingVersion, ...] = ()  # those that can answer, by number
     building: EmbeddingVersion | None = None  # the one being made

@@ -116,7 +116,7 @@ def no_such_collection(name: str, known: Sequence[str]) -> CollectionNotFoundErr
         shown += f", and {len(known) - SHOWN_NAMES:,} more"
     near = get_close_matches(name, known, n=1)
     meant = f": did you mean {near[0]!r}? Known" if near else ";"
-    return CollectionNotFoundError(f"there is no collection {name!r} here{meant} collections: {shown}")
+    return CollectionNotFoundError(f"collection {name!r} does not exist here{meant} collections: {shown}")
 
 
 logger = logging.getLogger("semlex")

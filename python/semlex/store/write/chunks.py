@@ -286,7 +286,7 @@ async def write_chunks(
     """Write a batch inside the caller's transaction.
 
     Locks are taken in one order by all writers, so that none waits for another in a circle: the collection's row of the
-    registry (where there is a keyword index), documents, chunks, vectors; each table's in the order of its key.
+    registry (with a keyword index), documents, chunks, vectors; each table's in the order of its key.
 
     Args:
         connection: In a transaction.

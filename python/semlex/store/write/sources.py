@@ -179,7 +179,7 @@ async def known_documents(
 def unknown_source(name: str, known: Sequence[Source]) -> ConfigurationError:
     """The error of a source that does not exist."""
     names = ", ".join(source.name for source in known) or "none"
-    return ConfigurationError(f"there is no source {name!r}; sources: {names}")
+    return ConfigurationError(f"unknown source {name!r}; known sources: {names}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,8 +265,8 @@ class ExpectingBm25Leg:
         cache = leg.query.index
         if state != [(_core.ANALYZER_VERSION, *self.expected)]:
             statement = index_statement(leg.names, leg.query.plan)
-            anew = PreparedBm25Leg(leg, self.side_column, (statement,))
-            return await anew.read(snapshot, [await fetch(snapshot, statement)])
+            reread = PreparedBm25Leg(leg, self.side_column, (statement,))
+            return await reread.read(snapshot, [await fetch(snapshot, statement)])
         cache.saw(self.expected)
         if self.in_memory is not None:
             postings, best = self.in_memory

@@ -21,7 +21,7 @@ from semlex.store.postgres.embedded.folder import OWN_SERVER
 if TYPE_CHECKING:
     from semlex.store.postgres.embedded.folder import Account
 
-PORT = 5432  # only a part of the socket's name: there is no TCP
+PORT = 5432  # only a part of the socket's name: TCP is off
 SOCKET_NAME = f".s.PGSQL.{PORT}"
 # sun_path holds 104 bytes on macOS and 108 on Linux, with a NUL at its end (unix(4), unix(7)).
 MAX_SOCKET_BYTES = 100

@@ -3,7 +3,7 @@
 Who uses the server is counted by kernel file locks: every `EmbeddedServer` holds a shared lock on ``users.lock``, which
 vanishes with its process however that ends. Starting and stopping take ``start.lock``.
 
-There is no TCP and no password: an account that can enter the socket's folder can enter the database.
+TCP is off and no password is set: an account that can enter the socket's folder can enter the database.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _programs(folder: Path, major: int, account: Account | None) -> Path:
             f"{data} is a database of Postgres {major}, and this installation has {available}: convert it "
             "with pg_upgrade, dump and restore it with its own version, or choose another folder (SEMLEX_DATA_DIR)"
         )
-    raise EmbeddedServerError(f"there is no embedded Postgres {major}: this installation has {available}")
+    raise EmbeddedServerError(f"embedded Postgres {major} is missing: this installation has {available}")
 
 
 def _create(folder: Path, programs: Path, account: Account | None, start_lock: int) -> None:
