@@ -189,7 +189,7 @@ def test_a_folder_that_is_not_there_makes_no_collection(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_the_only_collection_needs_no_name(shell: Shell) -> None:
-    assert "no collection" in shell("search", "fruit", code=6).stderr
+    assert "no collection exists" in shell("search", "fruit", code=6).stderr
     shell("index", "docs", "-c", "only", "--model", "none")
     *hits, _ = shell.objects("search", "fruit")
     assert hits

@@ -76,7 +76,7 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
         ((WORKSHOP, "--run", "nowhere/run.txt"), 2, "folder nowhere does not exist"),
         (("--collection", "x"), 2, "--queries and --qrels"),
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
-        ((WORKSHOP, "--collection", "missing"), 6, "no collection"),
+        ((WORKSHOP, "--collection", "missing"), 6, "collection 'missing' does not exist"),
         (("tune", WORKSHOP, "--model", "none"), 2, "both legs"),
     ],
 )

@@ -234,7 +234,7 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
         (tmp_path / "moved").rename(docs)
         job = (await opened.jobs(state="failed"))[-1]
         assert (await job.retry()).state == "queued"
-        with pytest.raises(ConfigurationError, match="no folder"):
+        with pytest.raises(ConfigurationError, match="does not exist"):
             await opened.work(drain=True, allow=[docs / "0.md"])
 
 

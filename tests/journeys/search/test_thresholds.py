@@ -136,7 +136,7 @@ def test_what_no_search_can_keep_is_refused(retriever: SyncRetriever, options: d
 def test_scores_that_a_collection_does_not_have(database_url: str) -> None:
     with sync_opened(database_url, "none", collection="words") as plain:
         plain.add_documents([Document("sea", id="sea")])
-        with pytest.raises(ConfigurationError, match="no vector to search with"):
+        with pytest.raises(ConfigurationError, match="this search has no vector"):
             plain.search("sea", min_similarity=0.5)
     with sync_opened(database_url, "none", collection="far", distance="l2") as far:
         far.add_documents([Document("sea", id="sea")], [[1.0, 0.0]])

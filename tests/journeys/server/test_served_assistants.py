@@ -162,7 +162,7 @@ async def test_what_may_not_be_called_is_told_with_a_remedy_of_this_server(
         found = await opened.call_tool("optimize_search", {})
         assert found.is_error
         assert "--allow-writes" not in found.content[0].text
-        wanted = "semlex serve token add NAME --rights admin" if with_tokens else "can add --rights admin"
+        wanted = "semlex serve token add NAME --rights admin" if with_tokens else "can start it with --rights admin"
         assert wanted in found.content[0].text
 
 
