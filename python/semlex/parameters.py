@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from semlex import _core
 from semlex.errors import CollectionSettingsError, ConfigurationError
 from semlex.types.chunks import (
     DEFAULT_CHUNK_TOKENS,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 DistanceName = Literal["cosine", "l2", "inner_product"]
 StorageName = Literal["vector", "halfvec"]
+OnBadText = Literal["error", "repair", "skip"]
 
 # What counts tokens where no model brings a tokenizer: words as Unicode defines them (Annex 29).
 UNICODE_WORDS = "unicode-words/1"
@@ -331,6 +331,8 @@ def _same(name: str, one: Any, other: Any) -> bool:
 
 def _language(name: str) -> str:
     """The language by its full name; what only Postgres knows stays as it is."""
+    from semlex import _core  # noqa: PLC0415 - help needs none of it
+
     try:
         return _core.language_named(name)
     except ValueError:

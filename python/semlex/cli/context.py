@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import typer
 from rich.markup import escape
 
+from semlex.cli.flags import expanded
 from semlex.cli.manual import set_server
 from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annotations
     AsJson,
@@ -32,7 +33,6 @@ from semlex.cli.options import (  # noqa: TC001 - `with_context` reads the annot
     Tokenizer,
 )
 from semlex.cli.output import choosing, print_json, write_lines
-from semlex.cli.search_flags import expanded
 from semlex.cli.terminal import inform, is_verbose, messages, one_line, progress_bar
 from semlex.errors import CollectionNotFoundError, ConfigurationError
 

@@ -6,7 +6,7 @@ import math
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -222,33 +222,7 @@ CollectionName = Annotated[
         "--collection", "-c", autocompletion=collection_names, help="Collection; can be left out if there is only one."
     ),
 ]
-ChunkTokens = Annotated[int | None, integer("Maximum number of tokens per chunk.", "--chunk-tokens")]
-OverlapTokens = Annotated[int | None, integer("Maximum number of tokens that neighbours share.", "--overlap-tokens")]
-MinTokens = Annotated[int | None, integer("Sections with fewer tokens are joined with the next one.", "--min-tokens")]
 Source = Annotated[str | None, typer.Option("--source", autocompletion=source_names, help="Only this source.")]
-NewSource = Annotated[str | None, typer.Option("--source", help="Name of the new source; default: its folder's name.")]
-Include = Annotated[list[str] | None, typer.Option("--include", help="Glob pattern of files to read; repeatable.")]
-Exclude = Annotated[list[str] | None, typer.Option("--exclude", help="Glob pattern to leave out; repeatable.")]
-Recursive = Annotated[bool, typer.Option(help="Read folders below, too.")]
-TextFields = Annotated[
-    list[str] | None,
-    typer.Option("--text-field", help="Field of tables and JSON Lines to index; repeatable; default: all texts."),
-]
-IdField = Annotated[
-    str | None, typer.Option("--id-field", help="Field of tables and JSON Lines that identifies a record.")
-]
-DetectEncoding = Annotated[
-    bool, typer.Option("--detect-encoding", help="Guess the encoding of files that are not UTF-8.")
-]
-OnBadText = Annotated[
-    Literal["error", "repair", "skip"],
-    typer.Option(
-        "--on-bad-text",
-        parser=str,  # the values are checked where they are used
-        metavar="error|repair|skip",
-        help="For files with invalid bytes: report them, replace the bytes by U+FFFD, or skip the files.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and no progress.")]
 Fields = Annotated[
     str | None,

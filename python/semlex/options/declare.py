@@ -18,6 +18,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -41,6 +42,7 @@ from semlex.validation import (
     shown,
     strings_errors,
     text_errors,
+    time_errors,
     whole_number_errors,
     wrong_type,
 )
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from semlex.validation import Errors
 
 Form: TypeAlias = Literal[
-    "text", "texts", "number", "integer", "flag", "choice", "filter", "boosts", "vector", "group", "object"
+    "text", "texts", "number", "integer", "flag", "time", "choice", "filter", "boosts", "vector", "group", "object"
 ]
 """What an option is given as outside of Python."""
 
@@ -59,7 +61,7 @@ Form: TypeAlias = Literal[
 # collection. Each includes those before it.
 Rights: TypeAlias = Literal["read", "write", "admin"]
 
-_FORMS: dict[Any, Form] = {str: "text", int: "integer", float: "number", bool: "flag"}
+_FORMS: dict[Any, Form] = {str: "text", int: "integer", float: "number", bool: "flag", datetime: "time"}
 _METHOD = TypeVar("_METHOD", bound="Callable[..., Any]")
 
 
@@ -71,7 +73,7 @@ class Option:
         text: What it does, in a sentence or two; of a number with its unit and its default.
         minimum: Smallest number.
         above: A number that it must be greater than.
-        maximum: Greatest number.
+        maximum: Greatest number; of a text, its greatest length in bytes of UTF-8.
         form: What it is given as outside of Python, if its type does not say it.
         offered: Whether the command line and servers offer it; False is for programs alone.
     """
@@ -152,10 +154,12 @@ class Declared:
             return [error for name, one in value.items() for error in self.parts[name].errors(one)]
         minimum = -math.inf if option.minimum is None else option.minimum
         maximum = math.inf if option.maximum is None else option.maximum
+        max_bytes = None if option.maximum is None else int(option.maximum)
         checks: dict[Form, Callable[[], Errors]] = {
             "integer": lambda: whole_number_errors(self.name, value, int(minimum), int(maximum)),
             "number": lambda: number_errors(self.name, value, minimum, maximum, above=option.above),
-            "text": lambda: text_errors(self.name, value, blank=False),
+            "text": lambda: text_errors(self.name, value, max_bytes=max_bytes, blank=False),
+            "time": lambda: time_errors(self.name, value),
             "texts": lambda: strings_errors(self.name, value),
             "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
         }

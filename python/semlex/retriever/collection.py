@@ -57,7 +57,7 @@ from semlex.retriever.fields import Fields
 from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import fallen_back
-from semlex.retriever.options import ChunkSizes, FileOptions, FolderKeys, IndexOptions, SyncOptions, WatchOptions
+from semlex.retriever.options import ChunkSizes, FolderKeys, IndexOptions, ReadOptions, SyncOptions, WatchOptions
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
 from semlex.search.explain.answer import explained_search
@@ -841,7 +841,10 @@ class Collection:
         """
         check_options(IndexOptions, options, "index")
         lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
-        loading, wanted = load_options(options), self._handle.wanted.saying(**picked(ChunkSizes, options))
+        loading, wanted = (
+            LoadOptions(**picked(ReadOptions, options)),
+            self._handle.wanted.saying(**picked(ChunkSizes, options)),
+        )
         extraction = checked_extraction(options.get("extract_metadata"))
         with bars as tell:
             indexer = await self._handle.ready()
@@ -1097,19 +1100,9 @@ def _analyzer(settings: CollectionSettings) -> _core.Analyzer:
         return analyzer_of("simple", True)
 
 
-def load_options(options: FileOptions) -> LoadOptions:
-    """Return how files are read."""
-    return LoadOptions(
-        tuple(options.get("text_fields", ())),
-        options.get("id_field"),
-        options.get("detect_encoding", False),
-        options.get("on_bad_text", "error"),
-    )
-
-
 def folder_options(options: WatchOptions) -> FolderOptions:
     """Return which files are kept in step, and how."""
-    return FolderOptions(**picked(FolderKeys, options), loading=load_options(options))
+    return FolderOptions(**picked(FolderKeys, options), loading=LoadOptions(**picked(ReadOptions, options)))
 
 
 def warn_of_failures(report: EnrichmentReport | None) -> None:

@@ -17,8 +17,9 @@ from semlex.ingest.files.roots import check_root, existing_root
 from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.loaders.registry import structure_named
 from semlex.ingest.run import FileRun, known_sources
-from semlex.options.declare import operation
+from semlex.options.declare import check_options, operation, picked
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.options import ChunkSizes, RechunkOptions
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line
@@ -35,6 +36,8 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.indexer import Indexer
@@ -167,13 +170,9 @@ class Documents:
     async def rechunk(
         self,
         *,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        source: str | None = None,
-        dry_run: bool = False,
         extract_metadata: MetadataExtraction | Extract | None = None,
         progress: ProgressOption = None,
+        **options: Unpack[RechunkOptions],
     ) -> IndexReport:
         """Cut documents again, from their files: those that an older version of semlex has read or cut.
 
@@ -181,23 +180,16 @@ class Documents:
         same keeps its vector. A run that was ended is completed by the next one.
 
         Args:
-            chunk_tokens: Most tokens of a chunk; None is what the collection has.
-            overlap_tokens: Most tokens that neighbours share; None likewise.
-            min_tokens: Sections with fewer tokens are joined with the next one where both fit; None likewise.
-            source: Name of the only source to work on.
-            dry_run: Whether to count only: `changed`, `chunks` and `embedded` of the report are what would be done.
             extract_metadata: As for `index`: without it, what it gave before is gone from chunks that are cut again.
             progress: Called as the work goes on; ``bar`` shows it.
+            **options: See `RechunkOptions`.
 
         Raises:
             ConfigurationError: A number is out of range, the source does not exist, or other settings for one source.
         """
-        check_parameters(
-            text_parameter("source", source),
-            kind_errors("dry_run", dry_run, bool),
-        )
-        bars = shown(progress)
-        given = {"chunk_tokens": chunk_tokens, "overlap_tokens": overlap_tokens, "min_tokens": min_tokens}
+        check_options(RechunkOptions, options, "rechunk")
+        bars, source, dry_run = shown(progress), options.get("source"), options.get("dry_run", False)
+        given = picked(ChunkSizes, options)
         if source is not None and any(value is not None for value in given.values()):
             raise ConfigurationError("other chunk settings are for a whole collection: leave source out")
         extraction = checked_extraction(extract_metadata)

@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.jobs.job import Job
 from semlex.jobs.kinds import arguments_to_store
-from semlex.options.declare import operation
+from semlex.options.declare import check_options, operation
+from semlex.retriever.options import JobOptions
 from semlex.store.jobs import JobQueue, NewJob
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections
-from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
-from semlex.validation import (
-    check_parameters,
-    text_errors,
-    time_errors,
-    whole_number_errors,
-)
+from semlex.types.reports import DEFAULT_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
+    from typing import Unpack
 
     from semlex.retriever.handle import Handle
 
@@ -36,11 +31,7 @@ class Jobs:
         self,
         kind: str,
         arguments: Mapping[str, Any] | None = None,
-        *,
-        priority: int = 0,
-        unique_key: str | None = None,
-        not_before: datetime | None = None,
-        max_attempts: int = DEFAULT_ATTEMPTS,
+        **options: Unpack[JobOptions],
     ) -> Job:
         """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``).
 
@@ -52,25 +43,14 @@ class Jobs:
         Args:
             kind: What is to be done.
             arguments: What it is done with, at most 1 MiB as JSON. Paths are made absolute; they are the worker's.
-            priority: A higher one goes first; -1,000,000 to 1,000,000.
-            unique_key: While a job of this key is queued for the collection, that one is returned, and no other is
-                stored; at most 512 bytes.
-            not_before: When it may be begun.
-            max_attempts: How often it is begun before it has failed; 1 to 1,000.
+            **options: See `JobOptions`.
 
         Raises:
             ConfigurationError: The kind or an argument is unknown, or a value is refused.
             ValidationError: With every error of every document.
             CollectionNotFoundError: The collection does not exist, and none is to be made.
         """
-        check_parameters(
-            whole_number_errors("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
-            []
-            if unique_key is None
-            else text_errors("unique_key", unique_key, max_bytes=MAX_UNIQUE_KEY_BYTES, blank=False),
-            [] if not_before is None else time_errors("not_before", not_before),
-            whole_number_errors("max_attempts", max_attempts, 1, MAX_ATTEMPTS),
-        )
+        check_options(JobOptions, options, "submit")
         stored = arguments_to_store(kind, arguments)
         database = await self._handle.database()
         if await find_collection(database, self._handle.names) is None:
@@ -80,5 +60,13 @@ class Jobs:
             await self._handle.ready()
         queue = JobQueue(database, self._handle.names.schema)
         await queue.ensure_table()
-        job = NewJob(kind, self._handle.names.collection, stored, priority, unique_key, not_before, max_attempts)
+        job = NewJob(
+            kind,
+            self._handle.names.collection,
+            stored,
+            options.get("priority", 0),
+            options.get("unique_key"),
+            options.get("not_before"),
+            options.get("max_attempts", DEFAULT_ATTEMPTS),
+        )
         return Job.of(await queue.submit(job), queue)

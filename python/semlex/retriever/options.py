@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from semlex.options.declare import Option
 from semlex.options.search import SearchDefaults
-from semlex.parameters import DistanceName, StorageName
+from semlex.parameters import DistanceName, OnBadText, StorageName
+from semlex.types.chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
+from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
 
     from semlex.chat.base import ChatModel
     from semlex.ingest.enrichment.options import Enrichment
-    from semlex.ingest.loaders.base import OnBadText
     from semlex.ingest.loaders.extraction import Extract, MetadataExtraction
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
@@ -236,17 +238,60 @@ class ChunkSizes(TypedDict, total=False):
 
     chunk_tokens: Annotated[
         int | None,
-        Option(text="Maximum tokens of a chunk. Default: as the collection's other files.", form="object"),
+        Option(
+            text="Maximum tokens of a chunk. Default: as the collection's other files.",
+            minimum=MIN_CHUNK_TOKENS,
+            maximum=MAX_CHUNK_TOKENS,
+        ),
     ]
     overlap_tokens: Annotated[
         int | None,
-        Option(text="Maximum tokens that neighbours share. Default: as the collection's other files.", form="object"),
+        Option(
+            text="Maximum tokens that neighbours share. Default: as the collection's other files.",
+            minimum=0,
+            maximum=max_overlap(MAX_CHUNK_TOKENS),
+        ),
     ]
     min_tokens: Annotated[
         int | None,
         Option(
             text="Sections with fewer tokens are joined with the next one if both fit. Default: as the other files.",
-            form="object",
+            minimum=0,
+            maximum=max_min(MAX_CHUNK_TOKENS),
+        ),
+    ]
+
+
+class RechunkOptions(ChunkSizes, total=False):
+    """Options of `Documents.rechunk`."""
+
+    source: Annotated[str | None, Option(text="Name of the only source to work on.")]
+    dry_run: Annotated[
+        bool, Option(text="Count only: the report has what would be changed, the chunks, and those to be embedded.")
+    ]
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job."""
+
+    priority: Annotated[
+        int,
+        Option(text="Jobs with a higher priority run first. Default: 0.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY),
+    ]
+    unique_key: Annotated[
+        str | None,
+        Option(
+            text="While a job of this key is queued for the collection, it is returned, and no other one is stored.",
+            maximum=MAX_UNIQUE_KEY_BYTES,
+        ),
+    ]
+    not_before: Annotated[datetime | None, Option(text="Earliest start, such as 2026-12-24T18:00+01:00.")]
+    max_attempts: Annotated[
+        int,
+        Option(
+            text=f"Number of attempts before it has failed. Default: {DEFAULT_ATTEMPTS}.",
+            minimum=1,
+            maximum=MAX_ATTEMPTS,
         ),
     ]
 
@@ -260,11 +305,11 @@ class FindOptions(TypedDict, total=False):
         Option(text="Glob patterns of files to read. Default: the usual text formats.", form="texts"),
     ]
     exclude: Annotated[Sequence[str], Option(text="Glob patterns of files and folders to leave out.", form="texts")]
-    recursive: Annotated[bool, Option(text="Whether to enter folders below. Default: True.")]
+    recursive: Annotated[bool, Option(text="Read folders below, too. Default: True.")]
 
 
-class FileOptions(FindOptions, ChunkSizes, total=False):
-    """How files are found, read and cut."""
+class ReadOptions(TypedDict, total=False):
+    """How files are read."""
 
     text_fields: Annotated[
         Sequence[str],
@@ -281,18 +326,22 @@ class FileOptions(FindOptions, ChunkSizes, total=False):
     detect_encoding: Annotated[
         bool,
         Option(
-            text="Whether a text that is not UTF-8 is read in its most probable encoding, instead of reported as a "
-            "problem."
+            text="Read a text that is not UTF-8 in its most probable encoding, instead of reporting it as a problem."
         ),
     ]
     on_bad_text: Annotated[
         OnBadText,
         Option(
             text="What happens to a file with bytes that are not text, or characters that cannot be stored: 'error' "
-            "reports it, 'repair' puts U+FFFD for each, 'skip' leaves the file out. The report counts them.",
-            form="object",
+            "reports it, 'repair' puts U+FFFD for each, 'skip' leaves the file out. The report counts them. "
+            "Default: error.",
         ),
     ]
+
+
+class FileOptions(FindOptions, ChunkSizes, ReadOptions, total=False):
+    """How files are found, read and cut."""
+
     extract_metadata: Annotated[
         MetadataExtraction | Extract | None,
         Option(
@@ -300,6 +349,7 @@ class FileOptions(FindOptions, ChunkSizes, total=False):
             "called for files that are read; a file for which it fails is a problem of the report. Metadata given by "
             "hand takes precedence.",
             form="object",
+            offered=False,
         ),
     ]
     progress: Annotated[
@@ -323,10 +373,10 @@ class IndexOptions(FileOptions, total=False):
 class FolderKeys(FindOptions, total=False):
     """What is kept in step with folders."""
 
-    keep_deleted: Annotated[bool, Option(text="Whether documents stay whose file is gone.")]
+    keep_deleted: Annotated[bool, Option(text="Keep documents whose file is gone.")]
     allow_empty: Annotated[
         bool,
-        Option(text="Whether a path that is missing, or holds no file, means that its documents are to be deleted."),
+        Option(text="Delete the documents of a path that is missing or holds no file, instead of refusing it."),
     ]
 
 

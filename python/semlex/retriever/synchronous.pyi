@@ -35,7 +35,7 @@ from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
-from semlex.retriever.options import ClientOptions, IndexOptions, RetrieverOptions, SyncOptions, WatchOptions
+from semlex.retriever.options import ClientOptions, IndexOptions, JobOptions, RechunkOptions, RetrieverOptions, SyncOptions, WatchOptions
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
@@ -212,13 +212,9 @@ class SyncDocuments(Synchronous):
     def rechunk(
         self,
         *,
-        chunk_tokens: int | None = None,
-        overlap_tokens: int | None = None,
-        min_tokens: int | None = None,
-        source: str | None = None,
-        dry_run: bool = False,
         extract_metadata: MetadataExtraction | Extract | None = None,
         progress: ProgressOption = None,
+        **options: Unpack[RechunkOptions],
     ) -> IndexReport:
         """Cut documents again, from their files: those that an older version of semlex has read or cut."""
 
@@ -344,16 +340,7 @@ class SyncJobs(Synchronous):
     @property
     def asynchronous(self) -> Jobs: ...
 
-    def submit(
-        self,
-        kind: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        priority: int = 0,
-        unique_key: str | None = None,
-        not_before: datetime | None = None,
-        max_attempts: int = 5,
-    ) -> SyncJob:
+    def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]) -> SyncJob:
         """Stores a job for this collection, which a worker does (`Client.work`, ``semlex worker``)."""
 
 class SyncQueries(Synchronous):

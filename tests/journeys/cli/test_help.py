@@ -11,9 +11,12 @@ import pytest
 import typer
 
 from semlex.cli import completion
+from semlex.cli.flags import flag_of
 from semlex.cli.manual import EXAMPLES, PANELS, WITHOUT_COLLECTION, WITHOUT_SERVER, set_server, with_server
 from semlex.cli.options import COMMON
 from semlex.cli.suggestions import COMMANDS, OPTIONS
+from semlex.options.declare import declared
+from semlex.retriever.options import FileOptions, JobOptions, ReadOptions, RechunkOptions, SyncOptions
 from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
 from tests.support.waiting import LIMIT
 
@@ -73,6 +76,24 @@ def test_an_example_can_be_typed(name: str) -> None:
         return
     # What options set for a command ends with it.
     copy_context().run(TREE[name].make_context, name, rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("index", FileOptions),
+        ("sync", SyncOptions),
+        ("documents preview", ReadOptions),
+        ("try", ReadOptions),
+        ("maintain rechunk", RechunkOptions),
+        ("jobs submit", JobOptions),
+    ],
+)
+def test_declared_options_are_flags_with_their_texts(name: str, options: type) -> None:
+    flags = {flag: param.help for param in RUNNABLE[name].params for flag in param.opts}
+    for one in declared(options).values():
+        if one.option.offered and one.name != "enrichment":  # --enrich is a setting
+            assert one.option.text.split(". ")[0].split("_")[0] in flags[flag_of(one.name)]
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -186,4 +186,4 @@ def test_the_command_line_says_what_it_did(shell: Shell) -> None:
     assert "2 characters repaired" in shell("documents", "preview", *options, "repair").stdout
     for command in ("index", "sync", "documents preview"):
         done = shell(*command.split(), *options, "drop", code=2)
-        assert "on_bad_text must be error, repair or skip; got 'drop'" in done.stderr
+        assert "'--on-bad-text': must be error, repair or skip; got 'drop'" in done.stderr

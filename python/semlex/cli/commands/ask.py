@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from semlex.cli.commands.search import Question
 from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.flags import Flags
 from semlex.cli.options import questions_of
 from semlex.cli.output import number, print_json, print_note, summary_object
-from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import counted, inform, one_line, output, printable
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def ask(
     context: Context,
     question: Question,
     *,
-    options: Annotated[dict[str, Any], Flags("answers:AnswerArguments", without=("mode",))],
-    around: Annotated[dict[str, Any], Flags("answers:ContextArguments", only=AROUND)],
+    options: Annotated[dict[str, Any], Flags("options.answers:AnswerArguments", without=("mode",))],
+    around: Annotated[dict[str, Any], Flags("options.answers:ContextArguments", only=AROUND)],
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each sentence as soon as its citations are checked.")
     ] = False,
@@ -104,7 +104,7 @@ def context(
     shared: Context,
     question: Question,
     *,
-    options: Annotated[dict[str, Any], Flags("answers:ContextArguments")],
+    options: Annotated[dict[str, Any], Flags("options.answers:ContextArguments")],
 ) -> None:
     """Print the passages that fit a question best, numbered, for the prompt of a language model."""
     questions = questions_of(question)

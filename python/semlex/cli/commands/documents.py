@@ -17,28 +17,21 @@ from rich.markup import escape
 from semlex.cli.completion import source_names
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import (
-    ChunkTokens,
-    DetectEncoding,
-    Exclude,
-    IdField,
-    Include,
-    MinTokens,
-    OnBadText,
-    OverlapTokens,
     Source,
-    TextFields,
     Yes,
     agree,
     existing_paths,
     read_lines,
 )
 from semlex.cli.output import print_json, print_note
-from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import counted, inform, messages, one_line, output, printable, resumable
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
+from semlex.options.declare import picked
+from semlex.retriever.options import ChunkSizes, FindOptions, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +60,7 @@ def delete(
     names: Annotated[list[str] | None, NAMES] = None,
     *,
     source: Source = None,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("filters",))],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("filters",))],
     vanished: Annotated[bool, typer.Option("--vanished", help="Only documents whose file is gone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
     yes: Yes = False,
@@ -474,15 +467,7 @@ def chunks(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    include: Include = None,
-    exclude: Exclude = None,
-    text_field: TextFields = None,
-    id_field: IdField = None,
-    detect_encoding: DetectEncoding = False,
-    on_bad_text: OnBadText = "error",
-    chunk_tokens: ChunkTokens = None,
-    overlap_tokens: OverlapTokens = None,
-    min_tokens: MinTokens = None,
+    options: Annotated[dict[str, Any], Flags("retriever.options:FileOptions", without=("source",))],
 ) -> None:
     """Show the chunks that files would become; nothing is written, and no server is used.
 
@@ -493,17 +478,16 @@ def chunks(
     from semlex.parameters import KINDS, WantedOptions
 
     found = existing_paths(paths)
-    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
-    options = settings.retriever_options
-    wanted = WantedOptions.checked({name: options.get(name) for name in KINDS}, options["defaults"])
+    settings = context.settings(**picked(ChunkSizes, options))
+    stored = settings.retriever_options
+    wanted = WantedOptions.checked({name: stored.get(name) for name in KINDS}, stored["defaults"])
     failed = 0
     for file in preview_chunks(
         *found,
-        include=include or None,
-        exclude=exclude or (),
+        **picked(FindOptions, options),
         **wanted.chunk_settings()._asdict(),
         counter=_token_counter(settings),
-        options=LoadOptions(tuple(text_field or ()), id_field, detect_encoding, on_bad_text),
+        options=LoadOptions(**picked(ReadOptions, options)),
         limits=settings.file_limits,
     ):
         failed += file.problem is not None and not file.is_skipped

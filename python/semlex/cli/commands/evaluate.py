@@ -15,10 +15,10 @@ from rich.markup import escape
 
 from semlex.cli.checkup_report import checkup_page, print_checkup
 from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import INT, Reranker, agree, integer, whole_number_between
 from semlex.cli.output import print_json, print_note
-from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 from semlex.errors import ConfigurationError, PrivilegeError
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
@@ -146,7 +146,7 @@ def measure(
         bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: if there is one.")
     ] = None,
     reranker: Reranker = None,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("route",))],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("route",))],
     run: Annotated[
         Path | None,
         typer.Option(help="Write TREC run files with this name; that of the system is added before the suffix."),
@@ -392,7 +392,7 @@ def checkup(
     *,
     sample: Sample = None,
     seed: Seed = 0,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("mode",))],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("mode",))],
     html: Html = None,
 ) -> None:
     """Report how well a collection can be searched, with its own headings as questions.

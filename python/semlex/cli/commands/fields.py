@@ -11,12 +11,12 @@ from rich.markup import escape
 
 from semlex.cli.completion import field_names
 from semlex.cli.context import SERVER, Context, with_context
+from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
 from semlex.cli.options import (
     integer,
 )
 from semlex.cli.output import print_json, print_note
-from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def facets(
     context: Context,
     fields: Annotated[list[str], FIELDS],
     *,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("filters", "mode"))],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("filters", "mode"))],
     query: Annotated[
         str | None, typer.Option(help="Count among the candidates of a query instead of all chunks.")
     ] = None,

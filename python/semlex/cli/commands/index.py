@@ -12,18 +12,8 @@ import typer
 from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.flags import Flags
 from semlex.cli.options import (
-    ChunkTokens,
-    DetectEncoding,
-    Exclude,
-    IdField,
-    Include,
-    MinTokens,
-    NewSource,
-    OnBadText,
-    OverlapTokens,
-    Recursive,
-    TextFields,
     Yes,
     existing_paths,
 )
@@ -31,9 +21,11 @@ from semlex.cli.output import print_note
 from semlex.cli.reports import print_report, print_sync
 from semlex.cli.terminal import messages, resumable
 from semlex.errors import ConfigurationError
+from semlex.options.declare import picked
+from semlex.retriever.options import ChunkSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.progress import IndexReport, SyncReport
@@ -45,17 +37,7 @@ def index(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    source: NewSource = None,
-    include: Include = None,
-    exclude: Exclude = None,
-    recursive: Recursive = True,
-    chunk_tokens: ChunkTokens = None,
-    overlap_tokens: OverlapTokens = None,
-    min_tokens: MinTokens = None,
-    text_field: TextFields = None,
-    id_field: IdField = None,
-    detect_encoding: DetectEncoding = False,
-    on_bad_text: OnBadText = "error",
+    options: Annotated[dict[str, Any], Flags("retriever.options:IndexOptions", without=("enrichment",))],
     yes: Yes = False,
 ) -> None:
     """Add files and folders to a collection; documents whose file is gone stay (`semlex sync` deletes them).
@@ -67,14 +49,14 @@ def index(
     """
     from semlex.ingest.files.roots import plan_places
 
-    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    settings = context.settings(**picked(ChunkSizes, options))
     found = existing_paths(paths)
     try:
-        plan_places(found, {}, source)
+        plan_places(found, {}, options.get("source"))
     except ConfigurationError:  # the folders of a collection that is there may have other names
         if settings.collection not in context.collection_names(settings):
             raise
-    if leaves_unmade(context, settings, found, include, exclude or (), recursive=recursive):
+    if leaves_unmade(context, settings, found, options):
         return
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
@@ -83,22 +65,7 @@ def index(
 
         def fill(enrichment: Enrichment | None) -> IndexReport:
             with context.progress() as progress:
-                return retriever.index(
-                    *found,
-                    source=source,
-                    include=include or None,
-                    exclude=exclude or (),
-                    recursive=recursive,
-                    chunk_tokens=chunk_tokens,
-                    overlap_tokens=overlap_tokens,
-                    min_tokens=min_tokens,
-                    text_fields=text_field or (),
-                    id_field=id_field,
-                    detect_encoding=detect_encoding,
-                    on_bad_text=on_bad_text,
-                    enrichment=enrichment,
-                    progress=progress,
-                )
+                return retriever.index(*found, **options, enrichment=enrichment, progress=progress)
 
         report = filled(settings, fill, lambda report: report, yes=yes)
     print_report(report, as_json=context.as_json)
@@ -110,10 +77,7 @@ def leaves_unmade(
     context: Context,
     settings: Settings,
     paths: Sequence[Path],
-    include: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    *,
-    recursive: bool = True,
+    options: Mapping[str, Any],
 ) -> bool:
     """Whether a collection is not made because no file is there for it; prints that."""
     from semlex.ingest.files.discovery import find_files
@@ -122,7 +86,9 @@ def leaves_unmade(
     from semlex.ingest.progress import IndexReport
 
     skipped = Skipped()
-    selection = Selection(include or None, exclude, loaders().keys(), recursive)
+    selection = Selection(
+        options.get("include"), options.get("exclude", ()), loaders().keys(), options.get("recursive", True)
+    )
     if next(find_files(paths, selection, skipped), None) is not None:
         return False
     if settings.collection in context.collection_names(settings):
@@ -138,22 +104,7 @@ def sync(
     context: Context,
     paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
     *,
-    source: NewSource = None,
-    include: Include = None,
-    exclude: Exclude = None,
-    recursive: Recursive = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be done; write nothing.")] = False,
-    keep_deleted: Annotated[bool, typer.Option("--keep-deleted", help="Keep documents whose file is gone.")] = False,
-    allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Delete the documents of a path that is missing or empty.")
-    ] = False,
-    text_field: TextFields = None,
-    id_field: IdField = None,
-    detect_encoding: DetectEncoding = False,
-    on_bad_text: OnBadText = "error",
-    chunk_tokens: ChunkTokens = None,
-    overlap_tokens: OverlapTokens = None,
-    min_tokens: MinTokens = None,
+    options: Annotated[dict[str, Any], Flags("retriever.options:SyncOptions", without=("enrichment",))],
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")
     ] = False,
@@ -169,45 +120,31 @@ def sync(
 
     With --enrich, a language model describes each chunk in one line. You see the cost first.
     """
+    dry_run = options.get("dry_run", False)
     if watch and dry_run:
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
         raise ConfigurationError("--poll says how folders are watched: give --watch, too")
-    settings = context.settings(chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, min_tokens=min_tokens)
+    settings = context.settings(**picked(ChunkSizes, options))
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         if watch or dry_run:
             raise ConfigurationError(
                 "--watch and --dry-run use no language model: give --enrich none, then run semlex maintain enrich"
             )
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
-    given: dict[str, Any] = {
-        "source": source,
-        "include": include or None,
-        "exclude": exclude or (),
-        "recursive": recursive,
-        "keep_deleted": keep_deleted,
-        "allow_empty": allow_empty,
-        "text_fields": text_field or (),
-        "id_field": id_field,
-        "detect_encoding": detect_encoding,
-        "on_bad_text": on_bad_text,
-        "chunk_tokens": chunk_tokens,
-        "overlap_tokens": overlap_tokens,
-        "min_tokens": min_tokens,
-    }
     found = [path.expanduser() for path in paths]
     settings = context.with_only_collection(settings)
     if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
         existing_paths(found)  # refused before a collection is made for it
     with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
         if watch:
-            with closing(retriever.watch(*found, **given, poll=poll)) as reports:
+            with closing(retriever.watch(*found, **options, poll=poll)) as reports:
                 _watch(context, reports)
             return
 
         def fill(enrichment: Enrichment | None) -> SyncReport:
             with context.progress() as progress:
-                return retriever.sync(*found, **given, dry_run=dry_run, enrichment=enrichment, progress=progress)
+                return retriever.sync(*found, **options, enrichment=enrichment, progress=progress)
 
         with resumable():
             report = filled(settings, fill, lambda report: report.run, yes=yes)

@@ -12,11 +12,12 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import OTHER, STOPPED, on_signals
+from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import duration, integer, read_input, time_with_zone
+from semlex.cli.options import duration, integer, read_input
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
-from semlex.types.reports import DEFAULT_ATTEMPTS, DEFAULT_LEASE_SECONDS
+from semlex.types.reports import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +43,7 @@ def submit(
         str | None,
         typer.Option(metavar="JSON", help='Further arguments of the job: \'{"include": ["*.md"]}\'; - for stdin.'),
     ] = None,
-    priority: Annotated[int, integer("Jobs with a higher priority run first.")] = 0,
-    unique_key: Annotated[
-        str | None, typer.Option(help="Return the queued job of this key, if there is one, instead of adding another.")
-    ] = None,
-    not_before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Earliest start, such as 2026-12-24T18:00+01:00.")
-    ] = None,
-    max_attempts: Annotated[int, integer("Number of attempts before it has failed.")] = DEFAULT_ATTEMPTS,
+    options: Annotated[dict[str, Any], Flags("retriever.options:JobOptions")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
     timeout: Annotated[float | None, duration("With --wait: maximum time; then the exit code is 7.")] = None,
 ) -> None:
@@ -61,7 +55,7 @@ def submit(
 
     if timeout is not None and not wait:
         raise ConfigurationError("--timeout says how long --wait waits: give --wait, too")
-    given, begin = _read_arguments(arguments), time_with_zone("--not-before", not_before)
+    given = _read_arguments(arguments)
     if paths:
         if "paths" in given:
             raise ConfigurationError("paths stand twice, as arguments of the command and in --arguments: leave one out")
@@ -69,14 +63,7 @@ def submit(
     arguments_to_store(kind, given)  # refused before a collection is made for it
     settings = context.with_only_collection(context.settings())
     with context.opened(settings, create=kind in ("index", "sync", "add")) as retriever:
-        job = retriever.jobs.submit(
-            kind,
-            given,
-            priority=priority,
-            unique_key=unique_key,
-            not_before=begin,
-            max_attempts=max_attempts,
-        )
+        job = retriever.jobs.submit(kind, given, **options)
         if wait:
             job = job.wait(timeout)
     context.emit(job.to_dict(), lambda: _print_submitted(job))

@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.flags import Flags
 from semlex.cli.groups import CommandGroup
-from semlex.cli.options import ChunkTokens, MinTokens, OverlapTokens, Source, Yes, integer
+from semlex.cli.options import Source, Yes, integer
 from semlex.cli.output import print_note
 from semlex.cli.reports import print_lines, print_problems, print_report
 from semlex.cli.terminal import counted, inform, messages, one_line, resumable
@@ -88,23 +89,12 @@ def reindex(context: Context) -> None:
 def rechunk(
     context: Context,
     *,
-    chunk_tokens: ChunkTokens = None,
-    overlap_tokens: OverlapTokens = None,
-    min_tokens: MinTokens = None,
-    source: Source = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count only.")] = False,
+    options: Annotated[dict[str, Any], Flags("retriever.options:RechunkOptions")],
 ) -> None:
     """Cut documents again from their files: those cut by an older version, or all with other settings."""
     with context.opened() as retriever, context.progress() as progress:
-        report = retriever.documents.rechunk(
-            chunk_tokens=chunk_tokens,
-            overlap_tokens=overlap_tokens,
-            min_tokens=min_tokens,
-            source=source,
-            dry_run=dry_run,
-            progress=progress,
-        )
-    if dry_run and not context.as_json:
+        report = retriever.documents.rechunk(**options, progress=progress)
+    if options.get("dry_run") and not context.as_json:
         messages.print(
             f"{counted(report.changed, 'document')} would be cut into {counted(report.chunks, 'chunk')}, "
             f"{report.embedded:,} of them embedded; {counted(report.unchanged, 'document')} would stay"

@@ -13,18 +13,14 @@ from rich.markup import escape
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import SOME_FILES
+from semlex.cli.flags import Flags, flag_of
 from semlex.cli.options import (
-    DetectEncoding,
-    IdField,
-    OnBadText,
-    TextFields,
     existing_paths,
     integer,
     questions_of,
 )
 from semlex.cli.output import print_many, print_results, print_statement, print_timings
 from semlex.cli.reports import print_problems, print_report
-from semlex.cli.search_flags import Flags, flag_of
 from semlex.cli.terminal import inform, output
 from semlex.errors import ConfigurationError
 
@@ -49,9 +45,9 @@ def check_together(options: Mapping[str, Any], own: Mapping[str, object], *, has
     given = searched | {flag for flag, value in own.items() if value}
     refused: dict[str, set[str]] = {}
     if has_cursor:
-        refused["--after, whose cursor is the search,"] = searched - Flags("search:PageArguments").flags()
+        refused["--after, whose cursor is the search,"] = searched - Flags("options.search:PageArguments").flags()
     if many:
-        refused["a list of questions"] = given - Flags("search:RankingOptions").flags() - MANY
+        refused["a list of questions"] = given - Flags("options.search:RankingOptions").flags() - MANY
     if "--sql" in given:
         refused["--sql"] = given & {"--explain", "--fields", "--json", "--open", "--timings"}
     for what, flags in refused.items():
@@ -67,11 +63,11 @@ def try_folder(
     path: Annotated[Path, typer.Argument(help="File or folder with documents.")],
     question: Question,
     *,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", only=("top_k", "mode"))],
-    text_field: TextFields = None,
-    id_field: IdField = None,
-    detect_encoding: DetectEncoding = False,
-    on_bad_text: OnBadText = "error",
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("top_k", "mode"))],
+    reading: Annotated[
+        dict[str, Any],
+        Flags("retriever.options:FileOptions", only=("text_fields", "id_field", "detect_encoding", "on_bad_text")),
+    ],
     open_page: Annotated[
         bool, typer.Option("--open", help="Then open a page that shows how the order came about.")
     ] = False,
@@ -89,18 +85,11 @@ def try_folder(
     name = re.sub(r"[^a-z0-9]+", "_", resolved.name.lower()).strip("_")[:24]
     collection = f"try_{name}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}".replace("__", "_")
     settings = context.settings(collection=collection)
-    if leaves_unmade(context, settings, [resolved]):
+    if leaves_unmade(context, settings, [resolved], {}):
         return
     with context.opened(settings, create=True, with_choice=True, searches=True) as retriever:
         with context.progress() as progress:
-            report = retriever.index(
-                resolved,
-                text_fields=text_field or (),
-                id_field=id_field,
-                detect_encoding=detect_encoding,
-                on_bad_text=on_bad_text,
-                progress=progress,
-            )
+            report = retriever.index(resolved, **reading, progress=progress)
         if context.as_json:
             print_problems(report)
         else:
@@ -122,7 +111,7 @@ def search(
     context: Context,
     question: Annotated[list[str] | None, QUESTION] = None,
     *,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments")],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments")],
     timings: Annotated[bool, typer.Option("--timings", help="Print the milliseconds of each stage to stderr.")] = False,
     opened_hit: Annotated[
         int | None, integer("Open hit N in $EDITOR; without a number, the first.", "--open", metavar="[N]")
@@ -190,7 +179,7 @@ def why(
     document: Annotated[str, WHY_DOCUMENT],
     question: Annotated[list[str], QUESTION],
     *,
-    options: Annotated[dict[str, Any], Flags("search:SearchArguments", without=("explain",))],
+    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", without=("explain",))],
 ) -> None:
     """Explain why a search ranks a document where it is, or why it is missing, and what helps.
 

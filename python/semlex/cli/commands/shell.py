@@ -15,9 +15,9 @@ from rich.markup import escape
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.editor import open_hit, require_editor
 from semlex.cli.exit_codes import exit_code
+from semlex.cli.flags import Flags
 from semlex.cli.options import whole_number_between
 from semlex.cli.output import print_json, print_results
-from semlex.cli.search_flags import Flags
 from semlex.cli.terminal import inform, is_interactive, messages, one_line, output
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.types.queries import MAX_TOP_K
@@ -344,7 +344,7 @@ def shell(
     context: Context,
     *,
     options: Annotated[
-        dict[str, Any], Flags("search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route"))
+        dict[str, Any], Flags("options.search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route"))
     ],
     no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history, and offer none.")] = False,
 ) -> None:

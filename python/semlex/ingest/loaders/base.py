@@ -7,16 +7,16 @@ loader or makes one when called.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from semlex.errors import ConfigurationError
+from semlex.parameters import OnBadText
 from semlex.validation import is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-OnBadText = Literal["error", "repair", "skip"]
 # What a loader says of a text that cannot be decoded, or cannot be stored.
 BAD_TEXT_CODES = frozenset({"bad_text", "binary", "not_utf8", "not_utf16"})
 

@@ -23,11 +23,12 @@ from pydantic_core import CoreSchema, core_schema
 from semlex.options.declare import Declared, Operation, arguments_of, declared, unpacked
 from semlex.options.search import MAX_DEADLINE_SECONDS
 from semlex.retriever.collection import DEFAULT_DEPTH, MAX_DEPTH, Collection
+from semlex.retriever.jobs import Jobs
+from semlex.retriever.options import FindOptions
 from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES
-from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY
 from semlex.types.results import SearchMode, SearchResult
 
 MAX_MANY = 100
@@ -190,17 +191,21 @@ OBJECTS: dict[str, Any] = {
     "vector": Annotated[list[float], Field(min_length=1, max_length=MAX_DIMENSIONS)],
     "object": Weights,
     "flag": bool,
+    "text": Word,
+    "texts": Annotated[list[Word], Field(max_length=MAX_PATHS)],
+    "time": Time,
 }
 # Options that requests may give and the command line does not offer.
 ALSO = ("rerank", "weights", "vector")
 
 
-def takes(method: Callable[..., Any]) -> Callable[[type[B]], type[B]]:
-    """Add the declared options of a method to a body."""
+def takes(method: Callable[..., Any], declaration: type | None = None) -> Callable[[type[B]], type[B]]:
+    """Add the declared options of a method to a body, or those of one declaration."""
 
     def made(body: type[B]) -> type[B]:
         fields: dict[str, Any] = {}
-        for one in _options(method).values():
+        known = _options(method)
+        for one in known.values() if declaration is None else [known[name] for name in declared(declaration)]:
             parts = {name: part for name, part in one.parts.items() if part.option.offered}
             fields |= {name: _field(part) for name, part in (parts or {one.name: one}).items()}
             body.groups = body.groups | dict.fromkeys(parts, one.name)
@@ -332,26 +337,20 @@ class DeleteBody(Body):
     dry_run: bool = False
 
 
+@takes(Collection.index, FindOptions)
 class IndexBody(Body):
     """Files and folders to be indexed, by a job."""
 
     paths: list[Path] = Field(min_length=1, max_length=MAX_PATHS)
-    source: Word | None = None
-    include: list[Word] | None = Field(None, max_length=MAX_PATHS)
-    exclude: list[Word] | None = Field(None, max_length=MAX_PATHS)
-    recursive: bool = True
     create: bool = Field(default=False, description="Whether a missing collection is made.")
 
 
+@takes(Jobs.submit)
 class JobBody(Body):
     """A job."""
 
     kind: Literal["index", "sync", "add", "optimize", "rechunk", "embed", "reembed"]
     arguments: dict[str, Any] = Field(default_factory=dict)
-    priority: Annotated[int, Between(-MAX_PRIORITY, MAX_PRIORITY)] = 0
-    unique_key: Word | None = None
-    not_before: Time | None = None
-    max_attempts: Annotated[int, Between(1, MAX_ATTEMPTS)] = DEFAULT_ATTEMPTS
     create: bool = Field(default=False, description="Whether a missing collection is made.")
 
 

@@ -26,14 +26,16 @@ JobId = Annotated[str, Path(pattern=JOB_ID)]
 async def submit(context: Current, body: JobBody) -> Response:
     """Store a job for a collection."""
     context.need(OF_JOBS[body.kind])
-    given = body.model_dump(include={"priority", "unique_key", "not_before", "max_attempts"})
-    return await _submitted(context, body.collection, body.kind, body.arguments, create=body.create, **given)
+    options = body.given()
+    for name in ("kind", "arguments", "create"):
+        options.pop(name, None)
+    return await _submitted(context, body.collection, body.kind, body.arguments, create=body.create, **options)
 
 
 @route(router, "POST", "/v1/index", "index", returns=JobInfo, also=("/index",), status=202)
 async def index(context: Current, body: IndexBody) -> Response:
     """Submit a job that reads files and folders of the server's machine, below those that it may read."""
-    arguments = body.model_dump(exclude={"collection", "create"}, exclude_none=True)
+    arguments = {name: value for name, value in body.given().items() if name != "create" and value is not None}
     return await _submitted(context, body.collection, "index", arguments, create=body.create)
 
 

@@ -1,4 +1,4 @@
-"""Flags of the options of searches, contexts and answers, made from their declarations."""
+"""Flags of options, made from their declarations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from semlex.cli.options import INT, NUMBER, SECONDS, number, number_that, seconds, whole_number
+from semlex.cli.options import INT, NUMBER, SECONDS, number, number_that, seconds, time_with_zone, whole_number
 from semlex.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from semlex.options.declare import Declared
 
 # Names of the command line for options that have others in Python.
-FLAGS = {"filters": "filter", "group_size": "group"}
+FLAGS = {"filters": "filter", "group_size": "group", "text_fields": "text_field"}
 SHORT = {"top_k": "-k"}
 FIRST = ("tokens", "top_k", "mode", "filters")
 # These are arguments, not flags; --reranker none stands for rerank=False, and --group for group_by.
 WITHOUT_FLAG = frozenset({"query", "queries", "question", "rerank", "group_by"})
+REPEATED = ("filter", "boosts", "texts")
 # A share of 0 means None here: never.
 NEVER = ("sections", "near_duplicates")
 
@@ -38,7 +39,7 @@ class Flags:
     """Marks a parameter of a command that receives options by name: those that were given.
 
     Attributes:
-        declaration: Module and ``TypedDict`` below ``semlex.options``, such as ``search:SearchArguments``.
+        declaration: Module and ``TypedDict`` below ``semlex``, such as ``options.search:SearchArguments``.
         only: Names of the options; all if empty.
         without: Names that the command does not offer.
     """
@@ -61,13 +62,15 @@ class Flags:
         options: dict[str, Any] = {}
         tuning: dict[str, Any] = {}
         for name, one in self._offered().items():
-            value = typed.pop(FLAGS.get(name, name) if name == "group_size" else name)
-            if value is None or value is False or value == []:
+            value = typed.pop(name)
+            if value is None or value == []:
                 continue
             if one.form == "filter":
                 value = filter_of(value)
             elif one.form == "boosts":
                 value = boosts_of(value)
+            elif one.form == "time":
+                value = time_with_zone(flag_of(name), value)
             elif name in NEVER:
                 value = value or None
             (tuning if name in self._tuning() else options)[name] = value
@@ -81,7 +84,7 @@ class Flags:
         from semlex.options.declare import declared
 
         module, _, name = self.declaration.partition(":")
-        return declared(getattr(import_module(f"semlex.options.{module}"), name))
+        return declared(getattr(import_module(f"semlex.{module}"), name))
 
     def _tuning(self) -> Mapping[str, Declared]:
         known = self._known()
@@ -111,17 +114,20 @@ def _parameter(one: Declared, known: Mapping[str, Declared]) -> inspect.Paramete
         options |= {"parser": seconds if in_seconds else _number_of(one), "metavar": SECONDS if in_seconds else NUMBER}
     elif one.form == "choice":
         options |= {"parser": _choice_of(one.choices), "metavar": "|".join(one.choices)}
-    elif one.form in ("filter", "boosts"):
+    elif one.form == "time":
+        options |= {"metavar": "TIME"}
+    elif one.form in REPEATED:
         kind = list[str] | None
     elif one.form == "flag":
-        kind = bool
+        kind = bool | None
     flags = [flag_of(one.name), *([SHORT[one.name]] if one.name in SHORT else [])]
-    name = "group" if one.name == "group_size" else one.name
+    if one.form == "flag" and one.option.text.endswith("Default: True."):
+        flags = [f"{flags[0]}/--no{flags[0][1:]}"]
     return inspect.Parameter(
-        name,
+        one.name,
         inspect.Parameter.KEYWORD_ONLY,
         annotation=Annotated[kind, typer.Option(*flags, **options)],
-        default=False if kind is bool else None,
+        default=None,
     )
 
 
@@ -150,11 +156,11 @@ def _text(one: Declared, known: Mapping[str, Declared]) -> str:
     text = re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: flag_of(found[0]) if found[0] in known else found[0], text)
     least = 0 if one.name in NEVER else option.minimum
     if least is not None and option.maximum is not None:
-        text += f" Range: {least:,g} to {option.maximum:,g}."
+        text += f" Range: {least:,} to {option.maximum:,}."
     if one.name in NEVER:
         text += " 0: never."
-    if one.form in ("filter", "boosts"):
-        text += " Repeatable." if one.form == "boosts" else " Repeatable: all must hold."
+    if one.form in REPEATED:
+        text += " Repeatable: all must hold." if one.form == "filter" else " Repeatable."
     if one.form == "boosts":
         text += " Example: '0.5 year < 2000'."
     return text
