@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from semlex.options.declare import Option
-from semlex.options.search import FilterOption, Mode, QuestionOptions, Rerank, RouteOption
+from semlex.options.search import Exclude, FilterOption, Mode, QuestionOptions, Rerank, RouteOption
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.queries import MIN_SHARE
 
@@ -79,6 +79,7 @@ class AnswerOptions(TypedDict, total=False):
     filters: FilterOption
     mode: Mode
     rerank: Rerank
+    exclude: Exclude
     route: RouteOption
     min_coverage: Annotated[
         float,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict
 
 from semlex.options.declare import Option
@@ -64,6 +64,10 @@ Fusion: TypeAlias = Annotated[
 RrfK: TypeAlias = Annotated[
     float | None,
     Option(text=f"Constant of reciprocal rank fusion. Default: {RRF_K:g}.", minimum=0, offered=False),
+]
+Exclude: TypeAlias = Annotated[
+    Sequence[str] | None,
+    Option(text="Words and phrases that no hit may contain.", form="texts"),
 ]
 MinSimilarity: TypeAlias = Annotated[
     float | None,
@@ -149,6 +153,7 @@ class RankingOptions(TypedDict, total=False):
             form="boosts",
         ),
     ]
+    exclude: Exclude
     min_similarity: MinSimilarity
     min_rerank: Annotated[
         float | None,

@@ -300,7 +300,12 @@ class Collection:
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
-        return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
+        answer = fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
+        exclusions = opened.info.keyword.exclusions(None, request.exclude)
+        if exclusions is not None:
+            held = exclusions.held([(hit.language, "\n".join(hit.heading_path), hit.content) for hit in answer])
+            answer[:] = [hit for hit, is_held in zip(answer, held.tolist(), strict=True) if not is_held]
+        return answer
 
     @operation("search page", "read", PageArguments)
     async def search_page(

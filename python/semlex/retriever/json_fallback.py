@@ -20,7 +20,7 @@ from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
-from semlex.store.keyword.base import EXCERPT_CHARACTERS, MAX_TERMS
+from semlex.store.keyword.base import EXCERPT_CHARACTERS, MAX_TERMS, without_operators
 from semlex.types.documents import StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchResult, SearchResults
@@ -146,7 +146,7 @@ class JSONKBRetriever(DocumentRetriever):
         raise ReadOnlyError("a JSONKBRetriever only reads: add the object to one of its files")
 
     def _hits(self, entries: list[_Entry], query: str, top_k: int, tree: FilterTree | None) -> list[SearchResult]:
-        asked = self._analyzer.query(query, MAX_TERMS)
+        asked = self._analyzer.query(without_operators(query) or query, MAX_TERMS)
         kept = self._analyzer.matches([one.text for one in entries], [], asked.excluded).tolist()
         passing = [
             without and (tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)))

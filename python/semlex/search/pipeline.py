@@ -100,6 +100,8 @@ class SearchPipeline:
             raise ConfigurationError(
                 "min_rerank needs a reranker and a text: name one with reranker_model= or --reranker, and leave it on"
             )
+        for one in collection.keyword.without_words(request.exclude):
+            warnings.append(f"exclude {one!a} leaves nothing out: the keyword index has no such words")
         return SearchState(request, collection, legs, request.vector, warnings=warnings)
 
     async def find(self, state: SearchState, opened: OpenCollection) -> Found:

@@ -144,10 +144,11 @@ def plan_legs(
                 probes=request.tuning.get("probes"),
             )
         )
-    if "keyword" in state.legs and "keyword" not in state.failed and request.text is not None:
+    query = state.keyword_query
+    if "keyword" in state.legs and "keyword" not in state.failed and query is not None:
         # Engines without an index of semlex take the filter as it is written.
         condition = request.condition if collection.keyword.index is None else selection
-        leg = collection.keyword.leg(collection.names, request.text, depth, condition, with_phrases=state.with_phrases)
+        leg = collection.keyword.leg(collection.names, query, depth, condition, with_phrases=state.with_phrases)
         if leg is not None:
             plans.append(leg)
     return plans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,7 @@ from semlex.options.search import (
 )
 from semlex.search.fusion import check_weights
 from semlex.search.thresholds import check_thresholds, without_cosines
+from semlex.store.keyword.base import PLAIN, without_operators
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.selection import Boost, parse_boosts
 from semlex.types.documents import MAX_ID_BYTES
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from semlex.types.results import SearchMode
 
 MAX_QUERIES = 1000  # of one call
+OPERATORS_NOTE = (
+    "the question reads as a sentence or a command line, so its dashes and quotes were searched as words; to leave "
+    "words out, use exclude"
+)
 NO_DEFAULTS = SearchDefaults()
 
 
@@ -86,6 +91,7 @@ class Request:
     """A checked search, made once.
 
     Attributes:
+        words: The text as keyword search reads it: of a sentence or a command line without its dashes and quotes.
         page: Which part of a list is wanted; None for a search without pages.
         group_size: Maximum number of chunks of a document, if hits are grouped; else None.
         boosts: Factors on the fused score.
@@ -101,6 +107,7 @@ class Request:
     vector: NDArray[np.float32] | None
     top_k: int
     condition: Filter
+    words: str | None = None
     mode: SearchMode | None = None
     rerank: bool | None = None
     fusion: FusionMethod = "completed"
@@ -149,17 +156,21 @@ class Request:
             raise ConfigurationError("mode 'keyword' needs a query text")
         if mode is None and query is not None:
             mode = defaults.get("mode")
-        notes = _fill(given, defaults, mode)
+        text = None if query is None else query.strip()
+        plain = None if text is None else without_operators(text)
+        _check_exclusions(given.get("exclude"))
+        notes = [*_fill(given, defaults, mode), *([OPERATORS_NOTE] if plain is not None else [])]
         tuning, most = _tuning(given, defaults, top_k)
         fusion = given.get("fusion") or "completed"
         check_weights(fusion, given.get("weights"))
         check_thresholds(given, mode=mode, fusion=fusion)
         max_results = given.get("max_results")
         return cls(
-            text=None if query is None else query.strip(),
+            text=text,
             vector=array,
             top_k=top_k,
             condition=parse_filters(filters, names),
+            words=text if plain is None else plain,
             mode=mode,
             rerank=rerank,
             fusion=fusion,
@@ -169,10 +180,15 @@ class Request:
             options=given,
             tuning=tuning,
             route=route,
-            notes=notes,
+            notes=tuple(notes),
             clock=clock,
             started=clock.monotonic() if started is None else started,
         )
+
+    @property
+    def exclude(self) -> list[str]:
+        """Words and phrases that no hit may contain, beside those in the text."""
+        return list(self.options.get("exclude") or ())
 
     @property
     def most(self) -> int:
@@ -231,6 +247,13 @@ def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | N
             return (f"min_similarity={least:g}, the default here, is left out: {why}",)
         options["min_similarity"] = least
     return ()
+
+
+def _check_exclusions(exclude: Sequence[str] | None) -> None:
+    """Refuse exclusions without a word."""
+    for one in exclude or ():
+        if not PLAIN.terms(one):
+            raise ConfigurationError(f"exclude must hold words and phrases; got {shown(one)}")
 
 
 def _tuning(options: SearchOptions, defaults: SearchDefaults, top_k: int) -> tuple[Tuning, int]:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key, LegPlan, LegResult
     from semlex.store.query.score_calibration import Spread
     from semlex.store.query.vector import VectorPlan
+    from semlex.store.schema.collection import CollectionInfo
     from semlex.types.results import SearchResult
 
 DEEPER = 4  # times the candidates, when those that were found are not enough
@@ -93,10 +94,8 @@ class Retrieval:
             # Rows were deleted outside semlex: their vectors are still there. Look again past them, exactly.
             found = await self.find(state, depth, exact=True)
         while found.has_exclusions and len(found.keys) < request.most and depth < MAX_CANDIDATES:
-            # The nearest chunks hold words that the query excludes: look among more of them, if there are more. What
-            # holds a phrase has its words, too, and was found by them.
-            vector, keyword = found.results.get("vector"), found.results.get("keyword")
-            if vector is None or len(vector.keys) < depth or (keyword is not None and keyword.has_phrases):
+            # The best chunks hold words that the query excludes: look among more of them, if there are more.
+            if not _has_more(found, depth, state.collection):
                 break
             # A leg that failed is not asked again: it has taken its share of the time.
             state.failed |= {name: result for name, result in found.results.items() if result.error is not None}
@@ -196,8 +195,8 @@ class Retrieval:
         good = {name: result for name, result in results.items() if result.error is None}
         if not good:
             raise next(result.error for result in results.values() if result.error is not None)
-        collection, text = state.collection, state.request.text
-        exclusions = None if text is None else collection.keyword.exclusions(text)
+        collection, request = state.collection, state.request
+        exclusions = collection.keyword.exclusions(request.words, request.exclude)
         if "keyword" not in good and exclusions is not None:
             await limit(snapshot.connection, state.request.remaining())
         candidates = await without_excluded(snapshot, good, collection.names, exclusions)
@@ -231,7 +230,7 @@ class Retrieval:
         # The next candidates replace rows that are gone, and chunks that hold what is excluded.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
-            loaded = await load_results(snapshot.connection, state.collection, keys, state.request.text, postings)
+            loaded = await load_results(snapshot.connection, collection, keys, state.keyword_query, postings)
             dropped += len(batch) - len(loaded)
             if unsure is not None:
                 excluded = await hold_excluded(snapshot, collection.names, keys, unsure)
@@ -318,6 +317,15 @@ class Retrieval:
             return await self._database.read_snapshot("look at the filter's fields", look, deadline=remaining)
         except SemlexError:
             return []  # the results are good without the hint
+
+
+def _has_more(found: Found, depth: int, collection: CollectionInfo) -> bool:
+    """Whether a leg that finds what is excluded may find more than it did."""
+    vector, keyword = found.results.get("vector"), found.results.get("keyword")
+    if keyword is not None and keyword.has_phrases:
+        return False  # what holds a phrase has its words, too, and was found by them
+    filled = keyword is not None and len(keyword.keys) >= depth and not collection.keyword.reads_operators
+    return filled or (vector is not None and len(vector.keys) >= depth)
 
 
 async def run_remaining_legs(

@@ -48,6 +48,11 @@ class SearchState:
     warnings: list[str] = field(default_factory=list)
     spread: Spread | None = None
 
+    @property
+    def keyword_query(self) -> str | None:
+        """What keyword search reads: the question's words, and what is excluded."""
+        return self.collection.keyword.query_of(self.request.words, self.request.exclude)
+
     def add_time(self, stage: str, seconds: float) -> None:
         """Adds to the time of a stage."""
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds * 1000

@@ -1,16 +1,19 @@
-"""What a query excludes with ``-word`` is left out however the answer comes about."""
+"""What a search excludes, by ``-word`` or by ``exclude``, is left out however the answer comes about."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from semlex.errors import ConfigurationError
 from semlex.retriever.json_fallback import JSONKBRetriever
+from semlex.search.request import OPERATORS_NOTE
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
 from tests.support.waiting import eventually, held
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
 POSTINGS = "semlex.fruit_posting"
 COUNT = 160
 FILLER = ("pear", "plum", "electric", "car", "cars", "tree", "lamp", "desk")
-QUESTIONS = ("apple -secret", 'apple tree -"electric car"', '-secret apple -"electric car" -lamp')
+SAID_APART = {
+    "apple -secret": ["secret"],
+    'apple tree -"electric car"': ["electric car"],
+    '-secret apple -"electric car" -lamp': ['"secret"', "electric, car", "lamp"],
+}
+QUESTIONS = tuple(SAID_APART)
 
 
 def texts() -> dict[str, str]:
@@ -123,20 +131,23 @@ async def test_no_hit_holds_what_is_excluded(database_url: str, full: bool) -> N
             question, state = chance.choice(QUESTIONS), ("whole", "unreadable", "late", "emptied")[seed % 4]
             mode = chance.choice((None, "vector", "hybrid", *(["keyword"] if state == "whole" else [])))
             filters = chance.choice((None, {"n": {"$lt": 40}}))
-            searching = answer(retriever, chance, question, {"mode": mode, "filters": filters})
+            apart = SAID_APART[question] if chance.random() < 0.5 else None
+            asked = "apple tree" if apart else question
+            options = {"mode": mode, "filters": filters, "exclude": apart}
+            searching = answer(retriever, chance, asked, options)
             if state == "late":
                 hits, wanted = await late(searching, database_url)
             else:
                 with damaged(database_url, state):
                     hits, wanted = await searching
-            told = f"seed {seed}: {question}, {mode}, {state}"
+            told = f"seed {seed}: {asked}, {apart}, {mode}, {state}"
             assert not [hit.content for hit in hits if holds(hit.content, question)], told
             left = [
                 n
                 for n, text in enumerate(TEXTS.values())
                 if not holds(text, question)
                 and (filters is None or n < 40)
-                and (mode != "keyword" or "apple" in text or ("tree" in question and "tree" in text))
+                and (mode != "keyword" or "apple" in text or ("tree" in text and "tree" in asked))
             ]
             assert len(hits) >= min(wanted, len(left)), told
 
@@ -157,6 +168,90 @@ async def test_engines_that_know_exclusions(database_url: str, keyword: str, exp
         assert {hit.id for hit in await retriever.search("apple -secrets", mode="vector")} == expected
 
 
+async def test_exclude_holds_with_an_engine_that_knows_no_exclusions(database_url: str) -> None:
+    texts = {f"s{number}": f"apple apple secret {number}" for number in range(40)} | {"b": "an apple in a long text"}
+    async with opened(database_url, keyword="tsvector") as retriever:
+        await retriever.add_documents([Document(text, id=id_) for id_, text in texts.items()])
+        for mode in ("keyword", "hybrid", "vector"):
+            found = await retriever.search("apple", 3, mode=mode, exclude=["secrets"], tuning={"candidates": 3})
+            assert [hit.id for hit in found] == ["b"], mode
+        told = await retriever.why("s3", "apple", mode="keyword", exclude=["secrets"])
+        assert told.code == "excluded"
+
+
+# A question with a flag or quotes -> a word of the text that answers it. Read as operators, all but the flags with two
+# dashes would leave that text out.
+SENTENCES = {
+    "what are the files with -x and -y": "executable",
+    "Why does -v print nothing?": "verbose",
+    "What does -verbose do in the old shell?": "verbose",
+    "how do I skip the cache with -n": "cache",
+    "build --no-cache -n": "cache",
+    "install fails with --no-cache-dir -n on the server": "cache",
+    "Which option is meant by “run as root”?": "root",
+    "„run as root“ in a container": "root",
+    "«run as root» dans un conteneur": "root",
+    'What does "run as administrator" mean here?': "root",
+    "Is -recursive needed to copy a folder?": "folder",
+    "copy a folder -r": "folder",
+    "tar -xzf archive -C folder -v": "archive",
+    'Is it true that "tar archives" keep owners?': "archive",
+    "¿Para qué sirve -depth al clonar?": "clone",
+    "shallow clone -d 1": "clone",
+    "why is -port refused, is it taken?": "port",
+    "listen -p 8080": "port",
+    "the server says “address in use”": "port",
+    "Can I leave the -quiet flag out?": "quiet",
+}
+ANSWERS = {
+    "executable": "The flags -x and -y list executable files and links.",
+    "verbose": "With -v or -verbose the old shell prints verbose lines.",
+    "cache": "Use -n or --no-cache-dir to install and build without the cache.",
+    "root": "To run as root or administrator is dangerous, in a container, too. root",
+    "folder": "Copy a folder with -r, which is -recursive.",
+    "archive": "tar -xzf unpacks an archive; archives keep owners; -v lists, -C names a folder.",
+    "clone": "A shallow clone (clonar) has -depth or -d 1.",
+    "port": "The server listens on a port: -p or -port 8080. Another address is in use.",
+    "quiet": "The -quiet flag hides every line.",
+}
+
+
+async def test_sentences_with_flags_and_quotes_lose_no_answer(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document(text, id=word) for word, text in ANSWERS.items()])
+        for question, word in SENTENCES.items():
+            found = await retriever.search(question, 3)
+            plain = await retriever.search(re.sub(r"-\B|\B-|[“”„«»\"]", " ", question), 3, mode="keyword")
+            assert word in [hit.id for hit in found], question
+            by_words = await retriever.search(question, 3, mode="keyword")
+            assert [hit.id for hit in by_words] == [hit.id for hit in plain], question
+            assert by_words.warnings == found.warnings == [OPERATORS_NOTE], question
+        assert (await retriever.search("files -x --all")).warnings == [OPERATORS_NOTE]
+        assert not (await retriever.search("is it a well-known port --quiet?")).warnings
+        left = await retriever.search("how the quiet server prints verbose lines to a port -archive -folder -clone", 9)
+        assert {hit.id for hit in left}.isdisjoint({"archive", "folder", "clone"})
+        assert not left.warnings
+
+
+async def test_exclude_is_said_apart_from_the_question(database_url: str) -> None:
+    async with opened(database_url) as retriever:
+        await retriever.add_documents([Document("a secret apple", id="a"), Document("an apple", id="b")])
+        found = await retriever.search("which apple?", exclude=["secrets", "the"])
+        assert [hit.id for hit in found] == ["b"]
+        assert found.warnings == ["exclude 'the' leaves nothing out: the keyword index has no such words"]
+        assert "secret" not in found[0].excerpt
+        by_vector = await retriever.search(vector=[1.0] * retriever.embedder.dimensions, exclude=["secrets"])
+        assert [hit.id for hit in by_vector] == ["b"]
+        context = await retriever.context("which apple?", exclude=["secret"])
+        assert [one.document for one in context.sources] == ["b"]
+        answer = await retriever.answer("which apple?", exclude=["secret apple"])
+        assert [hit.id for hit in answer.context.results] == ["b"]
+        for wrong in ("secret", [7], ["…"]):
+            with pytest.raises(ConfigurationError, match="exclude"):
+                await retriever.search("apple", exclude=wrong)
+
+
 async def test_a_fallback_leaves_out_what_is_excluded(tmp_path: Path) -> None:
     (tmp_path / "kb.json").write_text('[{"id": 1, "text": "a secret apple"}, {"id": 2, "text": "an apple"}]')
     assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("apple -secrets")] == ["2"]
+    assert [hit.id for hit in await JSONKBRetriever(tmp_path).search("which apple has -s secrets?")] == ["1", "2"]

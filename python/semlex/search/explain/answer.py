@@ -80,7 +80,7 @@ def _spread(state: SearchState, found: Found) -> dict[str, float]:
 
 
 async def _terms(snapshot: Snapshot, state: SearchState, found: Found) -> list[TermScores] | None:
-    keyword, text = found.results.get("keyword"), state.request.text
+    keyword, text = found.results.get("keyword"), state.keyword_query
     if keyword is None or keyword.error is not None or text is None:
         return None
     keys = [candidate.key for candidate, _ in found.hits]

@@ -46,9 +46,10 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
         return (_filtered(standing),)
     if standing.broken:
         parts = "; ".join(standing.broken[:SHOWN_PARTS])
-        return (
-            Reason("excluded", f"the question's own words leave it out: {parts}", "leave that out of the question"),
-        )
+        by, where = "the question's own words leave", "the question"
+        if standing.state.request.exclude:
+            by, where = "exclude or the question leaves", "exclude or the question"
+        return (Reason("excluded", f"{by} it out: {parts}", f"leave that out of {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
         return missing or (Reason("unknown", "the search did not find it, and no leg tells why"),)

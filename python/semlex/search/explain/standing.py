@@ -115,15 +115,18 @@ async def _standing(
         vector = await vector_rank(snapshot, collection, state.vector, condition, passing)
     keyword = await _keyword_rank(snapshot, state, found, passing) if passing else None
     broken: list[str] = []
-    if passing and (keyword is None or (keyword.score is None and found.results["keyword"].has_exclusions)):
+    is_unread = bool(state.request.exclude) and not collection.keyword.reads_operators
+    is_left_out = keyword is None or (keyword.score is None and found.results["keyword"].has_exclusions)
+    if passing and (is_unread or is_left_out):
         told = await _broken(snapshot, state, passing, by_words=keyword is not None)
         broken = list(dict.fromkeys(one for own in told for one in own)) if all(told) else []
     ranking = await Ranking.read(snapshot, opened, state, found, passing, reranks=reranks)
     chunks = ranking.farthest or [one.key for one in (keyword, vector) if one is not None and one.key is not None]
     chunks = chunks or passing[:1] or [one.key for one in facts[:1]]
     terms = None
-    if "keyword" in _answered(found) and state.request.text is not None and chunks:
-        terms = await collection.keyword.term_scores(snapshot, collection.names, state.request.text, chunks)
+    query = state.keyword_query
+    if "keyword" in _answered(found) and query is not None and chunks:
+        terms = await collection.keyword.term_scores(snapshot, collection.names, query, chunks)
     reach = None
     if passing and not broken:
         ranks = [one.rank for one in (vector, keyword) if one is not None and one.rank is not None]
@@ -133,12 +136,12 @@ async def _standing(
 
 async def _broken(snapshot: Snapshot, state: SearchState, keys: list[Key], *, by_words: bool) -> list[list[str]]:
     """Return which quotes and exclusions of the query each chunk breaks; without keyword search, which exclusions."""
-    collection, text = state.collection, state.request.text or ""
-    if by_words:
+    collection, request = state.collection, state.request
+    if by_words and collection.keyword.reads_operators:
         return await collection.keyword.broken_conditions(
-            snapshot, collection.names, text, keys, with_phrases=state.with_phrases
+            snapshot, collection.names, state.keyword_query or "", keys, with_phrases=state.with_phrases
         )
-    exclusions = collection.keyword.exclusions(text)
+    exclusions = collection.keyword.exclusions(request.words, request.exclude)
     if exclusions is None:
         return []
     return [exclusions.broken(row) for row in await fetch(snapshot, texts_of(collection.names, keys))]
@@ -175,11 +178,12 @@ async def _keyword_rank(
     if np.isnan(scores).all():
         return KeywordRank()
     best = int(np.nanargmax(scores))
-    if scores[best] <= 0 or state.request.text is None:
+    query = state.keyword_query
+    if scores[best] <= 0 or query is None:
         return KeywordRank(keys[best], float(scores[best]))
     collection = state.collection
     leg = collection.keyword.leg(
-        collection.names, state.request.text, MAX_CANDIDATES, state.request.condition, with_phrases=state.with_phrases
+        collection.names, query, MAX_CANDIDATES, state.request.condition, with_phrases=state.with_phrases
     )
     deep = (await run_legs(snapshot, [] if leg is None else [leg])).results.get("keyword")
     placed = [] if deep is None or deep.error is not None else deep.keys

@@ -89,6 +89,10 @@ Mode: TypeAlias = Annotated[
     SearchMode | None,
     Field(description=f"{OPTIONS['mode'].option.text} vector: by meaning; keyword: by words."),
 ]
+Excluded: TypeAlias = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=512)]] | None,
+    Field(max_length=64, description=OPTIONS["exclude"].option.text),
+]
 Document: TypeAlias = Annotated[
     str,
     Field(
@@ -201,10 +205,12 @@ class Tools:
         top_k: TopK = 5,
         filters: Filters = None,
         mode: Mode = None,
+        *,
+        exclude: Excluded = None,
     ) -> CallToolResult:
         """Hits, best first."""
         searched = await self._access.collection(collection)
-        found = await searched.search(query, top_k, filters, mode=mode, deadline=SEARCH_SECONDS)
+        found = await searched.search(query, top_k, filters, mode=mode, exclude=exclude, deadline=SEARCH_SECONDS)
         name = searched.names.collection
         hits, warnings = shown_hits(name, found, Budget()), self._worded(found.warnings)
         if len(hits) < len(found):

@@ -31,6 +31,11 @@ class Analyzers:
     language: str  # the collection's
     stop_words: bool  # whether common words are left out
 
+    @classmethod
+    def known(cls, language: str, *, stop_words: bool = True) -> Self:
+        """The analyzers of a language that Postgres knows and semlex may not."""
+        return cls(language if language in _core.ANALYZER_LANGUAGES else "simple", stop_words)
+
     def of(self, language: str | None) -> _core.Analyzer:
         """The analyzer of a language; of the collection's for None."""
         return analyzer_of(self.language if language is None else language, self.stop_words)
@@ -135,6 +140,25 @@ Row = tuple[str | None, str | None, str | None]
 def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
     """The statement that reads the `Row` of each chunk, in their order."""
     return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
+
+
+# What makes a query a sentence or a command line, in which dashes and quotes are no operators.
+_PROSE = re.compile(r"[?\uff1f\u061f\u2047¿“”„«»]|(?<!\S)(?:--\w|-[^\W\d_](?!\S))")
+_QUOTES = re.compile(r'["“”„«»]')
+_DASHES = re.compile(r"(?<!\S)-(?=\w)")
+
+
+def without_operators(query: str) -> str | None:
+    """Return the words of a sentence or command line whose dashes and quotes would exclude or demand; else None."""
+    if not _PROSE.search(query):
+        return None
+    read = PLAIN.query(query, MAX_CONDITIONS)
+    return _DASHES.sub(" ", _QUOTES.sub(" ", query)) if read.phrases or read.excluded else None
+
+
+def excluding(query: str | None, exclude: Iterable[str]) -> str:
+    """Return a query that also excludes words and phrases."""
+    return " ".join([query or "", *(f'-"{_QUOTES.sub(" ", one)}"' for one in exclude)]).strip()
 
 
 @dataclass(frozen=True, slots=True)

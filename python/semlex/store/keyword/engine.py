@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, plain_excerpt
+from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, excluding, plain_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,11 @@ class KeywordEngine:
     name: str = "none"
     score_name: str = "none"
     index: Bm25Index | None = None
-    _analyzers: Analyzers | None = None
+    # Whether a query may hold exclusions and phrases.
+    reads_operators: bool = True
+    _analyzers: Analyzers
 
-    def __init__(self, analyzers: Analyzers | None = None) -> None:
+    def __init__(self, analyzers: Analyzers) -> None:
         self._analyzers = analyzers
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
@@ -72,9 +74,19 @@ class KeywordEngine:
         del snapshot, names, query, keys, changed
         return None
 
-    def exclusions(self, query: str) -> Exclusions | None:
-        """What a query excludes, to be searched in texts; None if nothing, or for an engine without exclusions."""
-        return None if self._analyzers is None else Exclusions.of(self._analyzers, query)
+    def query_of(self, query: str | None, exclude: Sequence[str]) -> str | None:
+        """The text that the engine searches: with what is excluded, if it reads that."""
+        return excluding(query, exclude) if exclude and self.reads_operators else query
+
+    def exclusions(self, query: str | None, exclude: Sequence[str] = ()) -> Exclusions | None:
+        """What a search excludes, to be searched in texts; None if nothing."""
+        text = excluding(query if self.reads_operators else None, exclude)
+        return Exclusions.of(self._analyzers, text) if text else None
+
+    def without_words(self, exclude: Sequence[str]) -> list[str]:
+        """Those of some exclusions that hold nothing but stop words of the collection's language."""
+        own = self._analyzers.of(None)
+        return [one for one in exclude if not own.terms(one)]
 
     async def broken_conditions(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key], *, with_phrases: bool = True

@@ -9,6 +9,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
+from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import TsvectorEngine
@@ -45,6 +46,7 @@ class PgSearchEngine(KeywordEngine):
 
     name = "pg_search"
     score_name = "bm25"
+    reads_operators = False
 
     def __init__(self, language: str, extension: Extension | None = None, *, stop_words: bool = True) -> None:
         if language not in (*STEMMERS, "simple"):
@@ -52,6 +54,7 @@ class PgSearchEngine(KeywordEngine):
                 f"pg_search knows the languages {', '.join(STEMMERS)} and simple; got {language!r}: "
                 "choose simple, or another keyword engine"
             )
+        super().__init__(Analyzers.known(language, stop_words=stop_words))
         self._headlines = TsvectorEngine(language)
         self._extension = extension or Extension(self.name)
         options = ["alias=words"]

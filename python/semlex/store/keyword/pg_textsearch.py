@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
+from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.extensions import Extension, first_words
 from semlex.store.keyword.tsvector import TsvectorEngine
@@ -39,10 +40,12 @@ NARROW_FILTER_ROWS = 20_000
 class PgTextsearchEngine(KeywordEngine):
     """BM25 of pg_textsearch, with its k1 1.2 and b 0.75; lengths are kept in 256 steps, as in Lucene."""
 
+    reads_operators = False
     name = "pg_textsearch"
     score_name = "bm25"
 
     def __init__(self, language: str, extension: Extension | None = None) -> None:
+        super().__init__(Analyzers.known(language))
         self._words = TsvectorEngine(language)
         self._language = language
         self._extension = extension or Extension(self.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex import _core
 from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.bm25.engine import Bm25Engine
@@ -24,8 +23,7 @@ def keyword_engine(
     if name == Bm25Engine.name:
         return Bm25Engine(language, stop_words=stop_words)
     if name == KeywordEngine.name:
-        known = language if language in _core.ANALYZER_LANGUAGES else "simple"
-        return KeywordEngine(Analyzers(known, stop_words))
+        return KeywordEngine(Analyzers.known(language, stop_words=stop_words))
     if name in RANK_FUNCTIONS:
         return TsvectorEngine(language, name)
     if name == PgTextsearchEngine.name:

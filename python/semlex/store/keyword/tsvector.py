@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex import _core
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import MAX_TERMS, match_lines, plain_excerpt, terms_cut
+from semlex.store.keyword.base import MAX_TERMS, Analyzers, match_lines, plain_excerpt, terms_cut
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 from semlex.store.schema.names import TableIndex
@@ -44,6 +43,8 @@ QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', ''
 class TsvectorEngine(KeywordEngine):
     """Full-text search of Postgres."""
 
+    reads_operators = False
+
     def __init__(self, language: str, name: str = "tsvector") -> None:
         if not re.fullmatch(r"[a-z_]{1,63}", language):
             raise ConfigurationError(
@@ -51,7 +52,7 @@ class TsvectorEngine(KeywordEngine):
             )
         self.name = name
         # Postgres may have configurations for languages that semlex does not know.
-        self._analyzer = _core.Analyzer(language if language in _core.ANALYZER_LANGUAGES else "simple")
+        super().__init__(Analyzers.known(language))
         self.score_name, self._rank = RANK_FUNCTIONS[name]
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
         # pg_upgrade would refuse.
@@ -122,7 +123,7 @@ class TsvectorEngine(KeywordEngine):
     def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
         """The line of each text with the first word of the query, by our own analyzer."""
         del languages
-        return match_lines(self._analyzer, query, texts)
+        return match_lines(self._analyzers.of(None), query, texts)
 
 
 @dataclass(frozen=True, slots=True)

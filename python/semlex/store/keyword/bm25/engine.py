@@ -169,7 +169,7 @@ class Bm25Engine(KeywordEngine):
     index: Bm25Index
 
     def __init__(self, language: str, *, stop_words: bool = True) -> None:
-        self._analyzers: Analyzers = Analyzers(analyzer_of(language, stop_words).language, stop_words)
+        super().__init__(Analyzers(analyzer_of(language, stop_words).language, stop_words))
         self.index = Bm25Index(self._analyzers)
 
     def create(self, names: Names) -> Sequence[sql.Composed]:
