@@ -76,6 +76,11 @@ def test_options_count_as_arguments() -> None:
     assert "rerank" not in given  # hidden
 
 
+def test_counts_of_values_and_candidates_are_declared() -> None:
+    assert {"fields", "filters", "query", "mode", "limit"} <= arguments_of(OPERATIONS["facets"].method).keys()
+    assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
+
+
 @pytest.mark.parametrize("module", [semlex.options.answers, semlex.options.search, semlex.retriever.options])
 def test_every_key_is_declared(module: ModuleType) -> None:
     for kind in filter(is_typeddict, vars(module).values()):

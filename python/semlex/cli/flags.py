@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FLAGS = {"filters": "filter", "group_size": "group", "text_fields": "text_field"}
 SHORT = {"top_k": "-k"}
 FIRST = ("tokens", "top_k", "mode", "filters")
-# These are arguments, not flags; --reranker none stands for rerank=False, and --group for group_by.
+# No flags unless a command names them: arguments; --reranker none stands for rerank=False, --group for group_by.
 WITHOUT_FLAG = frozenset({"query", "queries", "question", "rerank", "group_by"})
 REPEATED = ("filter", "boosts", "texts")
 # A share of 0 means None here: never.
@@ -96,9 +96,8 @@ class Flags:
             name: one
             for name, one in found.items()
             if one.option.offered
-            and name not in WITHOUT_FLAG
             and name not in self.without
-            and (not self.only or name in self.only)
+            and (name in self.only if self.only else name not in WITHOUT_FLAG)
         }
 
 

@@ -29,8 +29,16 @@ MAX_DEADLINE_SECONDS = 1_000_000
 # Chunks of all documents together, of a search that is grouped.
 MAX_GROUPED = 10_000
 DEFAULT_GROUP_SIZE = 3
+# Candidates of each search, if all are wanted.
+DEFAULT_DEPTH = 50
+MAX_DEPTH = 500
+# Of facets: fields, values of each, and candidates that are counted.
+MAX_FIELDS = 20
+MAX_VALUES = 1000
+DEFAULT_VALUES = 20
+DEFAULT_COUNTED = 1000
 
-Query: TypeAlias = Annotated[str | None, Option(text="A question or words, 1 character to 4 KiB after trimming.")]
+Query: TypeAlias = Annotated[str, Option(text="A question or words, 1 character to 4 KiB after trimming.")]
 TopK: TypeAlias = Annotated[
     int | None,
     Option(text=f"Number of results. Default: {DEFAULT_TOP_K}.", minimum=1, maximum=MAX_TOP_K),
@@ -60,6 +68,21 @@ Deadline: TypeAlias = Annotated[
 Fusion: TypeAlias = Annotated[
     FusionMethod | None,
     Option(text="How vector and keyword results become one ranking. Default: completed, by both exact scores."),
+]
+Weights: TypeAlias = Annotated[
+    Mapping[str, float] | None,
+    Option(
+        text="Weight of 'vector' and 'keyword'. Completed fusion: their shares; default: the embedding model's.",
+        offered=False,
+    ),
+]
+BoostOption: TypeAlias = Annotated[
+    "Boosts | None",
+    Option(text="Factors (above 0, up to 1,000) on the fused score of chunks that pass a filter.", form="boosts"),
+]
+Vector: TypeAlias = Annotated[
+    "ArrayLike | None",
+    Option(text="A query vector of your own, of shape (d,); the model is not used.", form="vector", offered=False),
 ]
 RrfK: TypeAlias = Annotated[
     float | None,
@@ -138,21 +161,9 @@ class RankingOptions(TypedDict, total=False):
     """Options of every search: how hits are found, ordered and kept."""
 
     fusion: Fusion
-    weights: Annotated[
-        Mapping[str, float] | None,
-        Option(
-            text="Weight of 'vector' and 'keyword'. Completed fusion: their shares; default: the embedding model's.",
-            offered=False,
-        ),
-    ]
+    weights: Weights
     rrf_k: RrfK
-    boost: Annotated[
-        Boosts | None,
-        Option(
-            text="Factors (above 0, up to 1,000) on the fused score of chunks that pass a filter.",
-            form="boosts",
-        ),
-    ]
+    boost: BoostOption
     exclude: Exclude
     min_similarity: MinSimilarity
     min_rerank: Annotated[
@@ -165,10 +176,7 @@ class RankingOptions(TypedDict, total=False):
 class QuestionOptions(RankingOptions, total=False):
     """Options of a search for one question."""
 
-    vector: Annotated[
-        ArrayLike | None,
-        Option(text="A query vector of your own, of shape (d,); the model is not used.", form="vector", offered=False),
-    ]
+    vector: Vector
     deadline: Deadline
     route: RouteOption
 
@@ -225,6 +233,54 @@ class WhyArguments(TypedDict, total=False):
         str, Option(text="Path of a document, with or without its source and a line, or the id of a chunk.")
     ]
     question: Query
+
+
+class CandidateOptions(TypedDict, total=False):
+    """Options of `Collection.candidates`."""
+
+    weights: Weights
+    boost: BoostOption
+    deadline: Deadline
+
+
+class CandidateArguments(CandidateOptions, total=False):
+    """All that a list of candidates takes."""
+
+    query: Query
+    depth: Annotated[
+        int, Option(text=f"Candidates of each search. Default: {DEFAULT_DEPTH}.", minimum=1, maximum=MAX_DEPTH)
+    ]
+    filters: FilterOption
+
+
+class FacetOptions(TypedDict, total=False):
+    """Options of `Fields.facets`."""
+
+    vector: Vector
+    mode: Mode
+    candidates: Annotated[
+        int,
+        Option(
+            text=f"Candidates of each search that are counted. Default: {DEFAULT_COUNTED:,}.",
+            minimum=1,
+            maximum=MAX_CANDIDATES,
+        ),
+    ]
+    limit: Annotated[
+        int,
+        Option(text=f"Maximum number of values per field. Default: {DEFAULT_VALUES}.", minimum=1, maximum=MAX_VALUES),
+    ]
+
+
+class FacetArguments(FacetOptions, total=False):
+    """All that a count of values takes."""
+
+    fields: Annotated[
+        list[str],
+        Option(text=f"1 to {MAX_FIELDS} fields as in filters: year, author.name, @source.", form="texts"),
+    ]
+    filters: FilterOption
+    query: Annotated[str | None, Option(text="Count among the candidates of a question instead of all chunks.")]
 
 
 class SearchDefaults(TypedDict, total=False):

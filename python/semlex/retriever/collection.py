@@ -42,6 +42,9 @@ from semlex.options.answers import (
 )
 from semlex.options.declare import check_options, declared, operation, picked
 from semlex.options.search import (
+    DEFAULT_DEPTH,
+    CandidateArguments,
+    CandidateOptions,
     PageArguments,
     QuestionOptions,
     RankingOptions,
@@ -95,7 +98,7 @@ from semlex.validation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -104,7 +107,7 @@ if TYPE_CHECKING:
     from semlex import _core
     from semlex.chat.base import ChatModel
     from semlex.errors import FieldError
-    from semlex.filters.forms import Boosts, Filters
+    from semlex.filters.forms import Filters
     from semlex.ingest.enrichment.options import Enrichment
     from semlex.ingest.given_documents import Given, OnError
     from semlex.ingest.indexer import Indexer
@@ -132,9 +135,6 @@ MAX_LISTED = 10_000
 # Share of what a deadline leaves that opening the reranker may take.
 OPENING_SHARE = 0.5
 LATE_RERANKER = "the reranker was not open in time"
-# Candidates of each search, if all are wanted.
-DEFAULT_DEPTH = 50
-MAX_DEPTH = 500
 QUESTION_OPTIONS = declared(QuestionOptions)
 logger = logging.getLogger("semlex")
 
@@ -592,16 +592,13 @@ class Collection:
 
         return await self._handle.run_search(opened, run, has_vector=has_vector)
 
-    @operation("candidates", "read")
+    @operation("candidates", "read", CandidateArguments)
     async def candidates(
         self,
         query: str,
         depth: int = DEFAULT_DEPTH,
         filters: Filters | None = None,
-        *,
-        weights: Mapping[str, float] | None = None,
-        boost: Boosts | None = None,
-        deadline: float | None = None,
+        **options: Unpack[CandidateOptions],
     ) -> SearchResults:
         """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
 
@@ -611,9 +608,7 @@ class Collection:
             query: As for `search`.
             depth: Candidates of each leg, 1 to 500.
             filters: As for `search`.
-            weights: As for `search`.
-            boost: As for `search`.
-            deadline: As for `search`.
+            **options: As for `search`.
 
         Returns:
             The hits, at most twice `depth`; `SearchResults.explanation` has mean, deviation and the best keyword score.
@@ -621,13 +616,11 @@ class Collection:
         Raises:
             ValidationError: As for `search`.
         """
-        check_range("depth", depth, 1, MAX_DEPTH)
+        check_options(CandidateArguments, {"depth": depth, **options}, "candidates")
         opened = await self._handle.searched()
-        options = SearchOptions(weights=weights, boost=boost, deadline=deadline, tuning={"candidates": depth})
-        check_options(SearchOptions, options, "candidates")
-        request = Request.of(
-            query, 1, filters, names=self._handle.names, rerank=False, options=options, clock=opened.clock
-        )
+        names, clock = self._handle.names, opened.clock
+        deep = cast("SearchOptions", {**options, "tuning": {"candidates": depth}})
+        request = Request.of(query, 1, filters, names=names, rerank=False, options=deep, clock=clock)
         all_of_them = replace(request, top_k=len(LEGS) * depth)
         return await self._handle.run_search(opened, lambda opened: explained_search(opened, None, all_of_them))
 

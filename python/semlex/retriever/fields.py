@@ -10,13 +10,17 @@ from semlex.errors import (
 )
 from semlex.filters.fields import SHOWN_CHARACTERS, Field, field_named, nearest
 from semlex.ingest.progress import Progress
-from semlex.options.declare import operation
+from semlex.options.declare import check_options, operation
 from semlex.options.search import (
-    MAX_CANDIDATES,
+    DEFAULT_COUNTED,
+    DEFAULT_VALUES,
+    FacetArguments,
+    FacetOptions,
     SearchOptions,
+    Tuning,
 )
 from semlex.progress import ProgressOption, shown
-from semlex.search.facets import DEFAULT_CANDIDATES, DEFAULT_VALUES, FacetRequest, facets_of_filter, facets_of_query
+from semlex.search.facets import FacetRequest, facets_of_filter, facets_of_query
 from semlex.search.request import Request
 from semlex.store.indexes.build import IndexBuilder
 from semlex.store.indexes.field_indexes import checked_index, drop_field_indexes, read_field_indexes
@@ -25,14 +29,12 @@ from semlex.store.query.filters import parse_filters
 from semlex.store.schema.locks import between_searches
 from semlex.validation import (
     check_parameters,
-    check_range,
     kind_errors,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from numpy.typing import ArrayLike
+    from typing import Unpack
 
     from semlex.filters.forms import Filters
     from semlex.retriever.handle import Handle
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from semlex.store.indexes.field_indexes import FieldIndex
     from semlex.store.postgres.connection import Connection
     from semlex.types.fields import Facets, FieldSummaries, IndexedType
-    from semlex.types.results import SearchMode
 
 
 # With fewer values of the type than this share, the index is built and the caller warned.
@@ -152,17 +153,14 @@ class Fields:
         work = partial(drop_field_indexes, names=self._handle.names, field=field)
         return await between_searches(database, "drop the index of a field", self._handle.names, work)
 
-    @operation("facets", "read")
+    @operation("facets", "read", FacetArguments)
     async def facets(
         self,
         fields: Sequence[str],
         filters: Filters | None = None,
         *,
         query: str | None = None,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        candidates: int = DEFAULT_CANDIDATES,
-        limit: int = DEFAULT_VALUES,
+        **options: Unpack[FacetOptions],
     ) -> Facets:
         """Which values fields have, and how many chunks have each.
 
@@ -174,26 +172,25 @@ class Fields:
                 list counts with each of its values.
             filters: As for `search`.
             query: As for `search`.
-            vector: As for `search`.
-            mode: As for `search`; ``keyword`` counts only chunks that hold words of the query.
-            candidates: Of each leg, 1 to 10,000.
-            limit: Most values of a field, 1 to 1,000.
+            **options: See `FacetOptions`. With mode ``keyword`` only chunks that hold words of the query are counted.
 
         Raises:
             ValidationError: A field, the filter or the query is refused.
         """
-        asked = FacetRequest.checked(fields, limit)
-        check_range("candidates", candidates, 1, MAX_CANDIDATES)
-        if query is None and vector is None:
+        check_options(FacetOptions, options, "facets")
+        asked = FacetRequest.checked(fields, options.get("limit", DEFAULT_VALUES))
+        mode, has_vector = options.get("mode"), options.get("vector") is not None
+        if query is None and not has_vector:
             if mode is not None:
                 raise ConfigurationError("mode needs a query or a vector: without one, all chunks are counted")
             condition = parse_filters(filters, self._handle.names)
             return await self._handle.reading(lambda indexer: facets_of_filter(indexer.opened, asked, condition))
-        opened = await self._handle.searched(has_vector=vector is not None)
-        options = SearchOptions(vector=vector, tuning={"candidates": candidates})
-        request = Request.of(query, 1, filters, names=self._handle.names, mode=mode, rerank=False, options=options)
+        opened = await self._handle.searched(has_vector=has_vector)
+        tuning = Tuning(candidates=options.get("candidates", DEFAULT_COUNTED))
+        searched = SearchOptions(vector=options.get("vector"), tuning=tuning)
+        request = Request.of(query, 1, filters, names=self._handle.names, mode=mode, rerank=False, options=searched)
         return await self._handle.run_search(
-            opened, lambda opened: facets_of_query(opened, asked, request), has_vector=vector is not None
+            opened, lambda opened: facets_of_query(opened, asked, request), has_vector=has_vector
         )
 
 

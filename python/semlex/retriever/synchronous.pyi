@@ -8,7 +8,7 @@ from pathlib import Path
 from semlex.chat.base import ChatModel
 from semlex.diagnostics.status import CollectionStatus, CountedCollection, ServerHealth
 from semlex.embedding.base import Embedder
-from semlex.filters.forms import Boosts, Filters
+from semlex.filters.forms import Filters
 from semlex.ingest.bulk.load import LoadReport
 from semlex.ingest.document_states import DocumentStates
 from semlex.ingest.enrichment.options import Enrichment
@@ -21,7 +21,7 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
-from semlex.options.search import QuestionOptions, RankingOptions, SearchOptions
+from semlex.options.search import CandidateOptions, FacetOptions, QuestionOptions, RankingOptions, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
 from semlex.reranking.base import Reranker
@@ -327,10 +327,7 @@ class SyncFields(Synchronous):
         filters: Filters | None = None,
         *,
         query: str | None = None,
-        vector: ArrayLike | None = None,
-        mode: SearchMode | None = None,
-        candidates: int = 1000,
-        limit: int = 20,
+        **options: Unpack[FacetOptions],
     ) -> Facets:
         """Which values fields have, and how many chunks have each."""
 
@@ -550,10 +547,7 @@ class SyncCollection(Synchronous):
         query: str,
         depth: int = 50,
         filters: Filters | None = None,
-        *,
-        weights: Mapping[str, float] | None = None,
-        boost: Boosts | None = None,
-        deadline: float | None = None,
+        **options: Unpack[CandidateOptions],
     ) -> SearchResults:
         """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against."""
 

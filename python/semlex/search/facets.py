@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from semlex.filters.fields import COLUMNS, Field, field_named, own_field
 from semlex.filters.tree import Condition, joined
+from semlex.options.search import MAX_FIELDS
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.fields import count_values
 from semlex.store.query.filters import Filter, unknown_fields
 from semlex.types.fields import Facets
-from semlex.validation import check_parameters, check_range, refuse, strings_errors
+from semlex.validation import check_parameters, refuse, strings_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.leg import Key
     from semlex.store.schema.names import Names
-
-MAX_FIELDS = 20
-MAX_VALUES = 1000
-DEFAULT_VALUES = 20
-DEFAULT_CANDIDATES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,6 @@ class FacetRequest:
         check_parameters(strings_errors("fields", fields))
         if not 1 <= len(fields) <= MAX_FIELDS:
             check_parameters(refuse("fields", "out_of_range", f"1 to {MAX_FIELDS} names", str(len(fields))))
-        check_range("limit", limit, 1, MAX_VALUES)
         return cls({name: _field(name) for name in fields}, limit)
 
 

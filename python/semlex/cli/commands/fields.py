@@ -13,9 +13,6 @@ from semlex.cli.completion import field_names
 from semlex.cli.context import SERVER, Context, with_context
 from semlex.cli.flags import Flags
 from semlex.cli.groups import group_with_default
-from semlex.cli.options import (
-    integer,
-)
 from semlex.cli.output import print_json, print_note
 from semlex.cli.terminal import counted, inform, messages, one_line, output
 
@@ -142,14 +139,12 @@ def facets(
     context: Context,
     fields: Annotated[list[str], FIELDS],
     *,
-    options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("filters", "mode"))],
-    query: Annotated[
-        str | None, typer.Option(help="Count among the candidates of a query instead of all chunks.")
-    ] = None,
-    limit: Annotated[int, integer("Maximum number of values per field.")] = 20,
+    options: Annotated[
+        dict[str, Any], Flags("options.search:FacetArguments", only=("filters", "mode", "query", "limit"))
+    ],
 ) -> None:
     """Count the values of fields, in all chunks that pass a filter or in the candidates of a query."""
-    settings = context.settings() if query is not None else context.settings(embedding_model="none")
+    settings = context.settings() if "query" in options else context.settings(embedding_model="none")
     with context.opened(settings) as retriever:
-        found = retriever.fields.facets(fields, query=query, limit=limit, **options)
+        found = retriever.fields.facets(fields, **options)
     context.emit(found.to_dict(), lambda: print_facets(found))

@@ -21,15 +21,15 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from semlex.options.declare import Declared, Operation, arguments_of, declared, unpacked
-from semlex.options.search import MAX_DEADLINE_SECONDS
-from semlex.retriever.collection import DEFAULT_DEPTH, MAX_DEPTH, Collection
+from semlex.options.search import MAX_FIELDS
+from semlex.retriever.collection import Collection
+from semlex.retriever.fields import Fields
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.options import FindOptions
-from semlex.search.facets import MAX_FIELDS, MAX_VALUES
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES
-from semlex.types.results import SearchMode, SearchResult
+from semlex.types.results import SearchResult
 
 MAX_MANY = 100
 MAX_DOCUMENTS = 1_000
@@ -141,9 +141,7 @@ Boosts = Annotated[
     dict[FilterText, Annotated[float, Field(gt=0, le=1000)]],
     Field(max_length=MAX_BOOSTS, description="Filter as text -> factor, for the scores of what passes it."),
 ]
-Share = Annotated[float, Field(ge=0.01, le=1)]
 Time = Annotated[datetime, BeforeValidator(_iso_text), Field(strict=False)]
-Seconds = Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)]
 
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -177,13 +175,14 @@ class Body(BaseModel):
 
 
 B = TypeVar("B", bound=Body)
-# What texts and objects hold; a text is required.
+# What texts and objects hold.
 TEXTS: dict[str, Any] = {
     "query": Question,
     "question": Question,
     "queries": Annotated[list[Question], Field(min_length=1, max_length=MAX_MANY)],
     "document": DocumentName,
     "cursor": Cursor,
+    "fields": Annotated[list[FieldName], Field(min_length=1, max_length=MAX_FIELDS)],
 }
 OBJECTS: dict[str, Any] = {
     "filter": Filter,
@@ -234,7 +233,7 @@ def _field(one: Declared) -> tuple[Any, Any]:
         ]
     elif one.form == "number":
         kind = Annotated[float, Field(ge=option.minimum, gt=option.above, le=option.maximum)]
-    if one.name in TEXTS:
+    if one.name in TEXTS and not one.optional:
         return kind, Field(description=option.text)
     assert kind is not None, one.name  # noqa: S101 - every form has a type
     # Not a default of the schema: the settings of the server may hold another.
@@ -248,16 +247,11 @@ class SearchBody(Body):
     fields: HitFields | None = None
 
 
+@takes(Collection.candidates)
 class CandidatesBody(Body):
     """Every candidate of both searches, to be ordered by the client."""
 
-    query: Question
     fields: HitFields | None = None
-    depth: Annotated[int, Between(1, MAX_DEPTH)] = Field(DEFAULT_DEPTH, description="Candidates of each search.")
-    filters: Filter | None = None
-    weights: Weights | None = None
-    boost: Boosts | None = None
-    deadline: Seconds | None = None
 
 
 @takes(Collection.search_page)
@@ -291,14 +285,9 @@ class WhyBody(Body):
     """Why a document is in an answer, or not."""
 
 
+@takes(Fields.facets)
 class FacetsBody(Body):
     """Values of fields."""
-
-    fields: list[FieldName] = Field(min_length=1, max_length=MAX_FIELDS)
-    filters: Filter | None = None
-    query: Question | None = None
-    mode: SearchMode | None = None
-    limit: Annotated[int, Between(1, MAX_VALUES)] = 20
 
 
 class GivenDocument(BaseModel):
