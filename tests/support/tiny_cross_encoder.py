@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from tests.support import tokenizers_on_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,22 +15,12 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 MAX_POSITIONS = 128
-WORDS = ["a", "an", "the", "quick", "fox", "dog", "database", "keeps", "rows", "index", "again", "word", "secret"]
 
 
 def write_cross_encoder(folder: Path, *, labels: int = 1) -> Path:
     """Saves a classifier and its tokenizer."""
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(33, 127)), *WORDS]
-    vocabulary += [f"##{character}" for character in "abcdefghijklmnopqrstuvwxyz0123456789"]
-    numbers = {token: number for number, token in enumerate(vocabulary)}
-    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))  # noqa: S106 (not a password)
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=tokenizers_on_disk.word_pieces(),
         pad_token="[PAD]",  # noqa: S106
         unk_token="[UNK]",  # noqa: S106
         cls_token="[CLS]",  # noqa: S106
@@ -38,7 +29,7 @@ def write_cross_encoder(folder: Path, *, labels: int = 1) -> Path:
     )
     fast.save_pretrained(folder)
     config = BertConfig(
-        vocab_size=len(vocabulary),
+        vocab_size=len(tokenizers_on_disk.WORD_PIECES),
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,

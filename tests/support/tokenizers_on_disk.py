@@ -55,6 +55,35 @@ def content(entries: int = 1500) -> bytes:
     return tokenizer.to_str().encode()
 
 
+WORD_PIECES = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(33, 127))),
+    *("a", "an", "the", "quick", "fox", "dog", "database", "keeps", "rows", "index", "again", "word", "secret"),
+    *(f"##{character}" for character in "abcdefghijklmnopqrstuvwxyz0123456789"),
+]
+
+
+def word_pieces() -> Tokenizer:
+    """A tokenizer of BERT's kind, with its special tokens."""
+    numbers = {token: number for number, token in enumerate(WORD_PIECES)}
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))  # noqa: S106 (not a password)
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_special_tokens(WORD_PIECES[:4])
+    return tokenizer
+
+
+@functools.cache
+def word_piece_content() -> bytes:
+    """The ``tokenizer.json`` of BERT's kind, with padding and truncation as published files have them."""
+    tokenizer = word_pieces()
+    tokenizer.enable_padding(length=16)
+    tokenizer.enable_truncation(16)
+    return tokenizer.to_str().encode()
+
+
 @functools.cache
 def spaced_content(entries: int = 1500, *, across_spaces: bool = False) -> bytes:
     """A ``tokenizer.json`` as Llama 2 has it: ``▁`` for spaces, and bytes for unknown characters.

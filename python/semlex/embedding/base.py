@@ -12,6 +12,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.errors import ModelError, ModelMismatchError
+from semlex.models.model_names import bare_name
 from semlex.models.tokenizer import TokenCounter, WordCounter
 from semlex.validation import check_texts
 
@@ -55,8 +56,9 @@ class EmbedderIdentity:
     @property
     def key(self) -> str:
         """Return one line that is equal for comparable vectors; a local folder counts by its name and content."""
-        path = PurePath(self.model)
-        name = path.name if path.is_absolute() else self.model
+        local = bare_name(self.model)
+        path = PurePath(local)
+        name = self.model.replace(local, path.name, 1) if path.is_absolute() else self.model
         norm = "unit" if self.normalised else "raw"
         task = "" if self.instruction is None else f"/task:{hashlib.sha256(self.instruction.encode()).hexdigest()[:12]}"
         return f"{name}@{self.revision}/{self.dimensions}/{self.pooling}/{norm}{task}"

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from semlex.embedding.static import WHEEL_MODEL, StaticEmbedder
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelMismatchError
-from semlex.models.files import find_model
+from semlex.models.files import find_model, leads_to_onnx
 from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_EMBEDDING_MODEL,
     ModelChoice,
+    bare_name,
     is_path_or_hub_id,
     leads_to,
     model_and_address,
     ollama_address,
 )
+from semlex.models.onnx_files import ONNX_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 KEYWORDS_ONLY = "none"
 STATIC = "static"
 # What a name may begin with, before a colon.
-SCHEMES = ("openai", "openrouter", "gemini", "ollama", "sentence-transformers")
+SCHEMES = ("openai", "openrouter", "gemini", "ollama", "sentence-transformers", "onnx")
 AS_CONFIGURED = "as configured"
 
 
@@ -55,7 +57,8 @@ def choose_embedder(
 
     Args:
         configured: An embedder; ``none`` for words alone; ``static``; the path of a local folder; a hub id;
-            ``sentence-transformers:NAME_OR_PATH``; a model behind a server: ``openai:MODEL``, ``openrouter:MODEL``,
+            ``sentence-transformers:NAME_OR_PATH``; ``onnx:NAME_OR_PATH``, with ``#FILE`` for one of its ONNX files; a
+            model behind a server: ``openai:MODEL``, ``openrouter:MODEL``,
             ``gemini:MODEL``, ``ollama:MODEL`` or ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
         dimensions: Length of the vectors. For static models it is a check; all others are cut to it.
         revision: Branch, tag or commit of the hub.
@@ -100,6 +103,8 @@ def _on_this_machine(
         return ModelChoice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
+    if leads_to_onnx(configured, revision):
+        return _as_onnx(configured, dimensions, revision, allow_download=allow_download, why=why)
     from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
         PREFIX,
         SentenceTransformersEmbedder,
@@ -129,10 +134,21 @@ def _on_this_machine(
         chosen = SentenceTransformersEmbedder(configured, device, dimensions=dimensions, revision=revision)
     else:
         raise ModelError(
-            f"{folder.name} is neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model; choose one "
-            "of these kinds"
+            f"{folder.name} is neither a Qwen3-Embedding nor a model2vec nor a sentence-transformers model, and has no "
+            "ONNX file; choose one of these kinds"
         )
     return ModelChoice(chosen, f"hybrid search with {folder.name}, {why}")
+
+
+def _as_onnx(
+    configured: str, dimensions: int | None, revision: str | None, *, allow_download: bool, why: str
+) -> ModelChoice[Embedder]:
+    from semlex.embedding.onnx import OnnxEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
+
+    chosen = OnnxEmbedder(
+        configured.removeprefix(ONNX_PREFIX), dimensions=dimensions, revision=revision, allow_download=allow_download
+    )
+    return ModelChoice(chosen, f"hybrid search with {bare_name(configured)} ({chosen.file}, ONNX), {why}")
 
 
 def _check_takes_tokenizer(configured: str | Embedder | None) -> None:

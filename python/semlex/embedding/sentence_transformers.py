@@ -7,7 +7,6 @@ normalised after the cut, and pickled weights are refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
+from semlex.embedding.sentence_files import MODULES, own_prompt, recipe
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from semlex.models.tokenizer import TokenCounter
 
 PREFIX = "sentence-transformers:"
-MODULES = "modules.json"
 PROBE = "dimension"
 
 
@@ -113,7 +112,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
                 self._load()
                 self._identity = EmbedderIdentity(
                     model=self._folder.name if is_default_for(self._folder) else f"{PREFIX}{self._folder.name}",
-                    revision=f"{self._folder.revision}+{_recipe(self._folder, self._prompt(is_query=False))}",
+                    revision=f"{self._folder.revision}+{recipe(self._folder, self._prompt(is_query=False))}",
                     dimensions=self.dimensions,
                     instruction=self._prompt(is_query=True) or None,
                     pooling="sentence-transformers",
@@ -176,14 +175,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
     def _prompt(self, *, is_query: bool) -> str:
         given = self._given_prompts[is_query]
-        if given is not None:
-            return given
-        config = self._folder.read_json("config_sentence_transformers.json")
-        own = config.get("prompts") or {}
-        # The names that the package documents, in its order; version 6.2 itself overlooks all but the first of each.
-        names = ("query",) if is_query else ("document", "passage", "corpus")
-        chosen = (*names, config.get("default_prompt_name"))
-        return next((own[name] for name in chosen if isinstance(own.get(name), str)), "")
+        return own_prompt(self._folder, is_query=is_query) if given is None else given
 
     def _count_cut(self, texts: list[str], *, is_query: bool) -> None:
         tokenizer = self._open_tokenizer()
@@ -243,15 +235,6 @@ def _checked_pipeline(folder: ModelFolder) -> ModelFolder:
             "weights are safetensors"
         )
     return replace(folder, path=folder.path / first)
-
-
-def _recipe(folder: ModelFolder, document_prompt: str) -> str:
-    """Return a hash of what makes vectors beside the weights: modules, their settings, the prompt."""
-    digest = hashlib.sha256(document_prompt.encode())
-    for path in sorted(folder.path.rglob("*.json")):
-        if path.name == MODULES or path.name.endswith("config.json"):
-            digest.update(path.relative_to(folder.path).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
 
 
 def _read_model(folder: ModelFolder, device: str | None) -> Any:

@@ -19,12 +19,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from semlex.errors import ConfigurationError, MissingExtraError, ModelError, ModelNotFoundError
+from semlex.models.onnx_files import ONNX_PREFIX, WEIGHTS_WHEEL, choose_file, companions, split_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,9 +53,11 @@ def quiet_transformers() -> Iterator[Any]:
             transformers.logging.enable_progress_bar()
 
 
+Weights = Literal["safetensors", "onnx"]
 PROBE_SECONDS = 3.0
 # What must be in the cache; a model may have more files, which other programs may have left out.
-NEEDED_FILES = ["config.json", "modules.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
+DESCRIPTIONS = ["config.json", "modules.json", "tokenizer.json"]
+NEEDED_FILES = [*DESCRIPTIONS, "*.safetensors", "*.safetensors.index.json"]
 UNKNOWN_OR_CLOSED = (401, 403, 404)  # without a token the hub does not say which
 _REFUSED = "answered"  # how an obstacle begins that is the hub's own answer
 FINGERPRINT_BLOCKS = 16
@@ -92,9 +96,11 @@ class PulledModel:
     fetched_bytes: int  # of files that were not in the cache before
 
 
-def find_cached(name: str, revision: str | None = None) -> ModelFolder | None:
+def find_cached(name: str, revision: str | None = None, weights: Weights = "safetensors") -> ModelFolder | None:
     """Look for a model in the local cache of the hub, without the network."""
-    found = _look_into_cache(name, revision)
+    if weights == "onnx" and name == WEIGHTS_WHEEL:
+        return _wheel_folder()
+    found = _look_into_cache(name, revision, weights)
     return found if isinstance(found, ModelFolder) else None
 
 
@@ -104,8 +110,19 @@ def find_model(
     revision: str | None = None,
     allow_download: bool = False,
     without_hub: str = "'static' needs no hub, 'none' searches by words alone",
+    weights: Weights = "safetensors",
 ) -> ModelFolder:
     """Find a model's folder; with `allow_download` the hub has 3 seconds to answer (``HF_HUB_OFFLINE`` is honoured)."""
+    as_named = name if weights == "safetensors" else f"{ONNX_PREFIX}{name}"
+    name, file = split_name(name) if weights == "onnx" else (name, None)
+    if weights == "onnx" and name == WEIGHTS_WHEEL:
+        wheel = _wheel_folder()
+        if wheel is None:
+            raise ModelNotFoundError(
+                f"the wheel {WEIGHTS_WHEEL} is not installed: build it with ./x weights FOLDER and install it, or name "
+                "another model (semlex models list)"
+            )
+        return wheel
     local = Path(name).expanduser()
     if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
         if revision is not None:
@@ -113,7 +130,7 @@ def find_model(
         return ModelFolder(str(local.resolve()), fingerprint(local), local.resolve())
     tried = [f"local folder {local}"]
     if not _is_path(name):
-        cached = _look_into_cache(name, revision)
+        cached = _look_into_cache(name, revision, weights, file)
         if isinstance(cached, ModelFolder):
             return cached
         tried.append(f"local cache of the hub{cached}")
@@ -122,10 +139,11 @@ def find_model(
         else:
             obstacle = _hub_obstacle(name, revision)
             if obstacle is None:
-                path = download(name, revision, PROBE_SECONDS)
+                patterns = _patterns(name, revision, weights, file)
+                path = download(name, revision, PROBE_SECONDS, patterns=patterns)
                 return ModelFolder(name, path.name, path)
             tried.append(f"hub: {obstacle}")
-    raise _not_found(name, revision, tried, without_hub)
+    raise _not_found(as_named, revision, tried, without_hub)
 
 
 def pull_model(
@@ -137,14 +155,17 @@ def pull_model(
 ) -> PulledModel:
     """Fetch a model into the local cache of the hub, without files that are there already.
 
-    `announce` gets number of files, their bytes, and the bytes to fetch, before the first byte; `progress` the bytes
-    that have arrived, from several threads.
+    If ``onnx:`` precedes the name, one ONNX file is fetched, the one that is used. `announce` gets number of files,
+    their bytes, and the bytes to fetch, before the first byte; `progress` the bytes that have arrived, from several
+    threads.
     """
+    weights: Weights = "onnx" if name.startswith(ONNX_PREFIX) else "safetensors"
+    name, file = split_name(name) if weights == "onnx" else (name, None)
     if _is_path(name):
         raise ConfigurationError(f"{name!r} is a folder on this machine; a model to fetch is named like org/model")
     obstacle = _hub_obstacle(name, revision)
     if obstacle is not None:
-        cached = _look_into_cache(name, revision)
+        cached = _look_into_cache(name, revision, weights, file)
         if isinstance(cached, ModelFolder):
             return PulledModel(cached, 0, 0, 0)
         unknown = obstacle.startswith(_REFUSED) and "later" not in obstacle
@@ -158,10 +179,11 @@ def pull_model(
             f"model {name!r}{at} cannot be fetched: {obstacle}; nor is it in the local cache of the hub{cached}. "
             f"{remedy}; or copy a folder that holds the model to this machine, and give its path"
         )
-    plan = plan_download(name, revision, PROBE_SECONDS)
+    patterns = _patterns(name, revision, weights, file)
+    plan = plan_download(name, revision, PROBE_SECONDS, patterns)
     if announce is not None:
         announce(plan.files, plan.bytes, plan.missing_bytes)
-    path = download(name, revision, PROBE_SECONDS, progress)
+    path = download(name, revision, PROBE_SECONDS, progress, patterns=patterns)
     return PulledModel(ModelFolder(name, path.name, path), plan.files, plan.bytes, plan.missing_bytes)
 
 
@@ -173,13 +195,40 @@ def fingerprint(folder: Path) -> str:
         if path.is_file():
             digest.update(path.read_bytes())
     for path in sorted(folder.rglob("*.safetensors")):
-        size = path.stat().st_size
-        digest.update(f"{path.relative_to(folder).as_posix()}:{size}".encode())
-        with path.open("rb") as file:
-            for block in range(FINGERPRINT_BLOCKS):
-                file.seek(max(0, size - FINGERPRINT_BLOCK_BYTES) * block // (FINGERPRINT_BLOCKS - 1))
-                digest.update(file.read(FINGERPRINT_BLOCK_BYTES))
+        digest_weights(digest, folder, path)
     return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def digest_weights(digest: hashlib._Hash, folder: Path, path: Path) -> None:
+    """Add name, size and 16 blocks of a file of weights."""
+    size = path.stat().st_size
+    digest.update(f"{path.relative_to(folder).as_posix()}:{size}".encode())
+    with path.open("rb") as file:
+        for block in range(FINGERPRINT_BLOCKS):
+            file.seek(max(0, size - FINGERPRINT_BLOCK_BYTES) * block // (FINGERPRINT_BLOCKS - 1))
+            digest.update(file.read(FINGERPRINT_BLOCK_BYTES))
+
+
+def leads_to_onnx(name: str, revision: str | None = None) -> bool:
+    """Return whether a name demands an ONNX file, or the model is here as such a file alone."""
+    if name.startswith(ONNX_PREFIX):
+        return name != ONNX_PREFIX
+    local = Path(name).expanduser()
+    if os.path.isdir(local):  # noqa: PTH112 - says False where Path would raise
+        return onnx_file(local) is not None and not any(local.rglob("*.safetensors"))
+    return find_cached(name, revision) is None and find_cached(name, revision, "onnx") is not None
+
+
+def onnx_file(folder: Path, wanted: str | None = None) -> str | None:
+    """Return the ONNX file of a model's folder that is used; None if none is there, or not the wanted one."""
+    return choose_file((path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.onnx"))), wanted)
+
+
+def _wheel_folder() -> ModelFolder | None:
+    """Return the folder of the installed wheel of weights, without importing it."""
+    spec = find_spec(WEIGHTS_WHEEL.replace("-", "_"))
+    places = None if spec is None else spec.submodule_search_locations
+    return None if not places else ModelFolder(WEIGHTS_WHEEL, version(WEIGHTS_WHEEL), Path(places[0]))
 
 
 def _is_path(name: str) -> bool:
@@ -198,12 +247,13 @@ def _not_found(name: str, revision: str | None, tried: list[str], without_hub: s
 
 
 def _how_to_fetch(name: str) -> str:
+    bare = split_name(name)[0]
     return (
-        "allow_download=True" if _is_path(name) else f"semlex models pull {shlex.quote(name)}, or allow_download=True"
+        "allow_download=True" if _is_path(bare) else f"semlex models pull {shlex.quote(name)}, or allow_download=True"
     )
 
 
-def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
+def _look_into_cache(name: str, revision: str | None, weights: Weights, file: str | None = None) -> ModelFolder | str:
     """Return the folder, or what is wrong with it as a remark (empty if there is nothing)."""
     if find_spec("huggingface_hub") is None:
         return ""
@@ -217,23 +267,28 @@ def _look_into_cache(name: str, revision: str | None) -> ModelFolder | str:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
-        path = Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=NEEDED_FILES))
+        # A cache holds one of a model's ONNX files, not all of them.
+        needed = NEEDED_FILES if weights == "safetensors" else DESCRIPTIONS
+        path = Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=needed))
     except (HFValidationError, LocalEntryNotFoundError, OSError) as error:
         # Newer clients know which files a commit has and refuse a folder that lacks some; older ones return it.
         partial = getattr(error, "snapshot_path", None)
         if partial is None:
             return ""
         path = Path(partial)
-        return f" (incomplete: {_missing_file(path) or 'files are missing'})"
-    missing = _missing_file(path)
+        return f" (incomplete: {_missing_file(path, weights, file) or 'files are missing'})"
+    missing = _missing_file(path, weights, file)
     return ModelFolder(name, path.name, path) if missing is None else f" (incomplete: {missing})"
 
 
-def _missing_file(folder: Path) -> str | None:
+def _missing_file(folder: Path, weights: Weights, file: str | None) -> str | None:
     """Return what a cached folder lacks, as a phrase, or None; links to files that never arrived count as missing."""
     # A cache may hold the config alone, left there when a program only looked at the model.
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return "config.json is missing"
+    if weights == "onnx":
+        has_file = (onnx := onnx_file(folder, file)) is not None and (folder / onnx).is_file()
+        return None if has_file else f"{file or 'an ONNX file'} is missing"
     shards: set[str] = set()
     for index in folder.rglob("*.safetensors.index.json"):
         try:
@@ -244,13 +299,15 @@ def _missing_file(folder: Path) -> str | None:
     missing = sorted(shard for shard in shards if not (folder / shard).is_file())
     if missing:
         return f"{len(missing)} of {len(shards)} files of weights are missing, the first is {missing[0]}"
-    return None if any(file.is_file() for file in folder.rglob("*.safetensors")) else "its weights are missing"
+    if any(file.is_file() for file in folder.rglob("*.safetensors")):
+        return None
+    return "its weights are missing" if onnx_file(folder) is None else f"it is there as {ONNX_PREFIX}NAME alone"
 
 
 def _hub_obstacle(name: str, revision: str | None) -> str | None:
     """Return why the hub cannot give the model, or None, within `PROBE_SECONDS`."""
     if find_spec("huggingface_hub") is None:
-        raise MissingExtraError("huggingface_hub", "torch", "downloading a model")
+        raise MissingExtraError("huggingface_hub", "onnx", "downloading a model")
     from huggingface_hub import constants, get_token  # noqa: PLC0415 (not in the base install)
 
     if constants.HF_HUB_OFFLINE:
@@ -289,6 +346,21 @@ def _hub_obstacle(name: str, revision: str | None) -> str | None:
 MODEL_FILES = ["*.json", "*.safetensors", "*.txt"]
 
 
+def _patterns(name: str, revision: str | None, weights: Weights, wanted: str | None) -> list[str]:
+    """Return which files are fetched; asks the hub which ONNX files there are."""
+    if weights == "safetensors":
+        return MODEL_FILES
+    found = [entry.filename for entry in _fetch(name, revision, PROBE_SECONDS, ["*.onnx"], dry_run=True)]
+    file = choose_file(found, wanted)
+    if file is None:
+        there = ", ".join(sorted(found)) or "none"
+        raise ModelNotFoundError(
+            f"model {name!r} has no ONNX file {wanted or 'that is known'} on the hub; it has: {there}. Name one: "
+            f"{ONNX_PREFIX}{name}#FILE"
+        )
+    return ["*.json", "*.txt", file, *companions(file)]
+
+
 @dataclass(frozen=True, slots=True)
 class DownloadPlan:
     """What a download would do: the commit, the model's files, their bytes, and the bytes that the cache lacks."""
@@ -299,11 +371,11 @@ class DownloadPlan:
     missing_bytes: int
 
 
-def plan_download(name: str, revision: str | None, timeout: float) -> DownloadPlan:
+def plan_download(name: str, revision: str | None, timeout: float, patterns: list[str]) -> DownloadPlan:
     """Ask the hub what there is to fetch; `timeout` seconds for each file."""
-    found = _fetch(name, revision, timeout, dry_run=True)
+    found = _fetch(name, revision, timeout, patterns, dry_run=True)
     if not found:
-        raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(MODEL_FILES)} on the hub")
+        raise ModelNotFoundError(f"model {name!r} has no files of the kinds {', '.join(patterns)} on the hub")
     sizes = [(file.file_size or 0, file.will_download) for file in found]
     return DownloadPlan(
         found[0].commit_hash,
@@ -313,18 +385,25 @@ def plan_download(name: str, revision: str | None, timeout: float) -> DownloadPl
     )
 
 
-def download(name: str, revision: str | None, timeout: float, step: Callable[[int], None] | None = None) -> Path:
+def download(
+    name: str,
+    revision: str | None,
+    timeout: float,
+    step: Callable[[int], None] | None = None,
+    *,
+    patterns: list[str] = MODEL_FILES,
+) -> Path:
     """Fetch what is missing; `step` gets the bytes that have arrived, from several threads."""
-    return Path(_fetch(name, revision, timeout, tqdm_class=_counting_bar(step)))
+    return Path(_fetch(name, revision, timeout, patterns, tqdm_class=_counting_bar(step)))
 
 
-def _fetch(name: str, revision: str | None, timeout: float, **options: Any) -> Any:
+def _fetch(name: str, revision: str | None, timeout: float, patterns: list[str], **options: Any) -> Any:
     import_bars()
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (not in the base install)
 
     options.setdefault("tqdm_class", _counting_bar(None))
     try:
-        return snapshot_download(name, revision=revision, allow_patterns=MODEL_FILES, etag_timeout=timeout, **options)
+        return snapshot_download(name, revision=revision, allow_patterns=patterns, etag_timeout=timeout, **options)
     except Exception as error:  # the hub's client raises many unrelated types
         why = type(error).__name__
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -2,6 +2,7 @@
 
     none, auto, static               keywords; of rerankers also term-overlap
     PATH, HUB_ID                     a folder, or a model of the hub; also behind one of `LOCAL_PREFIXES`
+    onnx:PATH_OR_ID#FILE             one of the ONNX files of such a model
     ACCOUNT:MODEL                    a model of one of the `ACCOUNTS`; rerankers of a chat model have llm: in front
     ollama:MODEL                     a model of the Ollama that the environment names
     http(s)://HOST[:PORT]/v1#MODEL   a model behind an address; for rerankers with tei+ or llm+ in front
@@ -21,12 +22,13 @@ from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from semlex.errors import ConfigurationError
+from semlex.models.onnx_files import ONNX_PREFIX, split_name
 
 # The models that are the default where they are cached and there is a GPU.
 DEFAULT_EMBEDDING_MODEL = "Qwen/Qwen3-Embedding-0.6B"
 DEFAULT_RERANKING_MODEL = "Qwen/Qwen3-Reranker-0.6B"
 # In front of the name of a model that runs on this machine.
-LOCAL_PREFIXES = ("sentence-transformers:", "cross-encoder:")
+LOCAL_PREFIXES = ("sentence-transformers:", "cross-encoder:", ONNX_PREFIX)
 OLLAMA_PORT = 11434
 # How the names of models begin that a program brings by way of LangChain.
 LANGCHAIN = "langchain:"
@@ -85,7 +87,9 @@ def scheme_of(name: str) -> str:
 
 
 def bare_name(name: str) -> str:
-    """Return a local model's name without its prefix."""
+    """Return a local model's name without its prefix, and without the file of an ONNX model."""
+    if name.startswith(ONNX_PREFIX):
+        return split_name(name)[0]
     for prefix in LOCAL_PREFIXES:
         name = name.removeprefix(prefix)
     return name

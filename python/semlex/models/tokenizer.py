@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from semlex.models.model_names import leads_to
 from semlex.parameters import UNICODE_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+Opened = TypeVar("Opened")
 
 TOKENIZER_FILE = "tokenizer.json"
 # How the names of counters begin that are named by the hash of a file.
@@ -93,6 +94,13 @@ class TextTokenizer(ABC):
         """Return the ids that the file's post-processor puts behind a text; a whole row if some come in front."""
         bare, closed = self._bare_and_closed("a")
         return closed[len(bare) :] if closed[: len(bare)] == bare else closed
+
+    def frame(self) -> tuple[list[int], list[int]]:
+        """Return the ids that the file's post-processor puts in front of a text and behind it."""
+        bare, closed = self._bare_and_closed("a")
+        places = range(len(closed) - len(bare) + 1)
+        start = next((place for place in places if closed[place : place + len(bare)] == bare), 0)
+        return closed[:start], closed[start + len(bare) :]
 
     @abstractmethod
     def read_special_tokens_as_text(self) -> None:
@@ -204,11 +212,30 @@ def text_tokenizer(tokenizer: Any, name: str, reason: str = "as given") -> TextT
 
 def open_tokenizer(folder: ModelFolder) -> TextTokenizer:
     """Read a model's tokenizer."""
+    return _open(folder, lambda content: _read(content, folder.name))
+
+
+def open_pair_tokenizer(folder: ModelFolder) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
+    """Read the tokenizer of a model that reads pairs, and how it joins the texts ``a`` and ``b``.
+
+    Of each token of that pair: its id, its type, and 0 or 1 for the text it is of, or None.
+    """
+
+    def read(content: bytes) -> tuple[TextTokenizer, list[tuple[int, int, int | None]]]:
+        library = _library_tokenizer(content, folder.name, "it joins pairs")
+        tokenizer = text_tokenizer(library, _name_of(content))  # which switches padding off
+        joined = library.encode("a", "b")
+        return tokenizer, list(zip(joined.ids, joined.type_ids, joined.sequence_ids, strict=True))
+
+    return _open(folder, read)
+
+
+def _open(folder: ModelFolder, read: Callable[[bytes], Opened]) -> Opened:
     path = folder.path / TOKENIZER_FILE
     if not path.is_file():
         raise ModelError(f"{folder.name} has no {TOKENIZER_FILE} in {folder.path}; fetch the model again")
     try:
-        return _read(path.read_bytes(), folder.name)
+        return read(path.read_bytes())
     except ValueError as error:
         raise ModelError(f"{path} cannot be read as a tokenizer; fetch the model again") from error
 
@@ -231,21 +258,28 @@ def open_tokenizer_file(path: Path) -> TextTokenizer:
 
 
 def _read(content: bytes, what: str) -> TextTokenizer:
-    name = f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
     try:
-        return text_tokenizer(_core.BpeTokenizer(content), name)
+        return text_tokenizer(_core.BpeTokenizer(content), _name_of(content))
     except NotImplementedError as error:
         reason = str(error)
+    tokenizer = _library_tokenizer(content, what, reason)
+    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", what, reason)
+    return text_tokenizer(tokenizer, _name_of(content), reason)
+
+
+def _library_tokenizer(content: bytes, what: str, reason: str) -> Any:
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 (not in the base install)
     except ImportError as error:
         raise MissingExtraError("tokenizers", "local", f"the tokenizer of {what} ({reason})") from error
-    logger.info("texts for %s are encoded by the tokenizers library, several times slower: %s", what, reason)
     try:
-        tokenizer = Tokenizer.from_buffer(content)
+        return Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises a bare Exception
         raise ValueError(str(error)) from error
-    return text_tokenizer(tokenizer, name, reason)
+
+
+def _name_of(content: bytes) -> str:
+    return f"{FILE_COUNTER}{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 class TokenCounter(Protocol):

@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from semlex.errors import ConfigurationError, ModelError
-from semlex.models.files import find_model
+from semlex.models.files import find_model, leads_to_onnx
 from semlex.models.local.device import automatic_obstacle
 from semlex.models.model_names import (
     ACCOUNTS,
     DEFAULT_RERANKING_MODEL,
     ModelChoice,
+    bare_name,
     environment,
     is_path_or_hub_id,
     leads_to,
     model_and_address,
 )
+from semlex.models.onnx_files import ONNX_PREFIX
 from semlex.reranking.base import WITHOUT_HUB
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def choose_reranker(
     ``term-overlap``                      the query's words in the texts; no model
     path of a folder, or hub id           Qwen3-Reranker or a cross-encoder, by its config.json
     ``cross-encoder:PATH_OR_ID``          a cross-encoder
+    ``onnx:PATH_OR_ID``                   a cross-encoder as ONNX file, without torch
     ``cohere``                            Cohere                                                 COHERE_API_KEY or
     ``cohere:MODEL``                                                                             CO_API_KEY
     ``jina:MODEL``                        Jina                                                   JINA_API_KEY
@@ -142,12 +145,14 @@ def _named(
     if server is not None:
         reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"
         return ModelChoice(server, reason)
+    if leads_to_onnx(name, revision):
+        return _as_onnx(name, revision, allow_download=allow_download)
     model = name.removeprefix(CROSS_ENCODER)
     if not is_path_or_hub_id(model):
         raise ConfigurationError(
             "the reranker must be 'term-overlap', 'none', 'auto', the path of a local folder, a hub id, "
-            "cross-encoder:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, llm:openrouter:MODEL, or "
-            "http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front of it"
+            "cross-encoder:PATH_OR_ID, onnx:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, "
+            "llm:openrouter:MODEL, or http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front"
         )
     folder = find_model(model, revision=revision, allow_download=allow_download, without_hub=WITHOUT_HUB)
     from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder  # noqa: PLC0415 - only the chosen kind is loaded
@@ -161,6 +166,13 @@ def _named(
     else:
         raise ModelError(f"{folder.name} is neither a Qwen3-Reranker nor a cross-encoder; choose one of these kinds")
     return ModelChoice(reranker, f"reranking with {model}, as configured")
+
+
+def _as_onnx(name: str, revision: str | None, *, allow_download: bool) -> ModelChoice[Reranker]:
+    from semlex.reranking.onnx import OnnxReranker  # noqa: PLC0415 - only the chosen kind is loaded
+
+    chosen = OnnxReranker(name.removeprefix(ONNX_PREFIX), revision=revision, allow_download=allow_download)
+    return ModelChoice(chosen, f"reranking with {bare_name(name)} (ONNX), as configured")
 
 
 def _at_server(name: str) -> RemoteReranker | None:

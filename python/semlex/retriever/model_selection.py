@@ -22,6 +22,7 @@ from semlex.errors import (
 from semlex.ingest.embed import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
+from semlex.models.onnx_files import ONNX_PREFIX
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.parameters import model_defaults
 from semlex.reranking.registry import choose_reranker
@@ -252,10 +253,11 @@ def _check_cached(name: str) -> None:
     """Refuses a hub id whose model is not in the local cache."""
     hub_id = bare_name(name)
     if find_spec("huggingface_hub") is None:
-        raise MissingExtraError("huggingface_hub", "torch", "a model of the hub")
-    if find_cached(hub_id) is None:
+        raise MissingExtraError("huggingface_hub", "onnx", "a model of the hub")
+    if find_cached(hub_id, weights="onnx" if name.startswith(ONNX_PREFIX) else "safetensors") is None:
+        pulled = shlex.quote(name if name.startswith(ONNX_PREFIX) else hub_id)
         raise ModelNotFoundError(
-            f"it is not in the local cache of the hub; fetch it where the hub is reachable: semlex models pull {hub_id}"
+            f"it is not in the local cache of the hub; fetch it where the hub is reachable: semlex models pull {pulled}"
         )
 
 

@@ -1,0 +1,227 @@
+"""Encoders as ONNX files (BERT, ModernBERT, XLM-R and their like), run on the CPU without torch.
+
+The files of sentence-transformers beside a model are its recipe and followed: pooling, prompts, longest text. A model
+without them is refused: a guess would give wrong vectors and no error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
+from semlex.embedding.sentence_files import digest_recipe, own_prompt, pooling_in, read_modules
+from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
+from semlex.forks import new_rlock
+from semlex.models.files import digest_weights, find_model
+from semlex.models.known_models import known_prompts
+from semlex.models.local.onnx_model import OnnxModel, require_onnx
+from semlex.models.onnx_files import ONNX_PREFIX, companions, split_name
+from semlex.models.tokenizer import CutTexts, open_tokenizer
+from semlex.validation import check_range
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semlex.models.files import ModelFolder
+    from semlex.models.local.onnx_model import Batch
+    from semlex.models.tokenizer import TextTokenizer
+
+TOKEN_OUTPUTS = ("last_hidden_state", "token_embeddings")
+WHOLE_OUTPUT = "sentence_embedding"
+POOLINGS = ("cls", "mean", "lasttoken")
+PROBE = "dimension"
+
+
+class OnnxEmbedder(CheckedEmbedder):
+    """Embed with an ONNX file of an encoder, on the CPU.
+
+    The constructor finds the model; the file is loaded at first use. No code of the model is run and no network is
+    used. One batch at a time, first come first served; safe for several threads.
+
+    Args:
+        model_name: Hub id of a cached model, or path of a folder with an ONNX file, ``tokenizer.json``,
+            ``modules.json`` and the settings of its pooling. ``#FILE`` behind it names one of several ONNX files;
+            without it the first of ``model.onnx``, ``model_quantized.onnx``, ``model_int8.onnx`` and their like is
+            taken, in the folder itself or in ``onnx/``.
+        dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
+            (Matryoshka), normalised after the cut. None for the model's own.
+        pooling: ``cls``, ``mean`` or ``lasttoken``; None for what the model's files say.
+        query_prompt, document_prompt: Put in front of every query and document; None for the model's own.
+        revision: Branch, tag or commit of the hub.
+        allow_download: Whether the model may be fetched from the hub.
+
+    Raises:
+        ConfigurationError: A parameter is unknown or out of range.
+        MissingExtraError: onnxruntime or tokenizers is not installed.
+        ModelError: The model is not on this machine, or its files do not say how it makes vectors.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        *,
+        dimensions: int | None = None,
+        pooling: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        revision: str | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        require_onnx("embedding with an ONNX model")
+        if dimensions is not None:
+            check_range("dimensions", dimensions, 1, 1 << 16)
+        if pooling is not None and pooling not in POOLINGS:
+            raise ConfigurationError(f"pooling must be one of {', '.join(POOLINGS)} or None; got {pooling!r}")
+        self._wanted_file = split_name(model_name)[1]
+        folder = find_model(model_name, revision=revision, allow_download=allow_download, weights="onnx")
+        prompts = {True: query_prompt, False: document_prompt}
+        self._folder = folder
+        self._pooling = pooling or _pooling(folder)
+        wanted = (WHOLE_OUTPUT,) if self._pooling == WHOLE_OUTPUT else TOKEN_OUTPUTS
+        self._model = OnnxModel(folder, self._wanted_file, wanted)
+        self._prompts = {is_query: _prompt(folder, given, is_query=is_query) for is_query, given in prompts.items()}
+        self._wanted = dimensions
+        self._length = 0
+        self._tokenizer: TextTokenizer | None = None
+        self._identity: EmbedderIdentity | None = None
+        self._cut = {True: CutTexts("queries", folder.name), False: CutTexts("texts", folder.name)}
+        # Held while the model or its tokenizer is opened, never while it computes.
+        self._opening = new_rlock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._folder.name!r}, {self._model.file})"
+
+    @property
+    def file(self) -> str:
+        """The ONNX file that is used, in the model's folder."""
+        return self._model.file
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors depend on; loads the model."""
+        with self._opening:
+            if self._identity is None:
+                named = "" if self._wanted_file is None else f"#{self._wanted_file}"
+                self._identity = EmbedderIdentity(
+                    model=f"{ONNX_PREFIX}{self._folder.name}{named}",
+                    revision=f"{self._folder.revision}+{self._recipe()}",
+                    dimensions=self.dimensions,
+                    instruction=self._prompts[True] or None,
+                    pooling=self._pooling,
+                    normalised=True,
+                )
+            return self._identity
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector; loads the model."""
+        with self._opening:
+            if not self._length:
+                self._length = self._forward([PROBE], is_query=False).shape[1]
+                if self._wanted is not None and self._wanted > self._length:
+                    found, self._length = self._length, 0
+                    raise ModelMismatchError(
+                        f"dimensions={self._wanted} was configured, but {self._folder.name} makes vectors of {found}; "
+                        f"use 1 to {found}, or the model that the collection was made with"
+                    )
+            return self._wanted or self._length
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens of a text are read, beside those that are added; None if the model's files do not say."""
+        head, tail = self._open_tokenizer().frame()
+        return self._model.max_tokens(len(head) + len(tail))
+
+    @property
+    def documents_cut(self) -> int:
+        """How many documents so far were longer than the model reads, so that their ends were not embedded."""
+        return self._cut[False].count
+
+    def close(self) -> None:
+        """Releases the model and its memory; a second call does nothing."""
+        self._model.close()
+
+    def _embed(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:
+        dimensions = self.dimensions
+        vectors = self._forward(texts, is_query=is_query, counts=True)[:, :dimensions]
+        return unit_vectors(vectors, rows=len(texts), dimensions=dimensions, model=self._folder.name)
+
+    def _forward(self, texts: list[str], *, is_query: bool, counts: bool = False) -> NDArray[np.float32]:
+        tokenizer, most, prompt = self._open_tokenizer(), self.max_tokens, self._prompts[is_query]
+        head, tail = tokenizer.frame()
+        rows = tokenizer.encode([prompt + text for text in texts], head=head, tail=tail, most=most)
+        if counts:
+            self._cut[is_query].add(len(texts), rows.cut.size, f"the {most} tokens that it reads")
+        vectors = np.empty((len(texts), self._length), dtype=np.float32)
+        for batch in self._model.run([rows[row] for row in range(len(rows))]):
+            pooled = self._pool(batch)
+            if vectors.shape[1] != pooled.shape[1]:  # the first of all
+                vectors = np.empty((len(texts), pooled.shape[1]), dtype=np.float32)
+            vectors[batch.rows] = pooled
+        faulty = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if faulty.size:
+            raise ModelError(
+                f"{self._model.where}: the vector of row {faulty[0]} is not finite; a file of full precision may help: "
+                f"{ONNX_PREFIX}{self._folder.name}#FILE"
+            )
+        return vectors
+
+    def _pool(self, batch: Batch) -> NDArray[np.float32]:
+        found = batch.outputs[self._model.outputs[0]]
+        expected = batch.mask.shape if self._pooling != WHOLE_OUTPUT else batch.mask.shape[:1]
+        if found.ndim != len(expected) + 1 or found.shape[:-1] != expected:
+            raise ModelError(
+                f"{self._model.where}: {self._model.outputs[0]} has the shape {found.shape} for {expected[0]} texts of "
+                f"{batch.mask.shape[1]} tokens; is it an encoder? Choose another file or model"
+            )
+        states = found.astype(np.float32, copy=False)
+        if self._pooling == "cls":
+            states = states[:, 0]
+        elif self._pooling == "lasttoken":
+            states = states[np.arange(len(states)), batch.mask.sum(axis=1) - 1]
+        elif self._pooling == "mean":
+            states = np.einsum("btd,bt->bd", states, batch.mask.astype(np.float32)) / batch.mask.sum(axis=1)[:, None]
+        return states
+
+    def _recipe(self) -> str:
+        digest = digest_recipe(self._folder, self._prompts[False])
+        digest.update(f"{self._pooling}:{self._model.max_tokens(0)}".encode())
+        for name in (self._model.file, *companions(self._model.file)):
+            path = self._folder.path / name
+            if path.is_file():
+                digest_weights(digest, self._folder.path, path)
+        return digest.hexdigest()[:12]
+
+    def _open_tokenizer(self) -> TextTokenizer:
+        with self._opening:
+            if self._tokenizer is None:
+                self._tokenizer = open_tokenizer(self._folder)
+            return self._tokenizer
+
+
+def _prompt(folder: ModelFolder, given: str | None, *, is_query: bool) -> str:
+    if given is not None:
+        return given
+    return own_prompt(folder, is_query=is_query) or known_prompts(folder.name)[is_query]
+
+
+def _pooling(folder: ModelFolder) -> str:
+    """Return how the model makes one vector of a text."""
+    modules = read_modules(folder)
+    kinds = [kind for kind, _ in modules]
+    if kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        ways = pooling_in(folder, modules[1][1])
+        if len(ways) == 1 and ways[0] in POOLINGS:
+            return ways[0]
+        problem = f"its pooling is {' and '.join(ways) or 'not stated'}; known are {', '.join(POOLINGS)}"
+    elif modules:
+        return WHOLE_OUTPUT  # a file that was exported with all of its modules has it, any other one is refused
+    else:
+        problem = "modules.json and the settings of its pooling are missing"
+    raise ModelError(
+        f"{folder.name} does not say how it makes one vector of a text ({folder.path}): {problem}. Put the files of "
+        "sentence-transformers of this model beside it (modules.json, 1_Pooling/config.json), or name it in Python: "
+        "OnnxEmbedder(NAME, pooling='mean')"
+    )

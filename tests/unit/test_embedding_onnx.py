@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from onnx import TensorProto
+
+from semlex.embedding.base import Embedder
+from semlex.embedding.onnx import OnnxEmbedder
+from semlex.embedding.registry import choose_embedder
+from semlex.errors import (
+    ConfigurationError,
+    MissingExtraError,
+    ModelError,
+    ModelMismatchError,
+    ModelNotFoundError,
+    WorkAbandonedError,
+)
+from semlex.models import cancellation
+from semlex.models.files import find_cached, leads_to_onnx
+from semlex.models.local import onnx_model
+from tests.support import model_cache, onnx_models, tokenizers_on_disk
+from tests.support.onnx_models import MAX_TOKENS, WIDTH, write_folder, write_json
+
+empty_cache = model_cache.empty_cache
+TOKENIZER = tokenizers_on_disk.word_pieces()
+LONG = "the quick fox keeps rows again " * 9
+TEXTS = ["the quick fox", "", "a database keeps rows, and an index finds them again.", LONG, "dog", "数据 [SEP] größe"]
+PROMPTS = {"query": "query: ", "passage": "passage: "}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("models") / "tiny", prompts=PROMPTS)
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    opened = OnnxEmbedder(str(folder))
+    yield opened
+    opened.close()
+
+
+def expected(text, pooling="mean", *, typed=True):
+    """The vector of a text, prompt included, by numpy."""
+    ids = TOKENIZER.encode(text, add_special_tokens=False).ids[: MAX_TOKENS - 2]
+    ids = [2, *ids, 3]
+    states = onnx_models.states(ids, [0] * len(ids) if typed else None)
+    vector = {"mean": states.mean(axis=0), "cls": states[0], "lasttoken": states[-1]}[pooling]
+    return vector / np.linalg.norm(vector)
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(rows=st.lists(st.sampled_from(TEXTS) | st.text(st.sampled_from("abc thequickfox.,"), max_size=60), max_size=40))
+def test_a_batch_is_the_map_of_its_texts(embedder, rows):
+    vectors = embedder.embed_documents(rows)
+    assert vectors.shape == (len(rows), WIDTH)
+    for text, vector in zip(rows, vectors, strict=True):
+        assert_allclose(vector, expected(f"passage: {text}"), atol=2e-6)
+
+
+def test_queries_have_their_own_prompt(embedder):
+    for text in TEXTS:
+        assert_allclose(embedder.embed_query(text), expected(f"query: {text}"), atol=2e-6)
+    assert isinstance(embedder, Embedder)
+    assert embedder.identity.instruction == "query: "
+    assert embedder.count_tokens(["the quick fox"]).tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "graph"),
+    [
+        ("cls", {}),
+        ("lasttoken", {"inputs": ("input_ids", "attention_mask")}),
+        ("mean", {"dtype": TensorProto.INT32, "output": "token_embeddings", "file": "onnx/model.onnx"}),
+    ],
+)
+def test_every_kind_of_file(tmp_path, pooling, graph):
+    embedder = OnnxEmbedder(str(write_folder(tmp_path, pooling=pooling, **graph)))
+    wanted = [expected(text, pooling, typed="inputs" not in graph) for text in TEXTS]
+    assert_allclose(embedder.embed_documents(TEXTS), wanted, atol=2e-6)
+    assert embedder.identity.pooling == pooling
+    embedder.close()
+
+
+def test_settings_as_newer_versions_write_them(tmp_path):
+    folder = write_folder(tmp_path)
+    write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": WIDTH, "pooling_mode": "cls"})
+    assert OnnxEmbedder(str(folder)).identity.pooling == "cls"
+    # What the caller names takes precedence over the files.
+    other = OnnxEmbedder(str(folder), pooling="mean", query_prompt="fox ", document_prompt="dog ")
+    assert_allclose(other.embed_query("again"), expected("fox again"), atol=2e-6)
+    assert_allclose(other.embed_documents(["again"])[0], expected("dog again"), atol=2e-6)
+
+
+def test_int8_vectors_do_not_depend_on_their_neighbours(tmp_path, embedder):
+    quantised = OnnxEmbedder(str(write_folder(tmp_path, prompts=PROMPTS, file="model_int8.onnx", int8=True)))
+    assert quantised.file == "model_int8.onnx"
+    vectors = quantised.embed_documents(TEXTS)
+    assert_array_equal(vectors, np.concatenate([quantised.embed_documents([text]) for text in TEXTS]))
+    cosines = np.sum(vectors * embedder.embed_documents(TEXTS), axis=1)
+    assert cosines.min() > 0.99
+    assert not np.array_equal(vectors, embedder.embed_documents(TEXTS))
+    assert quantised.identity.key != embedder.identity.key
+
+
+def test_a_leading_part_is_normalised_after_the_cut(folder):
+    embedder = OnnxEmbedder(str(folder), dimensions=3)
+    cut = expected("passage: fox")[:3]
+    assert_allclose(embedder.embed_documents(["fox"])[0], cut / np.linalg.norm(cut), atol=2e-6)
+    with pytest.raises(ModelMismatchError, match=f"dimensions=9 .* makes vectors of {WIDTH}; use 1 to {WIDTH}"):
+        OnnxEmbedder(str(folder), dimensions=9).embed_query("fox")
+
+
+# --- which file -------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_chosen_by_a_rule_or_by_name(tmp_path):
+    folder = write_folder(tmp_path, file="onnx/model_quantized.onnx", int8=True)
+    assert OnnxEmbedder(str(folder)).file == "onnx/model_quantized.onnx"
+    onnx_models.write_graph(folder / "onnx" / "model.onnx")
+    plain, named = OnnxEmbedder(str(folder)), OnnxEmbedder(f"{folder}#onnx/model_quantized.onnx")
+    assert (plain.file, named.file) == ("onnx/model.onnx", "onnx/model_quantized.onnx")
+    assert plain.identity.key != named.identity.key
+    # The stored name leads to the same vectors again.
+    for made in (plain, named):
+        assert choose_embedder(made.identity.model).model.identity == made.identity
+    assert "onnx/model.onnx, ONNX" in choose_embedder(str(folder)).reason
+    with pytest.raises(ModelError, match=r"no ONNX file model_q4\.onnx .*there: model\.onnx, model_quantized\.onnx"):
+        OnnxEmbedder(f"{folder}#model_q4.onnx")
+
+
+def test_another_content_of_the_file_is_another_identity(tmp_path, folder):
+    copy = shutil.copytree(folder, tmp_path / folder.name)
+    before = OnnxEmbedder(str(copy)).identity.key
+    assert before == OnnxEmbedder(str(folder)).identity.key  # a folder counts by its name and content
+    onnx_models.write_graph(copy / "model.onnx", int8=True)
+    assert OnnxEmbedder(str(copy)).identity.key != before
+
+
+def test_a_name_alone_leads_to_onnx_where_nothing_else_is_there(tmp_path, empty_cache):
+    model_cache.put_into_cache(empty_cache, "org/tiny", write_folder)
+    assert find_cached("org/tiny") is None
+    assert find_cached("org/tiny", weights="onnx") is not None
+    chosen = choose_embedder("org/tiny").model
+    assert chosen.identity.model == "onnx:org/tiny"
+    assert chosen.identity == choose_embedder("onnx:org/tiny").model.identity
+    folder = write_folder(tmp_path / "both")
+    assert leads_to_onnx(str(folder))
+    (folder / "model.safetensors").write_bytes(b"")
+    assert not leads_to_onnx(str(folder))
+    with pytest.raises(ModelNotFoundError, match=r"semlex models pull onnx:org/other"):
+        choose_embedder("onnx:org/other")
+    with pytest.raises(ConfigurationError, match="onnx:NAME"):
+        choose_embedder("onnx:")
+
+
+# --- long texts, cancellation, threads, forks -------------------------------------------------------------------------
+
+
+def test_cut_texts_are_counted(folder, caplog):
+    embedder = OnnxEmbedder(str(folder))
+    assert embedder.max_tokens == MAX_TOKENS - 2
+    with caplog.at_level(logging.WARNING):
+        embedder.embed_documents(["fox", LONG, LONG])
+        embedder.embed_query(LONG)
+    assert embedder.documents_cut == 2
+    assert f"2 of 3 texts for {folder} so far did not fit into the {MAX_TOKENS - 2} tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "limits", "most"),
+    [
+        ({"model_type": "bert", "max_position_embeddings": 20}, {}, 18),
+        ({"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": 22}, {}, 18),
+        ({"model_type": "bert", "max_position_embeddings": 512}, {"tokenizer_config.json": {"model_max_length": 9}}, 7),
+        ({}, {}, None),
+    ],
+)
+def test_the_longest_text_by_the_models_files(tmp_path, config, limits, most):
+    folder = write_folder(tmp_path)
+    (folder / "sentence_bert_config.json").unlink()
+    for name, content in {"config.json": config, **limits}.items():
+        write_json(folder / name, content)
+    assert OnnxEmbedder(str(folder)).max_tokens == most
+
+
+def test_work_that_nobody_waits_for_ends_between_batches(folder, monkeypatch):
+    embedder = OnnxEmbedder(str(folder))
+    ran = []
+    forward = onnx_model.OnnxModel._forward
+    flag = cancellation.Flag()
+
+    def counted(self, made):
+        ran.append(made["input_ids"].shape)
+        flag.set()
+        return forward(self, made)
+
+    assert embedder.dimensions == WIDTH
+    monkeypatch.setattr(onnx_model.OnnxModel, "_forward", counted)
+    with cancellation.abandoned_by(flag), pytest.raises(WorkAbandonedError):
+        embedder.embed_documents([LONG] * 100)
+    # Batches are bounded by their tokens.
+    assert ran == [(onnx_model.TOKEN_BUDGET // MAX_TOKENS, MAX_TOKENS)]
+
+
+def test_several_threads_get_their_own_vectors(embedder):
+    found = {}
+    threads = [
+        threading.Thread(target=lambda text=text: found.update({text: embedder.embed_query(text)})) for text in TEXTS
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for text in TEXTS:
+        assert_allclose(found[text], expected(f"query: {text}"), atol=2e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_loads_the_model_again_and_nobody_needs_torch(folder):
+    # In a process of its own, because the runtime's threads are in the one that runs the tests.
+    program = f"""
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from semlex.embedding.registry import choose_embedder
+embedder = choose_embedder("onnx:{folder}").model
+before = embedder.embed_query("fox")
+child = os.fork()
+if child == 0:
+    os._exit(0 if (embedder.embed_query("fox") == before).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert not {{"torch", "transformers", "sentence_transformers", "onnx"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- what cannot be used ----------------------------------------------------------------------------------------------
+
+
+def test_a_vector_that_is_not_finite_is_refused(embedder):
+    with pytest.raises(ModelError, match=r"model\.onnx: the vector of row 1 is not finite; a file of full precision"):
+        embedder.embed_documents(["fox", "secret"])
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        ({"inputs": (*onnx_models.INPUTS, "past_key_values")}, "takes the input past_key_values"),
+        ({"mask_dtype": TensorProto.FLOAT}, r"attention_mask of type tensor\(float\)"),
+        ({"shape": (1, 16)}, r"a fixed shape \[1, 16\]"),
+        ({"output": "logits"}, r"returns logits; last_hidden_state or token_embeddings is needed"),
+        ({"output": "last_hidden_state", "labels": 1}, r"has the shape \(1, 1\) for 1 texts of"),
+    ],
+)
+def test_files_of_other_kinds_are_refused(tmp_path, graph, message):
+    with pytest.raises(ModelError, match=message) as caught:
+        OnnxEmbedder(str(write_folder(tmp_path, **graph))).embed_query("fox")
+    assert str(tmp_path / "model.onnx") in str(caught.value)
+    assert "hoose another file" in str(caught.value)
+
+
+def test_damaged_and_missing_files(tmp_path, folder, monkeypatch):
+    def broken(name, content):
+        copy = shutil.copytree(folder, tmp_path / f"{name}-{len(content)}".replace("/", "-"))
+        (copy / name).write_bytes(content)
+        with pytest.raises(ModelError) as caught:
+            OnnxEmbedder(str(copy)).embed_query("fox")
+        assert str(copy / name) in str(caught.value)
+        assert "etch the model again" in str(caught.value)
+
+    whole = (folder / "model.onnx").read_bytes()
+    for name, contents in {
+        "model.onnx": (b"", b"no graph", whole[: len(whole) // 2]),
+        "tokenizer.json": (b"", b"{}"),
+        "modules.json": (b"{", b"[1]"),
+        "1_Pooling/config.json": (b"[",),
+    }.items():
+        for content in contents:
+            broken(name, content)
+    for name in ("modules.json", "1_Pooling/config.json"):
+        copy = shutil.copytree(folder, tmp_path / f"without-{name}".replace("/", "-"))
+        (copy / name).unlink()
+        with pytest.raises(ModelError, match=r"does not say how it makes one vector .* pooling='mean'"):
+            OnnxEmbedder(str(copy))
+    with pytest.raises(ModelError, match="its pooling is max; known are cls, mean, lasttoken"):
+        OnnxEmbedder(str(write_folder(tmp_path / "max", pooling="max")))
+    with pytest.raises(ConfigurationError, match="pooling must be one of"):
+        OnnxEmbedder(str(folder), pooling="max")
+    closed = OnnxEmbedder(str(folder))
+    closed.close()
+    with pytest.raises(ModelError, match="was closed"):
+        closed.embed_query("fox")
+    monkeypatch.setattr(onnx_model, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"onnxruntime.*semlex\[onnx\]"):
+        OnnxEmbedder(str(folder))
+
+
+def test_a_file_that_was_exported_with_all_its_modules(tmp_path):
+    folder = write_folder(tmp_path, output="sentence_embedding", labels=2)
+    modules = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [*modules[:2], {"path": "2_Dense", "type": "x.Dense"}, modules[2]])
+    vector = OnnxEmbedder(str(folder)).embed_query("fox")
+    assert_allclose(
+        vector,
+        unit(onnx_models.logits([2, *TOKENIZER.encode("fox", add_special_tokens=False).ids, 3], [0] * 3, 2)),
+        atol=2e-6,
+    )
+    assert OnnxEmbedder(str(folder)).identity.pooling == "sentence_embedding"
+
+
+def unit(vector):
+    return vector / np.linalg.norm(vector)
