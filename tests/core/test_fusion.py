@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from semlex import _core
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
+from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
 from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.search.fusion import fuse_completed, vector_weight
@@ -284,11 +285,8 @@ def test_the_vectors_share(weights, expected):
 
 
 def test_embedders_declare_what_is_known_of_them():
-    assert (StaticEmbedder.fusion_weight, Qwen3EmbeddingEncoder.fusion_weight, GeminiEmbedder.fusion_weight) == (
-        0.3,
-        0.6,
-        0.6,
-    )
+    kinds = (StaticEmbedder, SentenceTransformersEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
+    assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.6, 0.6]
     for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
         embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
         assert getattr(embedder, "fusion_weight", None) == expected

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # A float32 vector that was normalised in float64 has a norm within 1e-6 of 1; the bound leaves room for vectors that a
 # server normalised in half precision (8 bits of mantissa: 4e-3).
 UNIT_NORM_TOLERANCE = 5e-3
-# Weights of the vector leg in completed fusion. Averaged token vectors know little that the words do not; a model that
-# was trained for retrieval and knows the language measured best with 0.6 (nDCG@10, five judged collections).
-STATIC_FUSION_WEIGHT = 0.3
+# Weights of the vector search in score fusion, of embedders that differ from the default. Questions in a user's own
+# words share few words with their answers, so a transformer that fits them needs more than half of the score.
 FITTED_FUSION_WEIGHT = 0.6
+TRANSFORMER_FUSION_WEIGHT = 0.7
 # The task of Qwen3-Embedding's card; English also for other languages, since most of the training tasks were written in
 # English.
 DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"

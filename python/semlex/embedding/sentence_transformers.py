@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
+from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
 from semlex.embedding.sentence_files import MODULES, own_prompt, recipe
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
@@ -59,6 +59,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
     """
 
     runs_on_torch = True
+    fusion_weight = TRANSFORMER_FUSION_WEIGHT
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from semlex import _core
-from semlex.embedding.base import STATIC_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, check_vectors, normalise
+from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, check_vectors, normalise
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import ModelFolder, find_model, import_bars
@@ -61,8 +61,6 @@ class StaticEmbedder(CheckedEmbedder):
         MissingExtraError: The wheel for ``static``, or model2vec, is not installed.
         ModelError: The model is not on this machine, or the wheel is of another version.
     """
-
-    fusion_weight = STATIC_FUSION_WEIGHT
 
     def __init__(self, model_name: str = "static", *, revision: str | None = None) -> None:
         package = WHEEL if model_name == "static" else "model2vec"
