@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
+from semlex.embedding.onnx import OnnxEmbedder
 from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder
 from semlex.embedding.remote import GeminiEmbedder, OpenAIEmbedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
@@ -285,8 +286,8 @@ def test_the_vectors_share(weights, expected):
 
 
 def test_embedders_declare_what_is_known_of_them():
-    kinds = (StaticEmbedder, SentenceTransformersEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
-    assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.6, 0.6]
+    kinds = (StaticEmbedder, SentenceTransformersEmbedder, OnnxEmbedder, Qwen3EmbeddingEncoder, GeminiEmbedder)
+    assert [getattr(kind, "fusion_weight", None) for kind in kinds] == [None, 0.7, 0.7, 0.6, 0.6]
     for model, expected in (("text-embedding-3-small", 0.6), ("Qwen/Qwen3-Embedding-0.6B", 0.6), ("nomic", None)):
         embedder = OpenAIEmbedder(model, "http://127.0.0.1:1/v1", api_key="none")
         assert getattr(embedder, "fusion_weight", None) == expected

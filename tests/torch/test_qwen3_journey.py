@@ -33,7 +33,7 @@ async def test_index_search_and_rerank(database_url: str, models: tuple[str, str
         assert hits.mode == "hybrid"
         assert hits.reranker_model is not None
         assert len(hits) == 2
-        assert [hit.rerank_score for hit in hits] == sorted((hit.rerank_score for hit in hits), reverse=True)
+        assert [hit.mixed_score for hit in hits] == sorted((hit.mixed_score for hit in hits), reverse=True)
         for hit in hits:
             assert hit.rerank_score is not None
             assert 0.0 <= hit.rerank_score <= 1.0

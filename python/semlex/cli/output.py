@@ -303,6 +303,8 @@ def _scores(result: SearchResult) -> str:
         parts.append(f"fused {number(result.fused_score, 5)}{sum_of}")
     if result.rerank_score is not None:
         parts.append(f"rerank {number(result.rerank_score, 3)}")
+    if result.mixed_score is not None:
+        parts.append(f"mixed {number(result.mixed_score, 3)}")
     if result.confidence is not None:
         parts.append(f"confidence {number(result.confidence, 2)}")
     return " · ".join(parts)

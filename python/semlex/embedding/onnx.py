@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.embedding.base import CheckedEmbedder, EmbedderIdentity, unit_vectors
+from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
 from semlex.embedding.sentence_files import digest_recipe, own_prompt, pooling_in, read_modules
 from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_rlock
@@ -57,6 +57,8 @@ class OnnxEmbedder(CheckedEmbedder):
         MissingExtraError: onnxruntime or tokenizers is not installed.
         ModelError: The model is not on this machine, or its files do not say how it makes vectors.
     """
+
+    fusion_weight = TRANSFORMER_FUSION_WEIGHT
 
     def __init__(
         self,

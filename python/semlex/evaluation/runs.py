@@ -104,7 +104,7 @@ def ranked_scores(hits: Sequence[SearchResult], unit: Unit) -> dict[str, float]:
 
 
 def _score(hit: SearchResult) -> float:
-    for score in (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score):
+    for score in (hit.mixed_score, hit.fused_score, hit.vector_score, hit.keyword_score):
         if score is not None:
             return score
     return 0.0

@@ -153,6 +153,6 @@ def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
 
 
 def score_of(hit: SearchResult) -> float | None:
-    """The score that ranks a hit: the reranker's, else the fused one, else that of the search; or None (fallbacks)."""
-    scores = (hit.rerank_score, hit.fused_score, hit.vector_score, hit.keyword_score)
+    """The score that ranks a hit: mixed (if reranked), else fused, else that of the search; or None (fallbacks)."""
+    scores = (hit.mixed_score, hit.fused_score, hit.vector_score, hit.keyword_score)
     return next((score for score in scores if score is not None), None)

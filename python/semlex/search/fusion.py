@@ -47,6 +47,13 @@ class Candidate:
     keyword_contribution: float | None = None
     boost: float | None = None
 
+    @property
+    def order_score(self) -> float:
+        """The score that orders it: the fused one, or that of the search that answered alone."""
+        if self.fused_score is not None:
+            return self.fused_score
+        return (self.keyword_score if self.vector_score is None else self.vector_score) or 0.0
+
 
 def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> None:
     """Refuse weights that the fusion cannot use, before anything is searched."""
@@ -143,8 +150,7 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
     """
     ordered = list(candidates)
     for candidate in ordered:
-        own = candidate.keyword_score if candidate.vector_score is None else candidate.vector_score
-        score = (candidate.fused_score if candidate.fused_score is not None else own) or 0.0
+        score = candidate.order_score
         candidate.boost = factors[candidate.key]
         candidate.fused_score = score * candidate.boost if score >= 0 else score / candidate.boost
     return iter(sorted(ordered, key=lambda candidate: -(candidate.fused_score or 0.0)))

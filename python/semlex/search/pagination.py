@@ -27,7 +27,7 @@ from semlex.options.declare import check_options, declared
 from semlex.options.search import SearchOptions
 from semlex.search.planner import candidate_depth
 from semlex.search.request import Page, Request
-from semlex.search.rerank import by_scores, rerank
+from semlex.search.rerank import by_scores, rerank, rerank_weight
 from semlex.types.queries import MAX_TOP_K
 from semlex.validation import number_errors, refuse, text_errors, whole_number_errors
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 VERSION = b"\x01"
 SIGNATURE_BYTES = 32
-# The longest cursor that is read, and the longest search in one: the reranker's scores come on top.
-MAX_CURSOR_CHARACTERS = 128 * 1024
+# The longest cursor that is read, and the longest search in one: the scores of reranked hits come on top.
+MAX_CURSOR_CHARACTERS = 160 * 1024
 MAX_SEARCH_BYTES = 64 * 1024
 MAX_RERANKED = 4 * MAX_TOP_K
 CHANGED = "the list has changed since the page before: this page may repeat hits or miss some; start the search again"
@@ -82,7 +82,10 @@ async def ranked_list(
         return await rerank(state, hits, reranker, executor)
     first, rest = hits[: page.reranked], hits[page.reranked :]
     if _fingerprint(hits[: max(page.offset, page.reranked)]) == page.fingerprint:
-        return (hits, None) if page.scores is None else (by_scores(first, page.scores) + rest, page.reranker)
+        if page.scores is None:
+            return hits, None
+        scores, mixed = page.scores
+        return by_scores(first, scores, mixed, rerank_weight(state.request.options)) + rest, page.reranker
     state.warnings.append(CHANGED)
     best, reranked_by = await rerank(state, first, reranker, executor)
     return best + rest, reranked_by
@@ -96,8 +99,8 @@ def next_cursor(state: SearchState, hits: Hits, reranked_by: str | None) -> str 
     end = page.offset + request.top_k
     if end >= min(len(hits), page.max_results):
         return None
-    given = [hit.rerank_score for _, hit in hits]
-    scores = None if reranked_by is None else np.array([score for score in given if score is not None], "<f4")
+    given = [(hit.rerank_score, hit.mixed_score) for _, hit in hits if hit.rerank_score is not None]
+    scores = None if reranked_by is None else np.array(given, "<f4").reshape(-1, 2).T
     following = Page(page.max_results, end, "", scores, reranked_by)
     fingerprint = _fingerprint(hits[: max(end, following.reranked)])
     content = _search_of(request) | {
@@ -210,16 +213,19 @@ def _content_of(cursor: object, key: bytes) -> dict[str, Any]:
 
 
 def _page_of(content: dict[str, Any]) -> Page:
-    scores = _numbers_of(content["scores"])
+    numbers = _numbers_of(content["scores"])
     errors = whole_number_errors("offset", content["offset"], 1, MAX_TOP_K)
     errors += whole_number_errors("max_results", content["max_results"], 1, MAX_TOP_K)
     errors += text_errors("fingerprint", content["fingerprint"])
-    if scores is not None:
+    if numbers is not None:
         errors += text_errors("reranker", content["reranker"])
-        errors += whole_number_errors("scores", len(scores), 0, MAX_RERANKED)
-        errors += [error for score in scores.tolist() for error in number_errors("scores", score)]
+        errors += whole_number_errors("scores", len(numbers), 0, 2 * MAX_RERANKED)
+        errors += [error for score in numbers.tolist() for error in number_errors("scores", score)]
+        if len(numbers) % 2:
+            _refuse(A_CURSOR, "other content")
     if errors:
         raise ValidationError(errors)
+    scores = None if numbers is None else numbers.reshape(2, -1)
     return Page(content["max_results"], content["offset"], content["fingerprint"], scores, content["reranker"])
 
 

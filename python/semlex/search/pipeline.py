@@ -137,7 +137,7 @@ def _told(request: Request, found: Found, results: SearchResults) -> dict[str, A
     failed = [name for name, leg in found.results.items() if leg.error is not None]
     told: dict[str, Any] = {MODE: results.mode, HITS: len(results), FAILED_LEGS: failed or None}
     if takes_content():
-        scored = [(hit.id, hit.fused_score if hit.rerank_score is None else hit.rerank_score) for hit in results]
+        scored = [(hit.id, hit.fused_score if hit.mixed_score is None else hit.mixed_score) for hit in results]
         hits = [{"id": id_, "score": score} for id_, score in scored]
         told |= {QUERY_TEXT: request.text, DOCUMENTS: json.dumps(hits)}
     return told

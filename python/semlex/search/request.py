@@ -70,7 +70,8 @@ class Page:
         max_results: Maximum number of hits of the list.
         offset: Number of its hits before the page.
         fingerprint: Of what the page before has seen of the list; empty for the first page.
-        scores: The reranker's, of the first hits in the order of the fusion: float32, shape (n,); None without one.
+        scores: Of the first n hits in the order of the fusion the reranker's scores, then the mixed ones: float32,
+            shape (2, n); None without a reranker.
         reranker: The model that gave them.
     """
 
@@ -83,7 +84,7 @@ class Page:
     @property
     def reranked(self) -> int:
         """How many of the first hits have the reranker's scores."""
-        return 0 if self.scores is None else len(self.scores)
+        return 0 if self.scores is None else self.scores.shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

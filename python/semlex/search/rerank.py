@@ -1,4 +1,4 @@
-"""The reranking stage: a model orders the best hits."""
+"""The reranking stage: a model scores the best hits, and its scores are mixed with the fused ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from semlex.errors import ModelError
 from semlex.models.model_names import short_name
+from semlex.options.search import RERANK_WEIGHT
 from semlex.telemetry import SERVER, TEXTS, Span, Work, span
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from semlex.models.executor import ModelExecutor
+    from semlex.options.search import SearchOptions
     from semlex.reranking.base import Reranker
     from semlex.search.fusion import Candidate
     from semlex.search.state import SearchState
@@ -28,7 +30,7 @@ Hits = list[tuple["Candidate", "SearchResult"]]
 async def rerank(
     state: SearchState, hits: Hits, reranker: Reranker | None, executor: ModelExecutor
 ) -> tuple[Hits, str | None]:
-    """Return the hits in the reranker's order and its name; unchanged with None without one or if it failed."""
+    """Return the hits in their mixed order and the reranker's name; unchanged with None without one or if it failed."""
     request = state.request
     if reranker is None or request.text is None or not hits:
         return hits, None
@@ -47,7 +49,8 @@ async def rerank(
         state.warnings.append(f"the reranker {what}; the order is that of the fusion")
         return hits, None
     state.add_time("rerank", time.perf_counter() - started)
-    return by_scores(hits, scores), reranker.identity
+    weight = rerank_weight(request.options)
+    return by_scores(hits, scores, mixed_scores(hits, scores, weight), weight), reranker.identity
 
 
 def rerank_span(reranker: Reranker, texts: int) -> Span:
@@ -57,16 +60,52 @@ def rerank_span(reranker: Reranker, texts: int) -> Span:
     return span(Work.RERANK, name, {TEXTS: texts, SERVER: host}, is_call=host is not None)
 
 
-def by_scores(hits: Hits, scores: NDArray[np.float32]) -> Hits:
-    """The hits with the reranker's scores, best first.
+def rerank_weight(options: SearchOptions) -> float:
+    """The reranker's share of the mixed score, 0 to 1."""
+    weight = options.get("rerank_weight")
+    return RERANK_WEIGHT if weight is None else weight
+
+
+def mixed_scores(hits: Hits, scores: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """The scores that order reranked hits: weight * z(reranker's score) + (1 - weight) * z(fused score).
+
+    z is the distance from the mean of all n hits in standard deviations. If all scores are equal, as with a single hit,
+    their z is 0 and the other score decides.
 
     Args:
-        scores: Shape (n,).
+        scores: The reranker's, shape (n,).
+
+    Returns:
+        Shape (n,); in single precision, because cursors hold them so.
     """
-    for (_, hit), score in zip(hits, scores.tolist(), strict=True):
-        hit.rerank_score = score + 0.0  # never -0.0
-    # A stable sort keeps the fused order among equals.
-    return sorted(hits, key=lambda pair: -(pair[1].rerank_score or 0.0))
+    fused = np.array([candidate.order_score for candidate, _ in hits], dtype=np.float64)
+    return (weight * _z_scores(scores.astype(np.float64)) + (1 - weight) * _z_scores(fused)).astype(np.float32)
+
+
+def _z_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    from_mean = scores - scores.mean()
+    deviation = from_mean.std()
+    # Equal scores may differ from their mean by a rounding.
+    return np.zeros_like(scores) if np.ptp(scores) == 0 or deviation == 0 else from_mean / deviation
+
+
+def by_scores(hits: Hits, scores: NDArray[np.float32], mixed: NDArray[np.float32], weight: float) -> Hits:
+    """The hits with the reranker's and the mixed scores, best first.
+
+    Args:
+        scores, mixed: Shape (n,).
+    """
+    for (_, hit), score, mix in zip(hits, scores.tolist(), mixed.tolist(), strict=True):
+        hit.rerank_score, hit.mixed_score = score + 0.0, mix + 0.0  # never -0.0
+    return in_mixed_order(hits, weight)
+
+
+def in_mixed_order(hits: Hits, weight: float) -> Hits:
+    """Reranked hits, best first.
+
+    Of equal mixed scores the reranker's decide if it has a weight, then the order of the fusion.
+    """
+    return sorted(hits, key=lambda pair: (-(pair[1].mixed_score or 0.0), -weight * (pair[1].rerank_score or 0.0)))
 
 
 def at_least(hits: Hits, least: float | None, reranked_by: str | None) -> tuple[Hits, list[str]]:

@@ -145,8 +145,8 @@ def bar(done: int, total: int | None) -> Html:
 
 
 # A hit is ordered by the first of these that it has.
-DECIDING = ("rerank_score", "fused_score", "vector_score", "keyword_score")
-TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "confidence")
+DECIDING = ("mixed_score", "fused_score", "vector_score", "keyword_score")
+TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "mixed_score", "confidence")
 SHOWN_HITS = 10
 MAX_LINE = 120
 PLACE_CHARACTERS, TEXT_CHARACTERS = 48, 60

@@ -133,6 +133,8 @@ class Explanation:
     last_fused_score: float | None = None
     rerank_score: float | None = None
     last_rerank_score: float | None = None
+    mixed_score: float | None = None
+    last_mixed_score: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -170,6 +172,8 @@ class Explanation:
             )
         if self.rerank_score is not None:
             lines.append(f"reranker: score {self.rerank_score:.4f}{_beside(self.last_rerank_score)}")
+        if self.mixed_score is not None:
+            lines.append(f"mixed with the fused score: {self.mixed_score:.4f}{_beside(self.last_mixed_score)}")
         lines += [f"word {term}" for term in self.terms]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 

@@ -67,6 +67,8 @@ class SearchResult(StoredChunk):
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
         rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from your own.
+        mixed_score: Score that orders reranked hits: the reranker's and the fused score, each in standard deviations
+            from its mean over all reranked hits, weighted by `rerank_weight`. Comparable only within one search.
         excerpt: A short part of the content with the matched words between ``**``.
         match_line: Line of its document with the first matched word, from 1; None if no word matched, or without lines.
         coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf.
@@ -88,6 +90,7 @@ class SearchResult(StoredChunk):
     keyword_contribution: float | None = None
     boost: float | None = None
     rerank_score: float | None = None
+    mixed_score: float | None = None
     excerpt: str = ""
     match_line: int | None = None
     coverage: float | None = None
@@ -144,6 +147,7 @@ SCORES = (
     "keyword_contribution",
     "boost",
     "rerank_score",
+    "mixed_score",
     "confidence",
 )
 # A row of the database becomes a hit before its numbers are known.

@@ -96,6 +96,17 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
     search()
 
 
+def mixed_in_words(reranked: list[float], fused: list[float], weight: float) -> list[np.float32]:
+    """The slow twin of mixing: both scores in standard deviations from their means."""
+
+    def z_scores(scores: list[float]) -> list[float]:
+        mean, deviation = np.mean(scores), np.std(scores)
+        return [float((score - mean) / deviation) if len(set(scores)) > 1 else 0.0 for score in scores]
+
+    both = zip(z_scores(reranked), z_scores(fused), strict=True)
+    return [np.float32(weight * one + (1 - weight) * other) for one, other in both]
+
+
 @pytest.mark.slow
 def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library: SyncRetriever, full: bool) -> None:
     reranker = TermOverlapReranker()
@@ -104,16 +115,18 @@ def test_reranked_pages_are_one_list_of_which_the_beginning_is_reranked(library:
         query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join),
         cuts=st.integers(1, 8),
         most=st.integers(1, 100),
+        weight=st.sampled_from([0.0, 0.5, 1.0]),
     )
     @settings(max_examples=2_000 if full else 20)
-    def search(query: str, cuts: int, most: int) -> None:
+    def search(query: str, cuts: int, most: int, weight: float) -> None:
         top_k = -(-most // cuts)
         # The slow twin: the whole list in the order of the fusion, its beginning reranked.
-        options = {"max_results": most, "tuning": {"candidates": 1000}}
+        options = {"max_results": most, "tuning": {"candidates": 1000}, "rerank_weight": weight}
         fused = library.search(query, 1000, rerank=False, tuning={"candidates": 1000})
         window = fused[: 4 * top_k]
         scores = reranker.score(query, [hit.content for hit in window]).tolist()
-        order = sorted(range(len(window)), key=lambda place: -scores[place])
+        mixed = mixed_in_words(scores, [hit.fused_score or 0.0 for hit in window], weight)
+        order = sorted(range(len(window)), key=lambda place: (-mixed[place], -weight * scores[place]))
         expected = [(window[place].id, scores[place]) for place in order]
         expected += [(hit.id, None) for hit in fused[4 * top_k :]]
         found = pages(library, query, top_k, **options)

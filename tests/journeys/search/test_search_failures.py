@@ -123,7 +123,7 @@ async def test_a_reranker_of_ones_own_may_score_as_it_likes(
     retriever: PostgreSQLRetriever, reranker: FakeReranker
 ) -> None:
     reranker.answer = np.linspace(-9, 4, 12, dtype=np.float32)
-    results = await retriever.search("text number 7", 3)
+    results = await retriever.search("text number 7", 3, rerank_weight=1)
     assert (results.warnings, results.reranker_model) == ([], reranker.identity)
     assert [hit.rerank_score for hit in results] == [float(score) for score in reranker.answer[:-4:-1]]
     again = [SearchResult(**{one.name: getattr(hit, one.name) for one in fields(hit)}) for hit in results]
@@ -212,7 +212,7 @@ async def test_a_models_own_time_out_is_no_deadline(
 async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:
     fused = await retriever.search("text number 7", 20, rerank=False, tuning={"candidates": COUNT})
     assert (fused.reranker_model, reranker.seen) == (None, [])
-    results = await retriever.search("text number 7", 5, tuning={"candidates": COUNT})
+    results = await retriever.search("text number 7", 5, tuning={"candidates": COUNT}, rerank_weight=1)
     # The best 4 x top_k of the fusion are judged, and the best of these come back.
     assert [len(texts) for texts in reranker.seen] == [20]
     assert reranker.seen[0] == [one.content for one in fused]
@@ -223,6 +223,12 @@ async def test_reranking_orders_the_best_candidates(retriever: PostgreSQLRetriev
     for one, number in zip(results, numbers, strict=True):
         assert one.rerank_score == one.metadata["rerank_score"] == pytest.approx(number / COUNT)
         assert one.fused_score is not None
+    unchanged = await retriever.search("text number 7", 5, tuning={"candidates": COUNT}, rerank_weight=0)
+    assert [one.id for one in unchanged] == [one.id for one in fused[:5]]
+    mixed = await retriever.search("text number 7", 20, tuning={"candidates": COUNT})
+    scores = [one.mixed_score for one in mixed]
+    assert scores == sorted(scores, reverse=True)
+    assert {one.rerank_score for one in mixed} != {None}
 
 
 async def test_equal_judgements_keep_the_fused_order(retriever: PostgreSQLRetriever, reranker: FakeReranker) -> None:

@@ -181,13 +181,14 @@ async def test_a_reranker_puts_it_below(database_url: str) -> None:
         texts = ["key " * 40, *(f"key vault {n}" for n in range(30))]
         await retriever.add_documents([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
         fused = [hit.id for hit in await retriever.search("key vault", 31, rerank=False)]
-        told = await retriever.why("d0", "key vault", 8)  # the reranker gets all 31
+        told = await retriever.why("d0", "key vault", 8, rerank_weight=1)  # the reranker gets all 31
         assert told.code == "reranked_below"
         assert (told.rerank_score, told.last_rerank_score) == (0.5, 1.0)
         assert told.fused_rank == fused.index("d0") + 1
         assert "at place 31" in told.reasons[0].text
         if fused.index("d0") < 8:
             assert f"rerank=False, in whose order it is number {told.fused_rank}" in told.reasons[0].remedy
+        assert (told.mixed_score or 0) < (told.last_mixed_score or 0)
         assert "d0" in {hit.id for hit in await retriever.search("key vault", 31)}
         assert "top_k=31" in told.reasons[0].remedy
         below = await retriever.why(fused[-1], "key vault", 2, tuning={"candidates": 31})

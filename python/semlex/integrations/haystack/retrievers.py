@@ -116,8 +116,8 @@ class SemlexKeywordRetriever(StoreRetriever):
 class SemlexHybridRetriever(StoreRetriever):
     """The documents that fit a query best by meaning and by words, fused by their scores.
 
-    The score is the fused one, which is not a similarity; with `rerank` the reranker's. If one search fails, the other
-    answers, and a warning is logged.
+    The score is the fused one, which is not a similarity; with `rerank` it is mixed with the
+    reranker's. If one search fails, the other answers, and a warning is logged.
 
     Args:
         document_store: See `StoreRetriever` for this and the next ones.

@@ -178,7 +178,7 @@ class SemlexVectorStore(VectorStore):
     async def _scored_search(self, query: str, k: int = 4, **options: Any) -> Scored:
         """Return the best documents with the scores that order them; greater is better.
 
-        The reranker's score if there is one; else the fused score, which cannot be compared between queries; in mode
+        The mixed score if a reranker answered; else the fused score, which cannot be compared between queries; in mode
         ``vector`` the cosine, in mode ``keyword`` the keyword engine's.
         """
         return _scored(await self._search(query, k, options), ranking_scores)

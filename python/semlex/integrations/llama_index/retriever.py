@@ -25,7 +25,7 @@ class SemlexRetriever(BaseRetriever):
     """Searches a collection, also one that was filled with `semlex index`, by meaning and by words.
 
     The metadata of chunks of files holds ``source``, ``source_document``, ``heading_path``, ``line``, ``page``. The
-    score of a node is the reranker's if there is one, else the fused one, else that of the search.
+    score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
 
     Args:
         collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).

@@ -146,7 +146,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         | default | by vectors | ``similarity_top_k`` | cosine (of other distances: see `SearchResult.vector_score`) |
         | text_search, sparse | by words | ``sparse_top_k``, else ``similarity_top_k`` | of the keyword engine |
         | hybrid | by both | ``hybrid_top_k``, else ``similarity_top_k`` | fused; ``alpha`` weighs the vectors |
-        | semantic_hybrid | by both, reranked | as hybrid | of the reranker |
+        | semantic_hybrid | by both, reranked | as hybrid | mixed with the reranker's |
         | mmr | by vectors, unlike each other | ``similarity_top_k`` | cosine; not in descending order |
 
         `mmr_threshold` is from 0 (unlike) to 1 (relevant), by default 0.5; `options` are others of `Collection.search`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from semlex.options.search import MAX_CANDIDATES, MAX_EF_SEARCH
 from semlex.search.explain.ranking import Reach
+from semlex.search.rerank import in_mixed_order, rerank_weight
 from semlex.types.explanations import Reason
 from semlex.types.queries import MAX_TOP_K
 
@@ -168,14 +169,14 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
             return cut
     place, order = ranking.place or 0, "the fusion" if results.fusion is not None else "its leg"
     if is_first and results.reranker_model is not None:
-        place, order = reranked_place(standing), "the reranker"
+        place, order = reranked_place(standing), "the reranking"
     if request.page is not None:
         return _paged(standing, place, order)
-    if order == "the reranker":
+    if order == "the reranking":
         remedy = f"top_k={place} (--top-k {place})" if place <= MAX_TOP_K else ""
         if (ranking.place or 0) <= request.top_k:
             remedy = f"rerank=False, in whose order it is number {ranking.place}" + (f"; or {remedy}" if remedy else "")
-        text = f"the reranker put it at place {place:,}, and the answer has {request.top_k}"
+        text = f"the reranking put it at place {place:,}, and the answer has {request.top_k}"
         return Reason("reranked_below", text, remedy)
     of = "document" if request.group_size is not None else "place"
     text = f"it is {of} {place:,} of {len(ranking.candidates):,} candidates in the order of {order}, "
@@ -211,11 +212,10 @@ def _paged(standing: Standing, place: int, order: str) -> Reason:
 
 
 def reranked_place(standing: Standing) -> int:
-    """The place of the document's best chunk in the reranker's order, from 1."""
-    hits = [hit for _, hit in standing.found.hits]
-    ordered = sorted(hits, key=lambda hit: -(hit.rerank_score or 0.0))
-    own = {chunk_id for _, chunk_id in standing.ranking.own}
-    return next((place for place, hit in enumerate(ordered, 1) if hit.id in own), len(ordered) + 1)
+    """The place of the document's best chunk among the reranked hits, from 1."""
+    ordered = in_mixed_order(standing.found.hits, rerank_weight(standing.state.request.options))
+    own = standing.ranking.own
+    return next((place for place, (one, _) in enumerate(ordered, 1) if one.key in own), len(ordered) + 1)
 
 
 def _beside(standing: Standing) -> Iterator[Reason]:

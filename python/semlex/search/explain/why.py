@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,14 +72,18 @@ def _explanation(document: str, standing: Standing, results: SearchResults) -> E
         last_fused_score=_least(candidate.fused_score for candidate in let_through),
         rerank_score=None if scored is None else scored.rerank_score,
         last_rerank_score=_least(one.rerank_score for one in results),
+        mixed_score=None if scored is None else scored.mixed_score,
+        last_mixed_score=_least(one.mixed_score for one in results),
     )
 
 
 def _chosen(standing: Standing, hit_id: str | None) -> Key | None:
-    """Return the chunk to report: the hit's, else the reranker's best, else the one that came farthest."""
-    scores = {candidate.key: hit.rerank_score for candidate, hit in standing.found.hits}
+    """Return the chunk to report: the hit's, else the best reranked one, else the one that came farthest."""
+    scores = {candidate.key: hit.mixed_score for candidate, hit in standing.found.hits}
     in_answer = [key for key in standing.chunks if key[1] == hit_id]
-    ordered = in_answer or sorted(standing.chunks, key=lambda key: -(scores.get(key) or 0.0))
+    ordered = in_answer or sorted(
+        standing.chunks, key=lambda key: -(-math.inf if (score := scores.get(key)) is None else score)
+    )
     return next(iter(ordered), None)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from semlex.types.results import SearchResult
 
 # What may have ordered hits, the last word first.
-ORDERED_BY = ("rerank_score", "fused_score", "vector_score", "keyword_score")
+ORDERED_BY = ("mixed_score", "fused_score", "vector_score", "keyword_score")
 
 
 def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
