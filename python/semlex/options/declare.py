@@ -188,13 +188,11 @@ class _Unchecked(dict[str, Any]):
     def __init__(self, options: type) -> None:
         super().__init__()
         told = (getattr(one, "__forward_module__", None) for one in options.__annotations__.values())
-        self._modules = [vars(sys.modules[name]) for name in {options.__module__, *filter(None, told)}]
+        self._modules = [vars(sys.modules[name]) for name in dict.fromkeys((options.__module__, *filter(None, told)))]
         self._modules.append(vars(builtins))
 
     def __missing__(self, name: str) -> Any:
-        if any(name in module for module in self._modules):
-            raise KeyError(name)
-        return _AnyName
+        return next((module[name] for module in self._modules if name in module), _AnyName)
 
 
 class _AnyName:

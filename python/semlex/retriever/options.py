@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from semlex.options.declare import Option
-from semlex.options.search import SearchDefaults
+from semlex.options.search import Mode, QuestionOptions, Rerank, SearchDefaults
 from semlex.parameters import DistanceName, OnBadText, StorageName
 from semlex.types.chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
+from semlex.types.queries import MAX_TOP_K
 from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from semlex.parameters import Bm25Options, FileLimits
     from semlex.progress import ProgressOption
     from semlex.retriever.base import DocumentRetriever
+    from semlex.search.postprocess.steps import HitStep
     from semlex.store.write.copy import BulkIngestConfig
     from semlex.types.query_log import QueryLogMode, QueryLogOptions
 
@@ -388,3 +390,31 @@ class SyncOptions(WatchOptions, IndexOptions, total=False):
     """Options of `Collection.sync`."""
 
     dry_run: Annotated[bool, Option(text="Compare only; the report's plan lists what would be done.")]
+
+
+class KnowledgeOptions(QuestionOptions, total=False):
+    """Options of `KnowledgeBase.retrieve`."""
+
+    mode: Mode
+    rerank: Rerank
+    steps: Annotated[
+        Sequence[HitStep],
+        Option(
+            text="What is done with the hits before the best are taken, in this order: each takes a list of hits and "
+            "gives one, such as those of semlex.search.postprocess.steps; your functions run in a thread, or are "
+            "asynchronous.",
+            form="object",
+        ),
+    ]
+    per_collection: Annotated[
+        int | None,
+        Option(
+            text="Hits of each collection. Default: top_k, and three times as many with steps.",
+            minimum=1,
+            maximum=MAX_TOP_K,
+        ),
+    ]
+    on_error: Annotated[
+        Literal["raise", "skip"],
+        Option(text="'skip' leaves out a collection that does not answer, and reports it. Default: raise."),
+    ]

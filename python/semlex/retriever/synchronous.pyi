@@ -21,7 +21,7 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
-from semlex.options.search import CandidateOptions, FacetOptions, QuestionOptions, RankingOptions, SearchOptions
+from semlex.options.search import CandidateOptions, FacetOptions, RankingOptions, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
 from semlex.reranking.base import Reranker
@@ -35,11 +35,10 @@ from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
-from semlex.retriever.options import ClientOptions, IndexOptions, JobOptions, RechunkOptions, RetrieverOptions, SyncOptions, WatchOptions
+from semlex.retriever.options import ClientOptions, IndexOptions, JobOptions, KnowledgeOptions, ModelKeys, RechunkOptions, RetrieverOptions, ServerKeys, SyncOptions, WatchOptions
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
-from semlex.search.postprocess.steps import HitStep
 from semlex.store.foreign_tables import LayoutName
 from semlex.store.indexes.build import IndexesBuilt
 from semlex.store.indexes.estimate import IndexEstimate
@@ -777,26 +776,12 @@ class SyncKnowledgeBase(Opened):
         embedding_model: str | Embedder | None = None,
         reranker_model: str | Reranker | None = None,
         use_reranking: bool | Literal['auto'] = 'auto',
-        *,
-        device: str | None = None,
-        dimensions: int | None = None,
-        tokenizer: str | PathLike[str] | None = None,
-        models: Sequence[str] = ...,
+        **options: Unpack[ModelKeys],
     ) -> SyncKnowledgeBase:
-        """The same with these models for the collections that are added from now on."""
+        """Return the same with these models for the collections that are added from now on."""
 
-    def with_database(
-        self,
-        db_url: str | None = None,
-        *,
-        schema: str = 'semlex',
-        role: str | None = None,
-        data_folder: str | PathLike[str] | None = None,
-        keep_alive: float = 0,
-        max_connections: int = 8,
-        timeout: float = 10.0,
-    ) -> SyncKnowledgeBase:
-        """The same with this server for the collections that are added from now on."""
+    def with_database(self, db_url: str | None = None, **options: Unpack[ServerKeys]) -> SyncKnowledgeBase:
+        """Return the same with this server for the collections that are added from now on."""
 
     def add(
         self,
@@ -809,7 +794,7 @@ class SyncKnowledgeBase(Opened):
         create: bool = False,
         calibration: str | PathLike[str] | None = None,
     ) -> SyncKnowledgeBase:
-        """The same with one more collection: of the server and with the models that were named last."""
+        """Return the same with one more collection: of the server and with the models that were named last."""
 
     @property
     def labels(self) -> list[str]:
@@ -823,15 +808,9 @@ class SyncKnowledgeBase(Opened):
         question: str,
         top_k: int = 10,
         filters: Filters | None = None,
-        *,
-        steps: Sequence[HitStep] = ...,
-        per_collection: int | None = None,
-        on_error: Literal['raise', 'skip'] = 'raise',
-        mode: SearchMode | None = None,
-        rerank: bool | None = None,
-        **options: Unpack[QuestionOptions],
+        **options: Unpack[KnowledgeOptions],
     ) -> KnowledgeResults:
-        """The hits of all collections that fit a question best."""
+        """Return the hits of all collections that fit a question best: `search_all` of them."""
 
     def __init__(self) -> None: ...
 

@@ -27,6 +27,7 @@ from semlex.errors import (
     PrivilegeError,
 )
 from semlex.retriever.handle import write_curve
+from semlex.retriever.knowledge_base import search_all
 from semlex.search.postprocess.steps import no_near_duplicates, per_collection
 from semlex.testing import HashEmbedder
 from tests.support.curves import curve
@@ -78,6 +79,8 @@ async def test_all_are_asked_and_take_turns(filled: str) -> None:
         assert [hit.id for hit in filtered] == ["e1", "g1"]
         assert await knowledge.retrieve("key", 5) == found
         assert not await knowledge.retrieve("nowhere", mode="keyword")
+        collections = {label: await knowledge.collection(label) for label in knowledge.labels}
+        assert places(await search_all(collections, "key", 5)) == places(found)
 
 
 async def test_steps(filled: str) -> None:
