@@ -21,7 +21,7 @@ from semlex.models.files import ModelFolder, find_cached, find_model, pull_model
 from semlex.models.local import memory
 from semlex.models.local.device import Placement
 from semlex.models.local.shared_weights import load_weights
-from tests.support import tiny_qwen3
+from tests.support import onnx_models, tiny_qwen3
 from tests.support.fake_hub import COMMIT, FakeHub
 from tests.support.waiting import LIMIT
 
@@ -306,6 +306,29 @@ def test_pull_from_the_command_line(tmp_path, files):
     assert figures["path"] == str(folder)
     assert figures["fetched_bytes"] == 0
     assert figures["bytes"] == sum(file.stat().st_size for file in wanted(files))
+
+
+def test_of_a_name_with_onnx_in_front_one_onnx_file_is_pulled(hub, tmp_path):
+    folder = tmp_path / "encoder"
+    onnx_models.write_folder(folder, file="onnx/model.onnx")
+    for name in ("onnx/model_quantized.onnx", "onnx/model_O4.onnx", "onnx/model.onnx_data", "model.safetensors"):
+        (folder / name).write_text(name)
+    hub.folder = folder
+    pulled = pull_model(f"onnx:{NAME}")
+    fetched = {path.relative_to(pulled.folder.path).as_posix() for path in pulled.folder.path.rglob("*.*")}
+    weights = {name for name in fetched if not name.endswith(".json")}
+    assert weights == {"onnx/model.onnx", "onnx/model.onnx_data"}
+    assert "1_Pooling/config.json" in fetched
+    assert (pulled.folder.name, pulled.files) == (NAME, len(fetched))
+    assert pull_model(f"onnx:{NAME}").fetched_bytes == 0
+    assert find_model(NAME, weights="onnx") == find_cached(NAME, COMMIT, "onnx") == pulled.folder
+    assert find_cached(NAME) is None
+    with pytest.raises(ModelNotFoundError, match=r"incomplete: it is there as onnx:NAME alone"):
+        find_model(NAME)
+    # The name of a file takes precedence over the rule.
+    assert pull_model(f"onnx:{NAME}#onnx/model_O4.onnx").fetched_bytes == len("onnx/model_O4.onnx")
+    with pytest.raises(ModelNotFoundError, match=r"no ONNX file q4\.onnx on the hub; it has: onnx/model\.onnx, "):
+        pull_model(f"onnx:{NAME}#q4.onnx")
 
 
 # From the folder to the device

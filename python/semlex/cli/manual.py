@@ -85,6 +85,7 @@ EXAMPLES: dict[str, str] = {
     "models": "semlex models -c handbook",
     "models list": "semlex models list -c handbook",
     "models pull": "semlex models pull Qwen/Qwen3-Embedding-0.6B",
+    "models known": "semlex models known",
     "models set": "semlex models set static -c handbook --dry-run",
     "models fill": "semlex models fill -c handbook --model static",
     "models rollback": "semlex models rollback -c handbook",
@@ -125,7 +126,7 @@ EXAMPLES: dict[str, str] = {
 }
 
 # Commands that use no server.
-WITHOUT_SERVER = ("documents preview", "config", "models pull", "doctor models", "serve token")
+WITHOUT_SERVER = ("documents preview", "config", "models pull", "models known", "doctor models", "serve token")
 # Commands of the embedded server alone.
 EMBEDDED = "postgres"
 # Other commands that name no collection, or another one.

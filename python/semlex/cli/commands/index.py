@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from semlex.cli.options import (
 )
 from semlex.cli.output import print_note
 from semlex.cli.reports import print_report, print_sync
-from semlex.cli.terminal import messages, resumable
+from semlex.cli.terminal import inform, messages, resumable
 from semlex.errors import ConfigurationError
 from semlex.options.declare import picked
 from semlex.retriever.options import ChunkSizes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from semlex.ingest.enrichment.options import Enrichment
+    from semlex.ingest.files.selection import Selection
     from semlex.ingest.progress import IndexReport, SyncReport
     from semlex.settings.table import Settings
 
@@ -60,6 +62,7 @@ def index(
         return
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         refuse_unasked(settings.enrichment_model, yes=yes)  # before a collection is made
+    settings = with_light_model(context, settings, found, options)
     opened = context.opened(settings, create=True, with_choice=True)
     with resumable(), opened as retriever:
 
@@ -81,15 +84,11 @@ def leaves_unmade(
 ) -> bool:
     """Whether a collection is not made because no file is there for it; prints that."""
     from semlex.ingest.files.discovery import find_files
-    from semlex.ingest.files.selection import Selection, Skipped
-    from semlex.ingest.loaders.registry import loaders
+    from semlex.ingest.files.selection import Skipped
     from semlex.ingest.progress import IndexReport
 
     skipped = Skipped()
-    selection = Selection(
-        options.get("include"), options.get("exclude", ()), loaders().keys(), options.get("recursive", True)
-    )
-    if next(find_files(paths, selection, skipped), None) is not None:
+    if next(find_files(paths, _selection(options), skipped), None) is not None:
         return False
     if settings.collection in context.collection_names(settings):
         return False
@@ -97,6 +96,41 @@ def leaves_unmade(
     if not context.as_json:
         print_note(f"the collection {settings.collection} was not made: there is nothing to put into it")
     return True
+
+
+def _selection(options: Mapping[str, Any]) -> Selection:
+    from semlex.ingest.files.selection import Selection
+    from semlex.ingest.loaders.registry import loaders
+
+    return Selection(
+        options.get("include"), options.get("exclude", ()), loaders().keys(), options.get("recursive", True)
+    )
+
+
+def with_light_model(
+    context: Context, settings: Settings, paths: Sequence[Path], options: Mapping[str, Any]
+) -> Settings:
+    """Return settings in which a new collection takes an ONNX model of this machine, if that is fast enough."""
+    from semlex.embedding.light_model import MAX_SECONDS, estimate_seconds, find_light_model
+    from semlex.ingest.files.discovery import FoundFile, find_files
+    from semlex.models.local.device import automatic_obstacle
+    from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
+    from semlex.progress import duration
+
+    name = None if settings.embedding_model is not None else find_light_model()
+    if name is None or settings.collection in context.collection_names(settings):
+        return settings
+    if automatic_obstacle(DEFAULT_EMBEDDING_MODEL, settings.device) is None:  # a larger model, on the GPU
+        return settings
+    files = find_files(paths, _selection(options))
+    seconds = estimate_seconds(name, sum(file.size for file in files if isinstance(file, FoundFile)))
+    takes_it = seconds <= MAX_SECONDS
+    if not context.as_json:
+        why = f"{name} is on this machine and would take about {duration(seconds)}"
+        inform(f"[dim]{why}[/dim]" if takes_it else f"[dim]{why}; for better answers than static: --model {name}[/dim]")
+    if not takes_it:
+        return settings
+    return replace(settings, embedding_model=name, origins={**settings.origins, "embedding_model": "found here"})
 
 
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
@@ -136,6 +170,8 @@ def sync(
     settings = context.with_only_collection(settings)
     if not all(map(os.path.lexists, found)) and settings.collection not in context.collection_names(settings):
         existing_paths(found)  # refused before a collection is made for it
+    if not dry_run:
+        settings = with_light_model(context, settings, found, options)
     with context.opened(settings, create=not dry_run, with_choice=True) as retriever:
         if watch:
             with closing(retriever.watch(*found, **options, poll=poll)) as reports:

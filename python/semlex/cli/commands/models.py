@@ -42,7 +42,8 @@ def pull(
 ) -> None:
     """Download a model from the hub into its local cache.
 
-    Only data files are downloaded (safetensors, JSON, text). The same command resumes an interrupted download.
+    Only data files are downloaded (safetensors, JSON, text). Of a name with onnx: in front, its ONNX file is downloaded
+    instead of the safetensors. The same command resumes an interrupted download.
     """
     from semlex.models.files import pull_model
 
@@ -57,6 +58,37 @@ def pull(
         "fetched_bytes": pulled.fetched_bytes,
     }
     context.emit(value, lambda: _print_pulled(pulled))
+
+
+@models_app.command("known")
+@with_context()
+def known(context: Context) -> None:
+    """List models that run without torch (semlex[onnx]): size, licence, languages and speed.
+
+    Embedders are for --model and rerankers for --reranker. The speed is that of one core: texts of 250 tokens a second.
+    """
+    from semlex.models.files import find_cached
+    from semlex.models.known_models import KNOWN_MODELS
+    from semlex.models.onnx_files import ONNX_PREFIX
+
+    found = [
+        {
+            "model": f"{ONNX_PREFIX}{model.name}",
+            "kind": model.kind,
+            "size": f"{model.megabytes:,} MB",
+            "licence": model.licence,
+            "languages": model.languages,
+            "texts_per_second": model.texts_per_second,
+            "here": find_cached(model.name, weights="onnx") is not None,
+        }
+        for model in KNOWN_MODELS
+    ]
+    titles = ("model", "kind", "size", "licence", "languages", "texts/s", "here")
+    rows = [
+        [("yes" if value else "no") if isinstance(value, bool) else str(value) for value in entry.values()]
+        for entry in found
+    ]
+    context.emit(found, lambda: print_table(titles, rows, {"size", "texts/s"}, header=context.header))
 
 
 def _print_pulled(pulled: PulledModel) -> None:
