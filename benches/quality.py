@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from semlex.evaluation import Report
 
 OWN_SETS = Path(__file__).resolve().parent.parent / "tests" / "data" / "judged"
-ENGINE, FUSION = "bm25", "completed"
+ENGINE, FUSION = "bm25", "score"
 MAIN = "ndcg@10"
 WITHOUT_SPACES = {"ja", "km", "lo", "my", "th", "zh"}
 QUICK_QUERIES, QUICK_DOCUMENTS = 50, 1_000

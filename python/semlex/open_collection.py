@@ -148,7 +148,7 @@ class OpenCollection:
         executor: Runs blocking calls of models.
         query_cache: Vectors of queries that were asked before.
         clock: Decides when something is looked at again.
-        sample: Stored vectors, for completed fusion.
+        sample: Stored vectors, for score fusion.
         filter_shares: Which shares of the chunks filters keep.
         indexes: The vector indexes.
         seen: The sets of vectors.

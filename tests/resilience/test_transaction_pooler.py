@@ -202,7 +202,7 @@ def told(results: SearchResults) -> list[tuple[Any, ...]]:
 
 
 async def compare(pooler: TransactionPooler, url: str) -> None:
-    """Newly opened, because each retriever has its own sample for completed fusion, older than the other's writes."""
+    """Newly opened, because each retriever has its own sample for score fusion, older than the other's writes."""
     async with retriever_of(pooler.address) as retriever, retriever_of(url) as direct:
         for question in QUESTIONS:
             behind, before = await retriever.search(**question), await direct.search(**question)

@@ -45,7 +45,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "stop_words": st.booleans(),
     "top_k": st.integers(1, 1000),
     "mode": st.sampled_from(["vector", "keyword", "hybrid"]),
-    "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+    "fusion": st.sampled_from(["score", "rrf", "linear"]),
     "hybrid_weight": st.floats(0, 1),
     "rrf_k": st.floats(0, 1e6),
     "oversampling": st.floats(1, 100),

@@ -103,7 +103,7 @@ def hits_of(words: list[str]) -> list[SearchResult]:
 def sample(words: list[str]) -> list[Any]:
     """One of each kind of value that is shown, full of the words."""
     a, b, c, d = words
-    found = SearchResults(hits_of(words), warnings=[c], fusion="completed")
+    found = SearchResults(hits_of(words), warnings=[c], fusion="score")
     known = KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
     sources = (ContextSource(1, a, b, c, (d,)), ContextSource(2, d, "", b, (a,), line=3))
     context = Context(a, sources, 12, (found[0],), found, (b,))
@@ -177,9 +177,9 @@ def test_a_search_is_printed_a_line_a_hit() -> None:
         )
         for number in range(1, 13)
     ]  # fmt: skip
-    shown = repr(SearchResults(hits, fusion="completed")).split("\n")
+    shown = repr(SearchResults(hits, fusion="score")).split("\n")
     assert shown[:2] == [
-        "SearchResults, hybrid, fused by completed: 12 hits",
+        "SearchResults, hybrid, fused by score: 12 hits",
         "  1. keys.md:1  fused 1.000  Rotate a key every ninety days.",
     ]
     assert shown[-1] == "  … and 2 more"

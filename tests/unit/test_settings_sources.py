@@ -247,7 +247,7 @@ def test_files_that_are_no_settings_json(content: str, words: str) -> None:
         ("[search]\nmin_similarity = 2\n", ":2: [search] min_similarity must be a number, between -1 and 1; got 2"),
         ("[search]\nhybrid_weight = nan\n", ":2: [search] hybrid_weight must be a number, between 0 and 1; got nan"),
         ("[search]\nrrf_k = inf\n", ":2: [search] rrf_k must be"),
-        ('[search]\nfusion = "max"\n', ":2: [search] fusion must be completed, rrf or linear; got 'max'"),
+        ('[search]\nfusion = "max"\n', ":2: [search] fusion must be score, rrf, linear or completed; got 'max'"),
         ("[embeddings]\nmodels = 3\n", ":2: [embeddings] models must be a list of names"),
         ('dimensions = "many"\n', ":1: dimensions must be a whole number; got 'many'"),
         ("stop_words = 2\n", ":1: stop_words must be true or false; got 2"),

@@ -103,7 +103,7 @@ EXAMPLES: dict[str, str] = {
     "jobs show": "semlex jobs show 9f1c4c6e-1c5e-4a53-9a39-6f3f0f0d1a2b",
     "jobs cancel": "semlex jobs cancel 9f1c4c6e-1c5e-4a53-9a39-6f3f0f0d1a2b",
     "jobs retry": "semlex jobs retry 9f1c4c6e-1c5e-4a53-9a39-6f3f0f0d1a2b",
-    "eval": "semlex eval ./judged --fusion completed",
+    "eval": "semlex eval ./judged --fusion score",
     "eval run": "semlex eval run ./judged -k 10",
     "eval tune": "semlex eval tune ./judged",
     "eval calibrate": "semlex eval calibrate ./judged --output curve.json",

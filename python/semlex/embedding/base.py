@@ -70,7 +70,7 @@ class Embedder(TokenCounter, Protocol):
 
     Token counts and offsets leave out what the embedder adds (end token, prompt). It may have these attributes, too:
 
-    ``fusion_weight``: float, 0 to 1: weight of its vectors in fusion ``completed``; 0.5 without it. ``documents_cut``:
+    ``fusion_weight``: float, 0 to 1: weight of its vectors in fusion ``score``; 0.5 without it. ``documents_cut``:
     int: documents so far that were longer than the model reads. ``calls_at_once``: int from 1: searches that may use it
     at the same time; 1 without it, for a local model. ``max_tokens``: int or None: tokens of a text that the model
     reads. ``least_dimensions``: int: minimum length of a leading part that, normalised, is a vector itself.
@@ -208,7 +208,7 @@ class BaseEmbedder(WordCounter, ABC):
     does better; if it counts tokens in another way, give it its own `counter_name`.
 
     Attributes:
-        fusion_weight: Weight of its vectors in fusion ``completed``, 0 to 1, unless a search sets another.
+        fusion_weight: Weight of its vectors in fusion ``score``, 0 to 1, unless a search sets another.
         calls_at_once: How many searches may use it at the same time; more than 1 for a model behind a server.
         documents_cut: How many documents so far were longer than the model reads.
         runs_on_torch: Whether it uses torch, which cannot be used in a forked child.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semlex.retriever.postgres import PostgreSQLRetriever
     from semlex.types.results import SearchMode, SearchResults
 
-WeightedFusion = Literal["completed", "linear"]
+WeightedFusion = Literal["score", "linear"]
 GRID = np.round(np.arange(21) * 0.05, 2)
 # Deep enough for the first ten of every weight. Of both legs' candidates a search returns as many as were asked of one,
 # and chosen by both parts: with half as many, nDCG@10 of one leg alone was off by 0.001 in one of three judged sets.
@@ -94,7 +94,7 @@ async def tune(
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
     """Suggests the vector leg's share of the fused score."""
-    chosen = fusion or ("completed" if "completed" in FUSIONS else "linear")
+    chosen = fusion or ("score" if "score" in FUSIONS else "linear")
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")

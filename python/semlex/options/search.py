@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Boosts, Filters
 
-FusionMethod: TypeAlias = Literal["completed", "rrf", "linear"]
+FusionMethod: TypeAlias = Literal["score", "rrf", "linear"]
+# An older name of score fusion, which calls, settings and cursors may hold.
+OLD_SCORE = "completed"
 
 # With small rerankers, half, equal and double weight differ by less than .02 nDCG@10.
 RERANK_WEIGHT = 0.5
@@ -68,13 +70,16 @@ Deadline: TypeAlias = Annotated[
     ),
 ]
 Fusion: TypeAlias = Annotated[
-    FusionMethod | None,
-    Option(text="How vector and keyword results become one ranking. Default: completed, by both exact scores."),
+    FusionMethod | Literal["completed"] | None,
+    Option(
+        text="How vector and keyword results become one ranking. Default: score, by both exact scores; completed is "
+        "its older name."
+    ),
 ]
 Weights: TypeAlias = Annotated[
     Mapping[str, float] | None,
     Option(
-        text="Weight of 'vector' and 'keyword'. Completed fusion: their shares; default: the embedding model's.",
+        text="Weight of 'vector' and 'keyword'. Score fusion: their shares; default: the embedding model's.",
         offered=False,
     ),
 ]

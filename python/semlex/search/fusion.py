@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from semlex.store.query.score_calibration import Spread
 
 LEGS = ("vector", "keyword")
-# Weight of the vector leg in completed fusion where the embedder declares none: with it a model that does not fit the
+# Weight of the vector leg in score fusion where the embedder declares none: with it a model that does not fit the
 # texts costs least (at most 0.02 of nDCG@10 against the keyword leg alone, measured on nine collections).
 DEFAULT_VECTOR_WEIGHT = 0.5
 
@@ -34,7 +34,7 @@ DEFAULT_VECTOR_WEIGHT = 0.5
 class Candidate:
     """A chunk that at least one leg found; ranks count from 1, None where a leg did not find it.
 
-    Completed fusion adds the scores of the legs that did not find it, and what each leg contributed to the fused score.
+    Score fusion adds the scores of the legs that did not find it, and what each leg contributed to the fused score.
     """
 
     key: Key
@@ -69,12 +69,12 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
             raise ConfigurationError(
                 f"the weight of the {name} leg must be a finite number, at least 0; got {shown(value)}"
             )
-    if method == "completed":
+    if method == "score":
         vector_weight(weights, DEFAULT_VECTOR_WEIGHT)
 
 
 def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float:
-    """The weight of the vector leg in completed fusion, 0 to 1; the keyword leg has the rest."""
+    """The weight of the vector leg in score fusion, 0 to 1; the keyword leg has the rest."""
     given = {name: float(weight) for name, weight in (weights or {}).items()}
     if not given:
         if not 0 <= declared <= 1:
@@ -83,11 +83,11 @@ def vector_weight(weights: Mapping[str, float] | None, declared: float) -> float
     greatest = max(given.values())
     if len(given) == len(LEGS):
         if greatest == 0:
-            raise ConfigurationError("completed fusion needs a weight above 0")
+            raise ConfigurationError("score fusion needs a weight above 0")
         shares = {name: weight / greatest for name, weight in given.items()}  # their sum may be beyond float64
         return shares["vector"] / (shares["vector"] + shares["keyword"])
     if greatest > 1:
-        raise ConfigurationError(f"one weight alone must be between 0 and 1 in completed fusion; got {greatest!r}")
+        raise ConfigurationError(f"one weight alone must be between 0 and 1 in score fusion; got {greatest!r}")
     return given["vector"] if "vector" in given else 1 - given["keyword"]
 
 

@@ -18,6 +18,7 @@ from semlex.options.search import (
     MAX_FILTER_IDS,
     MAX_GROUPED,
     MIN_FILTER_SHARE,
+    OLD_SCORE,
     RRF_K,
     FusionMethod,
     SearchArguments,
@@ -111,7 +112,7 @@ class Request:
     words: str | None = None
     mode: SearchMode | None = None
     rerank: bool | None = None
-    fusion: FusionMethod = "completed"
+    fusion: FusionMethod = "score"
     page: Page | None = None
     group_size: int | None = None
     boosts: tuple[Boost, ...] = ()
@@ -162,7 +163,7 @@ class Request:
         _check_exclusions(given.get("exclude"))
         notes = [*_fill(given, defaults, mode), *([OPERATORS_NOTE] if plain is not None else [])]
         tuning, most = _tuning(given, defaults, top_k)
-        fusion = given.get("fusion") or "completed"
+        fusion = cast("FusionMethod", given.get("fusion") or "score")
         check_weights(fusion, given.get("weights"))
         check_thresholds(given, mode=mode, fusion=fusion)
         max_results = given.get("max_results")
@@ -238,6 +239,8 @@ def _fill(options: SearchOptions, defaults: SearchDefaults, mode: SearchMode | N
     for name in ("fusion", "rrf_k"):
         if options.get(name) is None and defaults.get(name) is not None:
             options[name] = defaults[name]
+    if options.get("fusion") == OLD_SCORE:
+        options["fusion"] = "score"
     weight = defaults.get("hybrid_weight")
     if options.get("weights") is None and weight is not None:
         options["weights"] = {"vector": weight, "keyword": 1 - weight}

@@ -73,8 +73,8 @@ def search_results(
 
 
 def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:
-    """How many hits have no vector: completed fusion asks for that of each."""
-    is_known = len(answered) == len(LEGS) and found.fusion == "completed"
+    """How many hits have no vector: score fusion asks for that of each."""
+    is_known = len(answered) == len(LEGS) and found.fusion == "score"
     return sum(hit.vector_score is None for hit in results) if is_known else None
 
 

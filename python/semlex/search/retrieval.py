@@ -169,7 +169,7 @@ class Retrieval:
     ) -> Found | dict[str, LegResult]:
         """The hits; or the results up to the first leg that failed, whose failure has ended the transaction."""
         request = state.request
-        is_completed = request.fusion == "completed" and len(plans) == len(LEGS)
+        is_completed = request.fusion == "score" and len(plans) == len(LEGS)
         run = await run_legs(snapshot, plans, self._calibration(state) if is_completed else None)
         results = run.results
         if len(results) < len(plans) or any(result.error for result in results.values()):
@@ -256,19 +256,19 @@ class Retrieval:
         request, results, union = state.request, candidates.results, candidates.union
         if len(results) < len(LEGS):
             return candidates_of(results, union), request.fusion
-        if request.fusion != "completed":
+        if request.fusion != "score":
             fused = fuse(
                 results, union, method=request.fusion, weights=request.options.get("weights"), rrf_k=request.rrf_k
             )
             return fused, request.fusion
         remaining = request.remaining()
         if remaining is None:
-            return await self._complete(snapshot, state, candidates, spread), "completed"
+            return await self._complete(snapshot, state, candidates, spread), "score"
         completed: Iterator[Candidate] | None = None
         async with snapshot.in_time():
             await limit(snapshot.connection, remaining * COMPLETION_SHARE)
             completed = await self._complete(snapshot, state, candidates, spread)
-        return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "completed")
+        return (fuse(results, union, method="rrf"), "rrf") if completed is None else (completed, "score")
 
     async def _boost(
         self, snapshot: Snapshot, state: SearchState, candidates: Candidates, fused: Iterator[Candidate]

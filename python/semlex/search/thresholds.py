@@ -22,10 +22,10 @@ def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -
         raise ConfigurationError("a threshold and max_results exclude each other: ask for more with top_k")
     if has_similarity and mode == "keyword":
         raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
-    if has_similarity and mode != "vector" and fusion != "completed":
+    if has_similarity and mode != "vector" and fusion != "score":
         raise ConfigurationError(
             f"min_similarity needs the cosine of every hit, which the fusion {fusion!r} does not compute: use "
-            "fusion='completed' or mode='vector'"
+            "fusion='score' or mode='vector'"
         )
 
 
@@ -35,7 +35,7 @@ def without_cosines(options: SearchOptions, mode: str | None) -> str | None:
         return "mode 'keyword' computes no cosines"
     if options.get("max_results") is not None:
         return "a list of pages takes no threshold"
-    if mode != "vector" and options.get("fusion") not in (None, "completed"):
+    if mode != "vector" and options.get("fusion") not in (None, "score"):
         return f"the fusion {options['fusion']!r} does not compute the cosine of every hit"
     return None
 

@@ -291,7 +291,7 @@ class Settings:
         True, switch, "whether new collections leave out stop words", "search", of_collection=True)
     top_k: int = search_setting("top_k", DEFAULT_TOP_K, others=("RAG_TOP_K",))
     mode: SearchMode | None = search_setting("mode", None, keys=("search_type",), example="hybrid")
-    fusion: FusionMethod = search_setting("fusion", "completed")
+    fusion: FusionMethod = search_setting("fusion", "score")
     hybrid_weight: float | None = search_setting(
         "hybrid_weight", None, json_keys=("hybridSearchWeight",), others=("RAG_HYBRID_WEIGHT",), example=0.5)
     rrf_k: float = search_setting("rrf_k", RRF_K)

@@ -185,7 +185,7 @@ class HitExplanation:
     Attributes:
         place: Document and line, or "".
         terms: The question's words, heaviest first, with what they add to its keyword score.
-        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``completed``, or
+        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``, or
             None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
         order: Its place among the hits by its key, from 0; ties are broken by it.
@@ -220,7 +220,7 @@ class SearchExplanation:
         fusion, weights: How the searches were combined, or None if one answered alone.
         candidates: How many chunks they found together.
         similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
-            None unless the fusion is ``completed``. With the next one they explain a fused score: docs/ranking.md.
+            None unless the fusion is ``score``. With the next one they explain a fused score: docs/ranking.md.
         greatest_keyword_score: The best keyword score of all candidates.
     """
 

@@ -59,11 +59,11 @@ class SearchResult(StoredChunk):
         rank: Place among the hits, from 1.
         vector_rank, keyword_rank: Place in vector and in keyword search, from 1; None if it is not a candidate there.
         vector_score: Cosine similarity, -1 to 1 (or minus the L2 distance, or the inner product).
-        keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``completed`` gives both
+        keyword_score: The keyword engine's own score; comparable only within one query. Fusion ``score`` gives both
             scores to every hit: 0 if no word matches, None without a vector.
-        fused_score: Score of the fusion; not a similarity. In fusion ``completed`` mostly 0 to 1, below 0 if neither
+        fused_score: Score of the fusion; not a similarity. In fusion ``score`` mostly 0 to 1, below 0 if neither
             words nor vector match, above 1 for a vector more than 6 standard deviations near.
-        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``completed``.
+        vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``.
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
         rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from your own.
@@ -235,7 +235,7 @@ class SearchResults(list[SearchResult]):
         warnings: What did not go as requested, for example a failed vector search.
         next_cursor: Leads to the next page of a paged list, or None.
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex models fill``
-            makes the missing ones); None unless the fusion is ``completed``.
+            makes the missing ones); None unless the fusion is ``score``.
         documents: The documents with their hits, if the search is grouped by document.
         fallback: What answered because the search found nothing, such as ``json:handbook``, or None.
         explanation: With ``explain=True``, what the hits rest on.

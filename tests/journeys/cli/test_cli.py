@@ -28,7 +28,7 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert hits[0]["source_document"] == "keys.md"
     assert hits[0]["keyword_rank"] == 1
     assert hits[0]["fused_score"] == hits[0]["vector_contribution"] + hits[0]["keyword_contribution"]
-    assert summary["fusion"] == "completed"
+    assert summary["fusion"] == "score"
     assert summary["type"] == "summary"
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0

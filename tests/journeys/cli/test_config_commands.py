@@ -167,10 +167,10 @@ def test_searches_begin_as_the_settings_say(shell: Shell) -> None:
     shell.environment["SEMLEX_MIN_SIMILARITY"] = "0.999"
     warned = shell("search", "lions", "-c", "notes").stderr
     assert "min_similarity=0.999, the default here, is left out: the fusion 'rrf'" in warned
-    assert found("--fusion", "completed") == []
-    assert len(found("--fusion", "completed", "--min-similarity", "-1")) == 2
+    assert found("--fusion", "score") == []
+    assert len(found("--fusion", "score", "--min-similarity", "-1")) == 2
     # `why` explains the same search.
-    told = shell("why", "0.md", "lions", "-c", "notes", "--fusion", "completed").stdout
+    told = shell("why", "0.md", "lions", "-c", "notes", "--fusion", "score").stdout
     assert "0.999" in told
     shell.environment["SEMLEX_VECTOR_INDEX"] = "ivfflat"
     assert "ivfflat" in shell("maintain", "create-index", "-c", "notes").stderr

@@ -266,7 +266,7 @@ async def test_files_are_judged_by_their_source(database_url: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fusion", [name for name in ("completed", "linear") if name in FUSIONS])
+@pytest.mark.parametrize("fusion", [name for name in ("score", "linear") if name in FUSIONS])
 async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion: Any) -> None:
     judged = read_judged_set(WORKSHOP)
     async with PostgreSQLRetriever(database_url, HashEmbedder(), "none", collection="tuned") as retriever:
@@ -295,13 +295,13 @@ async def test_tuning_fuses_again_what_a_search_fuses(database_url: str, fusion:
 
 
 class CompletedSearch:
-    """Answers as a search with completed fusion does: both scores of every candidate, best first."""
+    """Answers as a search with score fusion does: both scores of every candidate, best first."""
 
     def __init__(self, keyword: dict[str, float], vector_part: dict[str, float], *, legs: int = 2) -> None:
         self.keyword, self.vector_part, self.legs = keyword, vector_part, legs
 
     async def search(self, text: str, top_k: int, **options: Any) -> SearchResults:
-        assert options["fusion"] == "completed"
+        assert options["fusion"] == "score"
         assert options["tuning"] == {"candidates": top_k}
         weights = options["weights"]
         greatest = max(self.keyword.values(), default=1.0)
@@ -324,7 +324,7 @@ class CompletedSearch:
             )
         ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]
         if self.legs > 1:
-            return SearchResults(ordered, fusion="completed")
+            return SearchResults(ordered, fusion="score")
         return SearchResults(ordered, warnings=["the keyword leg did not answer: why"])
 
 
@@ -333,7 +333,7 @@ async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, fl
     keyword = {name: scores[0] for name, scores in candidates.items() if scores[0] > 1e-6}
     vector_part = {name: scores[1] for name, scores in candidates.items()}
     retriever: Any = CompletedSearch(keyword, vector_part)
-    parts = await search_parts(retriever, "x", "completed", 50, "chunk")
+    parts = await search_parts(retriever, "x", "score", 50, "chunk")
     assert sorted(parts.ids) == sorted(candidates)
     # Nothing is subtracted, and the weight of the search is a power of two: exact but for the least of floats.
     exactly = {"rel": 0.0, "abs": 1e-300}
@@ -345,7 +345,7 @@ async def test_parts_of_a_completed_search(candidates: dict[str, tuple[float, fl
 
 async def test_parts_where_one_leg_answered_alone() -> None:
     retriever: Any = CompletedSearch({}, {"a": 0.8, "b": 0.2}, legs=1)
-    parts = await search_parts(retriever, "x", "completed", 50, "chunk")
+    parts = await search_parts(retriever, "x", "score", 50, "chunk")
     assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
     assert parts.keyword.tolist() == [0.0, 0.0]
     assert parts.warnings == ["the keyword leg did not answer: why"]

@@ -206,10 +206,10 @@ def test_settings_know_the_words_of_searches() -> None:
         for word in words.__args__:
             assert NAMED[name].read(word) == word
     given = {name: value for name, value in Settings().search_options.items() if value is not None}
-    assert given == {"top_k": 5, "fusion": "completed", "rrf_k": 60.0}
+    assert given == {"top_k": 5, "fusion": "score", "rrf_k": 60.0}
 
 
-@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+@pytest.mark.parametrize("fusion", ["score", "rrf", "linear"])
 @pytest.mark.slow
 def test_the_weight_is_the_share_of_the_vectors(database_url: str, fusion: FusionMethod) -> None:
     embedder = HashEmbedder(8)

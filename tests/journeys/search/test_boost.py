@@ -57,7 +57,7 @@ BOOSTS: list[dict[Any, float]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+@pytest.mark.parametrize("fusion", ["score", "rrf", "linear"])
 @pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
 def test_the_order_is_that_of_the_products(library: SyncRetriever, mode: SearchMode, fusion: Any) -> None:
     for boost in BOOSTS:

@@ -156,7 +156,7 @@ async def test_hybrid_search_equals_its_recomputation(database_url: str, storage
             stored, vector = Stored(database_url, query), vectors[-number - 1] + vectors[number]
             for weights, weight in ((None, 0.5), ({"vector": 1, "keyword": 3}, 0.25), ({"keyword": 0.2}, 0.8)):
                 results = await retriever.search(query, 30, vector=vector, weights=weights, tuning={"candidates": 30})
-                assert (results.fusion, results.warnings) == ("completed", [])
+                assert (results.fusion, results.warnings) == ("score", [])
                 wanted = stored.fused(distance, vector, weight, 30)
                 assert_equal(explained(results), wanted, 2e-3 if storage == "halfvec" else 1e-4)
                 for hit in results:
@@ -325,7 +325,8 @@ async def test_only_completed_fusion_asks_for_the_sample(database_url: str, monk
             assert len(await retriever.search("sea", 3, **options)) == 3
         assert drawn == []
         for _ in range(3):
-            assert (await retriever.search("sea", 3)).fusion == "completed"
+            assert (await retriever.search("sea", 3)).fusion == "score"
+        assert (await retriever.search("sea", 3, fusion="completed")).fusion == "score"  # its older name
         assert drawn == [1]
 
 
@@ -351,7 +352,7 @@ async def test_scores_that_are_completed_too_late(database_url: str, monkeypatch
         assert late.warnings == ["the legs' scores were not completed in time; the order is that of rrf"]
         assert [hit.fused_score for hit in late] == [hit.fused_score for hit in by_rank]
         in_time = await retriever.search("sea", 5, deadline=deadline)
-        assert (in_time.fusion, in_time.warnings) == ("completed", [])
+        assert (in_time.fusion, in_time.warnings) == ("score", [])
         assert explained(in_time) == explained(await retriever.search("sea", 5))
 
 

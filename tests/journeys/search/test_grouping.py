@@ -79,7 +79,7 @@ def test_groups_are_those_of_the_whole_list(library: SyncRetriever, full: bool) 
         options=st.fixed_dictionaries(
             {
                 "mode": st.sampled_from(["vector", "keyword", "hybrid"]),
-                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "fusion": st.sampled_from(["score", "rrf", "linear"]),
                 "filters": st.sampled_from([None, {"source_document": "file00.md"}, {"missing": 1}]),
             }
         ),

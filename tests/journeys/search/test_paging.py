@@ -76,7 +76,7 @@ def test_pages_together_are_one_list(library: SyncRetriever, full: bool) -> None
         options=st.fixed_dictionaries(
             {
                 "mode": st.sampled_from(["vector", "keyword", "hybrid", None]),
-                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "fusion": st.sampled_from(["score", "rrf", "linear"]),
                 "filters": st.sampled_from([None, {"even": True}]),
             }
         ),

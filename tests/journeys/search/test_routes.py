@@ -276,10 +276,10 @@ async def test_routed_and_not_routed_are_compared(database_url: str) -> None:
             [Document("The night watch turns the dome.", id="who"), Document("For the comet it is turned.", id="why")]
         )
         judged = {"a": {"who": 1}, "b": {"why": 1}, "c": {"who": 1}}
-        report = await evaluate(retriever, queries, judged, fusions=["completed"], route="rules")
-        assert (await evaluate(retriever, queries, judged, fusions=["completed"])).routes == {}
+        report = await evaluate(retriever, queries, judged, fusions=["score"], route="rules")
+        assert (await evaluate(retriever, queries, judged, fusions=["score"])).routes == {}
     assert report.routes == {"analytical": 1, "exploratory": 1, "factual": 1}
-    assert set(report.systems) == {"vector", "keyword", "completed", "routed"}
+    assert set(report.systems) == {"vector", "keyword", "score", "routed"}
     routed = report.systems["routed"]
     assert routed.mean("ndcg@10") is not None
     assert routed.mean("recall@100") is None

@@ -82,7 +82,7 @@ def test_many_searches_equal_single_ones(library: SyncRetriever, full: bool) -> 
         options=st.fixed_dictionaries(
             {
                 "mode": st.sampled_from(["vector", "keyword", "hybrid", None]),
-                "fusion": st.sampled_from(["completed", "rrf", "linear"]),
+                "fusion": st.sampled_from(["score", "rrf", "linear"]),
                 "filters": st.sampled_from([None, {"even": True}, {"odd": 1}]),
                 "rerank": st.sampled_from([None, False]),
             }

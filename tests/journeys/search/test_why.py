@@ -297,7 +297,7 @@ async def test_what_is_refused(database_url: str) -> None:
 # --- what an answer rests on -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fusion", ["completed", "rrf"])
+@pytest.mark.parametrize("fusion", ["score", "rrf"])
 async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusion: Any) -> None:
     plain = await keys.search("key n30", 7, fusion=fusion)
     results = await keys.search("key n30", 7, fusion=fusion, explain=True)
@@ -306,7 +306,7 @@ async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusi
     told = results.explanation
     assert told is not None
     assert (told.fusion, told.depth, set(told.legs)) == (fusion, 30, {"vector", "keyword"})
-    assert told.weights == ({"vector": 0.5, "keyword": 0.5} if fusion == "completed" else {"vector": 1, "keyword": 1})
+    assert told.weights == ({"vector": 0.5, "keyword": 0.5} if fusion == "score" else {"vector": 1, "keyword": 1})
     assert [hit.id for hit in told.hits] == [hit.id for hit in results]
     for hit, one in zip(results, told.hits, strict=True):
         assert one.vector_contribution == hit.vector_contribution

@@ -126,7 +126,7 @@ def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
     options: dict[str, Any] = {
         "rerank": chance.choice([True, False]),
         "mode": chance.choice([None, "vector", "keyword"]),
-        "fusion": chance.choice(["completed", "rrf", "linear"]),
+        "fusion": chance.choice(["score", "rrf", "linear"]),
         "top_k": top_k,
     }
     kind = chance.random()

@@ -182,7 +182,7 @@ async def test_phrases_and_exclusions(database_url: str) -> None:
         assert set(await scores(retriever, 'car "hybrid search" -engines')) == {"exact"}
 
 
-@pytest.mark.parametrize("fusion", ["completed", "rrf", "linear"])
+@pytest.mark.parametrize("fusion", ["score", "rrf", "linear"])
 async def test_what_the_words_leave_out_is_left_out_of_the_vector_leg_too(database_url: str, fusion: Any) -> None:
     async with opened(database_url, keyword="bm25") as retriever:
         # More of those that are excluded, and nearer, than the leg has candidates.

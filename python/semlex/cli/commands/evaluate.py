@@ -162,10 +162,12 @@ def measure(
     from semlex.answering.routing import check_route
     from semlex.evaluation.evaluate import FUSIONS, evaluate
     from semlex.evaluation.runs import write_run
+    from semlex.options.search import OLD_SCORE
 
     route: Any = options.get("route")
     check_route(route)
-    unknown = sorted(set(fusion or ()) - set(FUSIONS))
+    fusion = ["score" if name == OLD_SCORE else name for name in fusion or ()]
+    unknown = sorted(set(fusion) - set(FUSIONS))
     if unknown:
         raise ConfigurationError(f"--fusion must be one of {', '.join(FUSIONS)}; got {', '.join(unknown)}")
     if run is not None and not run.parent.is_dir():

@@ -68,8 +68,8 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
 
 def _spread(state: SearchState, found: Found) -> dict[str, float]:
-    """What completed fusion has measured the scores against."""
-    if state.spread is None or found.fusion != "completed":
+    """What score fusion has measured the scores against."""
+    if state.spread is None or found.fusion != "score":
         return {}
     scores = found.results["keyword"].scores
     return {
@@ -91,7 +91,7 @@ def _weights(opened: OpenCollection, request: Request, fusion: str | None) -> di
     """What each leg weighs in the fusion that took place; nothing where one answered alone."""
     if fusion is None:
         return {}
-    if fusion == "completed":
+    if fusion == "score":
         declared = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         vector = vector_weight(request.options.get("weights"), declared)
         return {"vector": vector, "keyword": 1 - vector}

@@ -25,7 +25,7 @@ export const FULL_Z = 6;
  * @returns {Measured | null} Null where one leg answered alone.
  */
 export function measuredBy(hits, explanation) {
-  if (explanation?.fusion !== "completed") return null;
+  if (explanation?.fusion !== "score") return null;
   return {
     mean: explanation.similarity_mean,
     deviation: explanation.similarity_deviation,
