@@ -21,6 +21,7 @@ BENCHES = (
     "tokens",
     "chunk",
     "embed",
+    "onnx",
     "rerank",
     "query",
     "analyzer",

@@ -1,6 +1,7 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
-With quality and calibration `--data FOLDER`, with quality and structure `--model FOLDER`.
+With quality and calibration `--data FOLDER`, with quality and structure `--model FOLDER`, with onnx
+`--model-folder FOLDER`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STATE = kept_runs.ROOT / ".state" / "bench"
-OWN_OPTIONS = {"quality": ("data", "model"), "structure": ("model",), "calibration": ("data",)}
+OWN_OPTIONS = {
+    "quality": ("data", "model"),
+    "structure": ("model",),
+    "calibration": ("data",),
+    "onnx": ("model_folder",),
+}
 WITH_MILLION = ("bm25", "ingest", "load")
 
 
@@ -43,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
     parser.add_argument("--data", type=Path, help="quality, calibration: folder of judged sets")
+    parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")
     options = parser.parse_args(arguments)
     if options.figures:

@@ -101,6 +101,11 @@ class OnnxEmbedder(CheckedEmbedder):
         return self._model.file
 
     @property
+    def is_quantised(self) -> bool:
+        """Whether the file takes the scale of its numbers from what it reads (int8); loads the model."""
+        return self._model.is_quantised
+
+    @property
     def identity(self) -> EmbedderIdentity:
         """What the vectors depend on; loads the model."""
         with self._opening:

@@ -96,6 +96,12 @@ class OnnxModel:
         """Return the path of the file, for messages."""
         return str(self.folder.path / self.file)
 
+    @property
+    def is_quantised(self) -> bool:
+        """Return whether the file takes the scale of its numbers from the batch; loads the model."""
+        self.load()
+        return self._one_by_one
+
     def max_tokens(self, added: int) -> int | None:
         """Return how many tokens of a text are read, beside those that are added; None if no file says."""
         config = self.folder.read_json("config.json")
