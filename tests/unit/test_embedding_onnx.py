@@ -80,6 +80,16 @@ def test_queries_have_their_own_prompt(embedder):
     assert embedder.count_tokens(["the quick fox"]).tolist() == [3]
 
 
+def test_the_prompts_of_a_known_model_are_used_unless_its_files_have_some(empty_cache):
+    name = "intfloat/multilingual-e5-small"
+    model_cache.put_into_cache(empty_cache, name, write_folder)
+    assert_allclose(OnnxEmbedder(name).embed_query("fox"), expected("query: fox"), atol=2e-6)
+    assert_allclose(OnnxEmbedder(name).embed_documents(["fox"])[0], expected("passage: fox"), atol=2e-6)
+    config = find_cached(name, weights="onnx").path / "config_sentence_transformers.json"
+    write_json(config, {"prompts": {"query": "dog ", "passage": "rows "}})
+    assert_allclose(OnnxEmbedder(name).embed_query("fox"), expected("dog fox"), atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("pooling", "graph"),
     [

@@ -30,10 +30,11 @@ class KnownModel:
     prompts: tuple[str, str] = ("", "")
 
 
+_RETRIEVAL = ("Represent this sentence for searching relevant passages: ", "")
 KNOWN_MODELS = (
-    KnownModel("BAAI/bge-small-en-v1.5", "embedder", 133, "MIT", "English", 7.6),
-    KnownModel("Snowflake/snowflake-arctic-embed-s", "embedder", 133, "Apache-2.0", "English", 7.6),
-    KnownModel("Snowflake/snowflake-arctic-embed-m", "embedder", 436, "Apache-2.0", "English", 2.2),
+    KnownModel("BAAI/bge-small-en-v1.5", "embedder", 133, "MIT", "English", 7.6, _RETRIEVAL),
+    KnownModel("Snowflake/snowflake-arctic-embed-s", "embedder", 133, "Apache-2.0", "English", 7.6, _RETRIEVAL),
+    KnownModel("Snowflake/snowflake-arctic-embed-m", "embedder", 436, "Apache-2.0", "English", 2.2, _RETRIEVAL),
     KnownModel(
         "intfloat/multilingual-e5-small", "embedder", 470, "MIT", "94 languages", 7.6, prompts=("query: ", "passage: ")
     ),
