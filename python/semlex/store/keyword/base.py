@@ -142,7 +142,7 @@ def texts_of(names: Names, keys: Sequence[Key]) -> Statement:
     return Statement(TEXTS.format(chunk=names.chunk), key_arrays(keys))
 
 
-# What makes a query a sentence or a command line, in which dashes and quotes are no operators.
+# What makes a query a sentence or a command line, in which dashes and quotes are words, not operators.
 _PROSE = re.compile(r"[?\uff1f\u061f\u2047¿“”„«»]|(?<!\S)(?:--\w|-[^\W\d_](?!\S))")
 _QUOTES = re.compile(r'["“”„«»]')
 _DASHES = re.compile(r"(?<!\S)-(?=\w)")
