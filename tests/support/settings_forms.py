@@ -50,6 +50,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "rrf_k": st.floats(0, 1e6),
     "oversampling": st.floats(1, 100),
     "min_similarity": st.floats(-1, 1),
+    "rewrite": st.booleans(),
     "route": st.sampled_from(["rules", "chat"]),
     "use_database": st.booleans(),
     "use_reranking": st.sampled_from([True, False, "auto"]),

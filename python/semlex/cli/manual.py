@@ -80,6 +80,7 @@ EXAMPLES: dict[str, str] = {
     "collections": "semlex collections --json",
     "collections list": "semlex collections list --json",
     "collections drop": "semlex collections drop handbook --yes",
+    "collections describe": "semlex collections describe 'Rules for employees: leave, travel, security' -c handbook",
     "collections dump": "semlex collections dump ./backup -c handbook",
     "collections restore": "semlex collections restore ./backup -c handbook_again",
     "models": "semlex models -c handbook",

@@ -11,8 +11,10 @@ from semlex.store.embedding_versions import read_versions, version_rows
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
+from semlex.store.query.description import read_description
 from semlex.store.query.statistics import collection_counts, collection_figures, count_vectors
 from semlex.store.schema.collection import ListedCollection
+from semlex.store.schema.names import Names
 from semlex.store.schema.registry import list_collections
 from semlex.store.write.documents import LogEntry, last_run
 
@@ -54,6 +56,7 @@ class CollectionStatus:
 
     Attributes:
         server: Host, port, database and user.
+        description: What is in it, as its owner wrote it, else titles of its documents; empty if nothing tells.
         data_folder: Folder of the embedded Postgres, or None.
         postgres: Major version of the server.
         pgvector: Its version; empty if it is missing.
@@ -81,6 +84,7 @@ class CollectionStatus:
 
     collection: str
     schema: str
+    description: str
     server: str
     data_folder: str | None
     postgres: int
@@ -178,10 +182,12 @@ async def collection_status(
     server, figures = await database.read("count", count)
     serving, building = await database.read("look at the embedding versions", look_for_building)
     run = await database.read("read the log", lambda c: last_run(c, collection))
+    description = await database.read("describe", lambda c: read_description(c, collection.names))
     embedding, index = collection.embedding, collection.keyword.index
     return CollectionStatus(
         collection=collection.names.collection,
         schema=collection.names.schema,
+        description=description,
         server=server,
         data_folder=None if data_folder is None else str(data_folder),
         postgres=collection.server.postgres,
@@ -249,6 +255,10 @@ async def count_collections(database: Database, schema: str) -> list[CountedColl
 
     async def counted(listed: ListedCollection) -> CountedCollection:
         counts = await database.read("count", lambda c: collection_counts(c, schema, listed.name))
-        return CountedCollection(**asdict(listed), **counts)
+        values = asdict(listed)
+        if not listed.description and counts["documents"] is not None and counts["chunks"]:
+            names = Names(schema, listed.name)
+            values["description"] = await database.read("describe", lambda c: read_description(c, names))
+        return CountedCollection(**values, **counts)
 
     return [await counted(listed) for listed in await list_collections(database, schema)]

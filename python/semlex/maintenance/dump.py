@@ -20,6 +20,7 @@ from semlex.errors import ConfigurationError, DumpError
 from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.progress import Progress
 from semlex.parameters import CollectionSettings, storage_named
+from semlex.store.query.description import read_own_description
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
 from semlex.store.schema.locks import gone
 from semlex.store.schema.registry import find
@@ -211,6 +212,7 @@ class Manifest:
     embedding: EmbeddingVersion | None
     vectors: int
     files: dict[str, DumpedFile]
+    description: str | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -261,6 +263,7 @@ class Manifest:
                 embedding,
                 int(values["vectors"]),
                 {table: DumpedFile(**values["files"][table]) for table in TABLES},
+                values.get("description"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
@@ -390,7 +393,9 @@ async def dump(
                 files[table] = await _dump_table(connection, collection, table, writer, tell)
                 vectors += writer.vectors
         stored = collection.embedding
-        return Manifest(collection.names.collection, utc_now().isoformat(), collection.settings, stored, vectors, files)
+        about = await read_own_description(connection, collection.names)
+        made_at = utc_now().isoformat()
+        return Manifest(collection.names.collection, made_at, collection.settings, stored, vectors, files, about)
 
     with claimed_folder(wanted) as folder:
         manifest = await database.read_whole("dump the collection", work)

@@ -19,6 +19,7 @@ from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport, table_parts
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
 from semlex.store.indexes.build import build_where_wanted
+from semlex.store.query.description import write_description
 from semlex.store.schema.registry import open_collection
 from semlex.store.tables import CHUNKS, TABLES, VECTOR, copy_in, count_rows
 from semlex.store.write.chunk_batch import ChunkBatch
@@ -116,6 +117,8 @@ class Restore:
         if manifest.embedding is not None and collection.embedding is not None:
             version, calibration = collection.embedding.version, manifest.embedding.calibration
             await store_calibration(connection, collection, version, calibration)
+        if manifest.description is not None:
+            await write_description(connection, self._names, manifest.description)
         found = await count_rows(connection, collection)
         if found != manifest.counts:
             raise DumpError(

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from semlex.options.declare import Option
-from semlex.options.search import Exclude, FilterOption, Mode, QuestionOptions, Rerank, RouteOption
+from semlex.options.search import (
+    Exclude,
+    FilterOption,
+    Mode,
+    QuestionOptions,
+    Rerank,
+    RewriteOption,
+    RouteOption,
+    Terms,
+)
 from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.queries import MIN_SHARE
 
@@ -81,6 +90,8 @@ class AnswerOptions(TypedDict, total=False):
     rerank: Rerank
     exclude: Exclude
     route: RouteOption
+    terms: Terms
+    rewrite: RewriteOption
     min_coverage: Annotated[
         float,
         Option(

@@ -35,6 +35,7 @@ from typing import (
 )
 
 from semlex.errors import ConfigurationError
+from semlex.types.queries import terms_errors
 from semlex.validation import (
     check_parameters,
     kind_errors,
@@ -53,7 +54,19 @@ if TYPE_CHECKING:
     from semlex.validation import Errors
 
 Form: TypeAlias = Literal[
-    "text", "texts", "number", "integer", "flag", "time", "choice", "filter", "boosts", "vector", "group", "object"
+    "text",
+    "texts",
+    "words",
+    "number",
+    "integer",
+    "flag",
+    "time",
+    "choice",
+    "filter",
+    "boosts",
+    "vector",
+    "group",
+    "object",
 ]
 """What an option is given as outside of Python."""
 
@@ -161,6 +174,7 @@ class Declared:
             "text": lambda: text_errors(self.name, value, max_bytes=max_bytes, blank=False),
             "time": lambda: time_errors(self.name, value),
             "texts": lambda: strings_errors(self.name, value),
+            "words": lambda: terms_errors(value),
             "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
         }
         return checks[form]()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict
 
 from semlex.options.declare import Option
-from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TOP_K, RouteBy
+from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TERMS_BYTES, MAX_TOP_K, RouteBy
 from semlex.types.results import SearchMode
 
 if TYPE_CHECKING:
@@ -110,6 +110,18 @@ RouteOption: TypeAlias = Annotated[
         form="choice",
     ),
 ]
+Terms: TypeAlias = Annotated[
+    str | Sequence[str] | None,
+    Option(
+        text=f"Words that the documents themselves would use, searched together with the question: a text or a list, "
+        f"up to {MAX_TERMS_BYTES:,} bytes.",
+        form="words",
+    ),
+]
+RewriteOption: TypeAlias = Annotated[
+    bool | None,
+    Option(text="Let the chat model put the question into terms, unless terms are given."),
+]
 Candidates: TypeAlias = Annotated[
     int | None,
     Option(
@@ -195,6 +207,8 @@ class QuestionOptions(RankingOptions, total=False):
     vector: Vector
     deadline: Deadline
     route: RouteOption
+    terms: Terms
+    rewrite: RewriteOption
 
 
 class SearchOptions(QuestionOptions, total=False):
@@ -324,3 +338,4 @@ class SearchDefaults(TypedDict, total=False):
     ]
     min_similarity: MinSimilarity
     route: Annotated[RouteBy | None, Option(text="As the option of a search.")]
+    rewrite: Annotated[bool | None, Option(text="As the option of a search, if a chat model is configured.")]

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from semlex.answering.context import Counting, make_context
 from semlex.answering.options import ContextPlan
+from semlex.answering.rewriting import Rewriting
 from semlex.answering.routing import SEARCHES, route_by_chat, route_by_rules
 from semlex.diagnostics.status import CollectionStatus, collection_status
 from semlex.errors import (
@@ -75,6 +76,7 @@ from semlex.search.request import Request, check_ids, requests_of, seconds_left
 from semlex.store.keyword.base import analyzer_of
 from semlex.store.query import chunks
 from semlex.store.query.chunk_keys import chunk_keys
+from semlex.store.query.description import MAX_DESCRIPTION_BYTES, read_description, write_description
 from semlex.store.query.documents import Records
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.schema.dropping import drop_collection
@@ -82,7 +84,7 @@ from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Context
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.documents import Ids
 from semlex.types.explanations import Explanation
-from semlex.types.queries import DEFAULT_TOP_K, MAX_QUERY_BYTES, SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, MAX_QUERY_BYTES, Rewrite, SearchQuery
 from semlex.types.results import SearchMode, SearchResult, with_route
 from semlex.types.vectors import given_vectors
 from semlex.validation import (
@@ -994,6 +996,29 @@ class Collection:
 
         return await self._handle.reading(read)
 
+    @operation("description", "read")
+    async def description(self) -> str:
+        """What is in the collection: the text that `describe` was given, else titles of its documents; maybe empty."""
+        return await self._handle.read("read the description", lambda c, info: read_description(c, info.names))
+
+    @operation("describe", "write")
+    async def describe(self, text: str | None) -> None:
+        """Say what is in the collection, for language models that choose a collection or write search terms.
+
+        Args:
+            text: Up to 1,000 bytes. None: titles of its documents describe it again.
+
+        Raises:
+            ValidationError: The text is blank or too long.
+            PrivilegeError: This role may not write.
+        """
+        if text is not None and (errors := text_errors("text", text, max_bytes=MAX_DESCRIPTION_BYTES, blank=False)):
+            raise ValidationError(errors)
+        opened = (await self._handle.ready()).opened
+        words = None if text is None else " ".join(text.split())
+        await opened.database.write("describe the collection", lambda c: write_description(c, self.names, words))
+        self._handle.resources.rewrites.clear()
+
     async def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""
         database = (await self._handle.ready()).database
@@ -1018,6 +1043,9 @@ class Collection:
         if routed is not None:
             own_top_k = query.top_k if isinstance(query, SearchQuery) else top_k or defaults.get("top_k")
             options, rerank = SEARCHES[routed.kind].options(options, rerank, own_top_k or DEFAULT_TOP_K)
+        has_terms = bool(options.get("terms") or (isinstance(query, SearchQuery) and query.terms))
+        left = seconds_left(options.get("deadline"), started, clock)
+        rewritten = None if has_terms else await self._rewrite(text, options.get("rewrite"), left)
         return Request.of(
             query,
             top_k,
@@ -1028,6 +1056,7 @@ class Collection:
             options=options,
             defaults=defaults,
             route=routed,
+            rewrite=rewritten,
             clock=clock,
             started=started,
         )
@@ -1076,6 +1105,25 @@ class Collection:
         if model is None:
             raise ConfigurationError("route='chat' needs a language model: name one with chat_model= or --chat-model")
         return await route_by_chat(question, model, resources.executor, resources.clock, seconds)
+
+    async def _rewrite(self, question: str | None, wanted: bool | None, seconds: float | None) -> Rewrite | None:
+        """Put a question into terms, if the call or the retriever wants it."""
+        if not (self._handle.search_defaults.get("rewrite") if wanted is None else wanted):
+            return None
+        if question is None:
+            if wanted is None:
+                return None
+            raise ConfigurationError("rewrite needs a question as text: leave it out for a vector alone")
+        if errors := text_errors("question", question.strip(), max_bytes=MAX_QUERY_BYTES, blank=False):
+            raise ValidationError(errors)
+        resources = await self._handle.resources.ready()
+        model = (await resources.chat_model()).model
+        if model is None and wanted is None:
+            return Rewrite(warning="the question was not rewritten: no chat model is configured (chat_model)")
+        if model is None:
+            raise ConfigurationError("rewrite needs a language model: name one with chat_model= or --chat-model")
+        rewriting = Rewriting(model, resources.executor, resources.clock, resources.rewrites, self.description)
+        return await rewriting.rewrite(question.strip(), self.names, seconds)
 
 
 def _counting(indexer: Indexer) -> tuple[Counting, list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Self, overload
 
+from semlex.answering.rewriting import RewriteCache
 from semlex.clock import SYSTEM, Clock
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, SemlexError
@@ -92,6 +93,7 @@ class Resources:
         self.clock = clock
         self.file_limits = file_limits
         self.query_cache = QueryEmbeddingCache(cached_queries)
+        self.rewrites = RewriteCache(cached_queries)
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()

@@ -636,6 +636,12 @@ class SyncCollection(Synchronous):
     def status(self, *, exact: bool = False) -> CollectionStatus:
         """Where the collection is, and its figures: counts, model, indexes, the last run."""
 
+    def description(self) -> str:
+        """What is in the collection: the text that `describe` was given, else titles of its documents; maybe empty."""
+
+    def describe(self, text: str | None) -> None:
+        """Say what is in the collection, for language models that choose a collection or write search terms."""
+
     def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""
 

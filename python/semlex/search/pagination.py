@@ -52,9 +52,11 @@ CHANGED = "the list has changed since the page before: this page may repeat hits
 A_CURSOR = "the next_cursor of an earlier page of this collection, complete and unchanged"
 _BASE64 = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 # Of the options of a search those that a page does not have; the others are in the cursor by their names.
-_NOT_PAGED = {"vector", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size"}
+_NOT_PAGED = {
+    *("vector", "terms", "rewrite", "boost", "tuning", "deadline", "route", "max_results", "group_by", "group_size"),
+}
 _PAGED = declared(SearchOptions).keys() - _NOT_PAGED
-_SEARCH = ("query", "vector", "top_k", "filters", "mode", "boost", "tuning", "options")
+_SEARCH = ("query", "terms", "vector", "top_k", "filters", "mode", "boost", "tuning", "options")
 _PAGE = ("max_results", "offset", "fingerprint", "scores", "reranker")
 _FIELDS = {*_SEARCH, *_PAGE}
 
@@ -133,7 +135,7 @@ def read_cursor(
         page = _page_of(content)
         if content["options"].keys() - _PAGED:
             _refuse(A_CURSOR, "other content")
-        options = {name: content[name] for name in ("boost", "tuning")} | content["options"]
+        options = {name: content[name] for name in ("boost", "tuning", "terms")} | content["options"]
         options |= {"vector": _numbers_of(content["vector"]), "max_results": page.max_results}
         check_options(
             SearchOptions, {name: value for name, value in options.items() if name != "vector"}, "search_page"
@@ -168,6 +170,7 @@ def _conditions(tree: FilterTree | None) -> set[str]:
 def _search_of(request: Request) -> dict[str, Any]:
     return {
         "query": request.text,
+        "terms": request.terms,
         "vector": _text_of(request.vector),
         "top_k": request.top_k,
         "filters": None if request.condition.tree is None else str(request.condition.tree),

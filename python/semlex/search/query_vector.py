@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from semlex.embedding.base import Embedder
+    from semlex.embedding.query_cache import QueryEmbeddingCache
     from semlex.open_collection import OpenCollection, OpenModels
     from semlex.search.request import Request
     from semlex.search.state import SearchState
 
 # Share of a deadline that embedding the query may take; the rest is the database's.
 EMBEDDING_SHARE = 0.7
+# The sum of two vectors of norm 1 that is shorter has no direction but that of rounding.
+OPPOSITE = 1e-3
 
 
 async def embed_query(state: SearchState, opened: OpenCollection) -> None:
@@ -44,23 +48,26 @@ async def embed_query(state: SearchState, opened: OpenCollection) -> None:
     limit = None if remaining is None else remaining * (1.0 if alone else EMBEDDING_SHARE)
     started = time.perf_counter()
     deadline: asyncio.Timeout | None = None
-    made: NDArray[np.float32] | Exception | None = opened.query_cache.find(identity, request.text)
+    vectors: dict[str, NDArray[np.float32]] = {}
+    failure: Exception | None = None
     mismatch: ModelMismatchError | None = None
-    state.query_cached = made is not None
+    missing = _missing(request.embedded_texts, vectors, opened, identity)
+    state.query_cached = not missing
     try:
         async with request.clock.timeout(limit) as deadline:
             mismatch = await opened.mismatch()
-            if made is None and mismatch is None:
-                with embedding_span(models, 1):
+            if missing and mismatch is None:
+                with embedding_span(models, len(missing)):
                     made = await opened.executor.query(
-                        opened.query_cache.embed, embedder, identity, request.text, model=embedder
+                        _embedded, opened.query_cache, embedder, identity, missing, model=embedder
                     )
+                vectors |= zip(missing, made, strict=True)
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-        made = reason if made is None else made
+        failure = reason if missing else None
     if mismatch is not None:
         raise mismatch
-    assert made is not None  # noqa: S101 - the vector, or why it is missing
-    _take(state, made, time.perf_counter() - started, is_late=deadline is not None and deadline.expired())
+    seconds, is_late = time.perf_counter() - started, deadline is not None and deadline.expired()
+    _take(state, vectors if failure is None else failure, seconds, is_late=is_late)
 
 
 async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -> None:
@@ -70,17 +77,19 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
     """
     models = opened.models
     identity = "" if models.version is None else models.version.identity_key
-    by_text: dict[str, list[SearchState]] = {}
-    for state in states:
-        if "vector" in state.legs and state.vector is None and state.request.text is not None:
-            by_text.setdefault(state.request.text, []).append(state)
-    if not by_text:
+    wanted = [state for state in states if "vector" in state.legs and state.vector is None and state.request.text]
+    if not wanted:
         return
-    asked = _not_cached(by_text, opened, identity)
+    vectors: dict[str, NDArray[np.float32]] = {}
+    asked: dict[str, None] = {}
+    for state in wanted:
+        missing = _missing(state.request.embedded_texts, vectors, opened, identity)
+        state.query_cached = not missing
+        asked |= dict.fromkeys(missing)
     if models.embedder is None:
         raise ModelError("no embedding model is open to embed the query")
     started = time.perf_counter()
-    made: Sequence[NDArray[np.float32] | Exception] = []
+    failure: Exception | None = None
     mismatch: ModelMismatchError | None = None
     try:
         mismatch = await opened.mismatch()
@@ -89,25 +98,32 @@ async def embed_queries(states: Sequence[SearchState], opened: OpenCollection) -
                 made = await opened.executor.query(
                     opened.query_cache.embed_many, models.embedder, identity, list(asked), model=models.embedder
                 )
+            vectors |= zip(asked, made, strict=True)
     except Exception as reason:  # noqa: BLE001 - whatever a model raises, the other leg may answer
-        made = [reason] * len(asked)
+        failure = reason
     if mismatch is not None:
         raise mismatch
     seconds = time.perf_counter() - started
-    for own, vector in zip(asked.values(), made, strict=True):
-        for state in own:
-            _take(state, vector, seconds, is_late=False)
+    for state in wanted:
+        _take(state, vectors if state.query_cached or failure is None else failure, seconds, is_late=False)
 
 
-def _not_cached(
-    by_text: dict[str, list[SearchState]], opened: OpenCollection, identity: str
-) -> dict[str, list[SearchState]]:
-    """Take the vectors that are in memory; return the texts that have none."""
-    for text, states in by_text.items():
-        for state in states:
-            state.vector = opened.query_cache.find(identity, text)
-            state.query_cached = state.vector is not None
-    return {text: states for text, states in by_text.items() if not states[0].query_cached}
+def _missing(
+    texts: Sequence[str], vectors: dict[str, NDArray[np.float32]], opened: OpenCollection, identity: str
+) -> list[str]:
+    """Add the vectors that are in memory; return the texts that have none."""
+    found = {text: opened.query_cache.find(identity, text) for text in texts}
+    vectors |= {text: vector for text, vector in found.items() if vector is not None}
+    return [text for text, vector in found.items() if vector is None]
+
+
+def _embedded(
+    cache: QueryEmbeddingCache, embedder: Embedder, identity: str, texts: Sequence[str]
+) -> list[NDArray[np.float32]]:
+    """The vectors of the texts of one search; one text that several searches have at the same time is embedded once."""
+    if len(texts) == 1:
+        return [cache.embed(embedder, identity, texts[0])]
+    return cache.embed_many(embedder, identity, texts)
 
 
 def embedding_span(models: OpenModels, texts: int) -> Span:
@@ -127,8 +143,10 @@ def _host(models: OpenModels) -> str | None:
     return host
 
 
-def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: float, *, is_late: bool) -> None:
-    """Sets the query's vector, or the vector leg's failure.
+def _take(
+    state: SearchState, made: dict[str, NDArray[np.float32]] | Exception, seconds: float, *, is_late: bool
+) -> None:
+    """Sets the query's vector from those of its texts, or the vector leg's failure.
 
     Args:
         seconds: It took.
@@ -136,7 +154,7 @@ def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: fl
     reason = made if isinstance(made, Exception) else None
     if not isinstance(made, Exception):
         try:
-            state.vector = usable_query_vector(made)
+            state.vector = _mean([usable_query_vector(made[text]) for text in state.request.embedded_texts])
         except ModelError as error:
             reason = error
     if reason is None:
@@ -146,6 +164,18 @@ def _take(state: SearchState, made: NDArray[np.float32] | Exception, seconds: fl
     if state.legs == ["vector"]:
         raise failure from (None if isinstance(reason, (SemlexError, TimeoutError)) else reason)
     state.failed["vector"] = failed_leg(failure, seconds * 1000)
+
+
+def _mean(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The mean direction of the vectors of a question and its terms, as long as the question's."""
+    question, *others = vectors
+    if not others:
+        return question
+    lengths = [float(np.linalg.norm(vector.astype(np.float64))) for vector in vectors]
+    total = np.sum([vector / length for vector, length in zip(vectors, lengths, strict=True)], axis=0)
+    length = float(np.linalg.norm(total))
+    # Opposite vectors have no mean direction.
+    return (total * (lengths[0] / length)).astype(np.float32) if length > OPPOSITE else question
 
 
 def usable_query_vector(made: ArrayLike) -> NDArray[np.float32]:

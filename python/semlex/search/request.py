@@ -32,11 +32,13 @@ from semlex.store.keyword.base import PLAIN, without_operators
 from semlex.store.query.filters import Filter, parse_filters
 from semlex.store.query.selection import Boost, parse_boosts
 from semlex.types.documents import MAX_ID_BYTES
-from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, Rewrite, SearchQuery, words_of_terms
 from semlex.types.vectors import checked_array
 from semlex.validation import check_parameters, check_range, check_rows, refuse, shown, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -93,7 +95,10 @@ class Request:
     """A checked search, made once.
 
     Attributes:
-        words: The text as keyword search reads it: of a sentence or a command line without its dashes and quotes.
+        words: What keyword search reads: the terms, then the text; of a sentence or a command line without its dashes
+            and quotes.
+        terms: Words that are searched together with the text; empty if there are none.
+        terms_by: The language model that wrote them; None: the caller.
         page: Which part of a list is wanted; None for a search without pages.
         group_size: Maximum number of chunks of a document, if hits are grouped; else None.
         boosts: Factors on the fused score.
@@ -110,6 +115,8 @@ class Request:
     top_k: int
     condition: Filter
     words: str | None = None
+    terms: str = ""
+    terms_by: str | None = None
     mode: SearchMode | None = None
     rerank: bool | None = None
     fusion: FusionMethod = "score"
@@ -136,14 +143,18 @@ class Request:
         options: SearchOptions | None = None,
         defaults: SearchDefaults = NO_DEFAULTS,
         route: Route | None = None,
+        rewrite: Rewrite | None = None,
         clock: Clock = SYSTEM,
         started: float | None = None,
     ) -> Request:
         """Check a call and fill in the defaults of its retriever; its options were checked by `check_options`."""
         given = cast("SearchOptions", {name: value for name, value in (options or {}).items() if value is not None})
-        vector = given.pop("vector", None)
+        vector, terms = given.pop("vector", None), given.pop("terms", None)
         if isinstance(query, SearchQuery):
-            query, vector, top_k, filters = _parts_of(query, vector, top_k, filters)
+            query, vector, top_k, filters, terms = _parts_of(query, vector, top_k, filters, terms)
+        rewrite = rewrite or Rewrite()
+        if (words := words_of_terms(terms) or words_of_terms(rewrite.terms)) and query is None:
+            raise ConfigurationError("terms are searched together with a question as text: give one, or leave them out")
         top_k = defaults.get("top_k") if top_k is None else top_k
         top_k = DEFAULT_TOP_K if top_k is None else top_k
         array = None if vector is None else checked_array(vector, 1)
@@ -161,7 +172,9 @@ class Request:
         text = None if query is None else query.strip()
         plain = None if text is None else without_operators(text)
         _check_exclusions(given.get("exclude"))
+        given.pop("rewrite", None)
         notes = [*_fill(given, defaults, mode), *([OPERATORS_NOTE] if plain is not None else [])]
+        notes += [] if rewrite.warning is None else [rewrite.warning]
         tuning, most = _tuning(given, defaults, top_k)
         fusion = cast("FusionMethod", given.get("fusion") or "score")
         check_weights(fusion, given.get("weights"))
@@ -172,7 +185,9 @@ class Request:
             vector=array,
             top_k=top_k,
             condition=parse_filters(filters, names),
-            words=text if plain is None else plain,
+            words=f"{words} {text if plain is None else plain}" if words else text if plain is None else plain,
+            terms=words,
+            terms_by=rewrite.model,
             mode=mode,
             rerank=rerank,
             fusion=fusion,
@@ -191,6 +206,11 @@ class Request:
     def exclude(self) -> list[str]:
         """Words and phrases that no hit may contain, beside those in the text."""
         return list(self.options.get("exclude") or ())
+
+    @property
+    def embedded_texts(self) -> tuple[str, ...]:
+        """What vector search embeds: the text and the terms."""
+        return tuple(text for text in (self.text, self.terms) if text)
 
     @property
     def most(self) -> int:
@@ -326,20 +346,25 @@ def requests_of(queries: Iterable[str | SearchQuery], filters: Filters | None, *
 
 
 def _parts_of(
-    query: SearchQuery, vector: ArrayLike | None, top_k: int | None, filters: Filters | None
-) -> tuple[str | None, ArrayLike | None, int, Filters | None]:
-    """Text, vector, top_k and filters of a query that brings them all; what is given twice is refused."""
+    query: SearchQuery,
+    vector: ArrayLike | None,
+    top_k: int | None,
+    filters: Filters | None,
+    terms: str | Sequence[str] | None,
+) -> tuple[str | None, ArrayLike | None, int, Filters | None, str | Sequence[str] | None]:
+    """Text, vector, top_k, filters and terms of a query that brings them all; what is given twice is refused."""
     twice = {
         "vector": vector is not None,
         "top_k": top_k not in (None, DEFAULT_TOP_K, query.top_k),
         "filters": filters is not None,
+        "terms": terms is not None and query.terms is not None,
     }
     if any(twice.values()):
         names = " and ".join(name for name, given in twice.items() if given)
         raise ConfigurationError(
             f"a SearchQuery brings its own {names}: set it there (dataclasses.replace), or search by its text"
         )
-    return query.query_text, query.query_embedding, query.top_k, query.filters
+    return query.query_text, query.query_embedding, query.top_k, query.filters, query.terms or terms
 
 
 def vector_faults(vector: NDArray[np.float32]) -> list[FieldError]:

@@ -201,6 +201,8 @@ def search_setting(name: str, default: Any, *, what: str = "", **more: Any) -> A
     least, most = one.option.minimum or 0, math.inf if one.option.maximum is None else one.option.maximum
     if one.choices:
         read: Callable[[Any], Any] = one_of(*one.choices)
+    elif one.form == "flag":
+        read = switch
     else:
         read = whole_between(int(least), int(most)) if one.form == "integer" else number_between(least, most)
     sentence = one.option.text.partition(". ")[0].rstrip(".")
@@ -302,6 +304,8 @@ class Settings:
     route: RouteBy | None = search_setting(
         "route", None, what="what decides the kind of a question: rules or chat", example="rules",
         leads_away=lambda by: by == "chat")  # it gets every question
+    rewrite: bool = search_setting(
+        "rewrite", False, what="whether the chat model puts questions into terms of the documents", leads_away=bool)
     calibration: Path | None = setting(
         None, folder, "file of a calibration, instead of the stored one", "search", leads_away=_always,
         example="~/calibration.json")

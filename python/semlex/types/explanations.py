@@ -222,6 +222,8 @@ class SearchExplanation:
         similarity_mean, similarity_deviation: Mean and standard deviation of the cosines of a sample of the collection;
             None unless the fusion is ``score``. With the next one they explain a fused score: docs/ranking.md.
         greatest_keyword_score: The best keyword score of all candidates.
+        terms: What was searched together with the question.
+        terms_by: The language model that wrote them; None: the caller did.
     """
 
     depth: int
@@ -236,6 +238,8 @@ class SearchExplanation:
     similarity_mean: float | None = None
     similarity_deviation: float | None = None
     greatest_keyword_score: float | None = None
+    terms: str = ""
+    terms_by: str | None = None
 
     def __repr__(self) -> str:
         return first_lines(str(self))
@@ -246,6 +250,8 @@ class SearchExplanation:
     def __str__(self) -> str:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
         lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each leg, {self.candidates:,} together"]
+        if self.terms:
+            lines.append(f"searched together with: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
         if self.filter_share is not None:
             lines.append(f"filter: about {self.filter_share:.2%} of the chunks pass")
         if self.fusion is not None:

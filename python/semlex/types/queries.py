@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from semlex.errors import FieldError, ValidationError
 from semlex.types.documents import utc_now
-from semlex.validation import text_errors, time_errors, vector_of, whole_number_errors
+from semlex.validation import strings_errors, text_errors, time_errors, vector_of, whole_number_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from semlex.filters.forms import Filters
+    from semlex.validation import Errors
 
 
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
+MAX_TERMS_BYTES = 1024
 MAX_TOP_K = 1000
 MAX_OVERSAMPLING = 100
 # Of a section's chunks, of a hit's words: a share of nothing would be reached by everything.
@@ -33,6 +37,7 @@ class SearchQuery:
         query_embedding: Numbers (a list or an array), as many as the collection's dimension.
         top_k: Number of results, 1 to 1,000.
         filters: A mapping, a text, or a tree of `F`; see docs/filters.md.
+        terms: Words that the documents themselves would use, searched together with the text: a text or a list.
 
     Raises:
         ValidationError: With every rule that is broken.
@@ -43,6 +48,7 @@ class SearchQuery:
     top_k: int = DEFAULT_TOP_K
     filters: Filters | None = None
     timestamp: datetime = field(default_factory=utc_now)
+    terms: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         errors = []
@@ -64,8 +70,36 @@ class SearchQuery:
         except ValidationError as error:
             errors += error.errors
         errors += time_errors("timestamp", self.timestamp)
+        errors += terms_errors(self.terms)
         if errors:
             raise ValidationError(errors)
+
+
+# Dashes and quotes exclude and demand in a query, and a question mark may say that they do not.
+_MARKS = re.compile('["\u201c-\u201f\u00ab\u00bb?\uff1f\u061f]|(?<!\\w)[-\u2010-\u2015\u2212]+')
+
+
+def terms_errors(terms: object) -> Errors:
+    """What is wrong with terms, which may be None, a text or a list of texts."""
+    if terms is None or isinstance(terms, str):
+        return [] if terms is None else text_errors("terms", terms, max_bytes=MAX_TERMS_BYTES)
+    found = strings_errors("terms", terms)
+    return found or text_errors("terms", " ".join(cast("Iterable[str]", terms)), max_bytes=MAX_TERMS_BYTES)
+
+
+def words_of_terms(terms: str | Iterable[str] | None) -> str:
+    """Terms as plain words: their dashes and quotes exclude and demand nothing. Empty if there are none."""
+    text = terms if isinstance(terms, str) else " ".join(terms or ())
+    return " ".join(_MARKS.sub(" ", text).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A question in terms by a language model: `model` wrote them, or none, and `warning` says why."""
+
+    terms: tuple[str, ...] = ()
+    model: str | None = None
+    warning: str | None = None
 
 
 RouteKind = Literal["factual", "analytical", "exploratory"]

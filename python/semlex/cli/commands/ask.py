@@ -40,7 +40,11 @@ def ask(
     the answer is up to three sentences of the documents.
     """
     given = {name: options.pop(name) for name in ("tokens",) if name in options}
-    searched = {name: options.pop(name) for name in ("top_k", "filters", "route") if around and name in options}
+    searched = {
+        name: options.pop(name)
+        for name in ("top_k", "filters", "route", "terms", "rewrite")
+        if around and name in options
+    }
     questions = questions_of(question)
     with context.opened(searches=True) as retriever:
         for asked in questions:

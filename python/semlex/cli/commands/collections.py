@@ -15,7 +15,7 @@ from semlex.cli.groups import group_with_default
 from semlex.cli.options import Yes, agree
 from semlex.cli.output import print_json, print_note, print_table
 from semlex.cli.terminal import counted, inform, messages, one_line, output
-from semlex.errors import SchemaVersionError
+from semlex.errors import ConfigurationError, SchemaVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +47,24 @@ def status(
     with context.opened() as retriever:
         figures = retriever.status(exact=exact)
     context.emit(figures.to_dict(), lambda: print_status(figures))
+
+
+@collections_app.command()
+@with_context("collection", ..., *SERVER)
+def describe(
+    context: Context,
+    text: Annotated[list[str] | None, typer.Argument(help="What is in it; without a text, it is shown.")] = None,
+    *,
+    reset: Annotated[bool, typer.Option("--reset", help="Let the titles of its documents describe it again.")] = False,
+) -> None:
+    """Show or set what a collection is about, for language models that search it."""
+    if reset and text:
+        raise ConfigurationError("give a text or --reset, not both")
+    with context.opened() as retriever:
+        if reset or text:
+            retriever.describe(" ".join(text) if text else None)
+        shown = retriever.description()
+    context.emit({"description": shown}, lambda: output.print(escape(one_line(shown))))
 
 
 @collections_app.command()
@@ -116,6 +134,7 @@ def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, st
         "Collection",
         [
             ("name", f"{figures.collection}, in the schema {figures.schema}"),
+            *([("description", figures.description)] if figures.description else []),
             ("server", figures.server),
             *([("data folder", figures.data_folder)] if figures.data_folder else []),
             ("Postgres", f"{figures.postgres}, pgvector {figures.pgvector or 'missing'}"),

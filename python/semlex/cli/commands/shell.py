@@ -344,7 +344,8 @@ def shell(
     context: Context,
     *,
     options: Annotated[
-        dict[str, Any], Flags("options.search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route"))
+        dict[str, Any],
+        Flags("options.search:SearchArguments", only=("top_k", "mode", "filters", "boost", "route", "rewrite")),
     ],
     no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history, and offer none.")] = False,
 ) -> None:

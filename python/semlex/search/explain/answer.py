@@ -62,6 +62,8 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
             for hit in results
         ),
         notes=tuple(engine_notes(state, terms)),
+        terms=request.terms,
+        terms_by=request.terms_by,
         **_spread(state, found),
     )
     return results

@@ -28,7 +28,7 @@ from semlex.retriever.jobs import Jobs
 from semlex.retriever.options import FindOptions
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
-from semlex.types.queries import MAX_QUERY_BYTES
+from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES
 from semlex.types.results import SearchResult
 
 MAX_MANY = 100
@@ -141,6 +141,11 @@ Boosts = Annotated[
     dict[FilterText, Annotated[float, Field(gt=0, le=1000)]],
     Field(max_length=MAX_BOOSTS, description="Filter as text -> factor, for the scores of what passes it."),
 ]
+TermsText = Annotated[
+    str, Text(MAX_TERMS_BYTES, "terms", "Words with blanks between them: at most 1,024 bytes of UTF-8, without NUL.")
+]
+# Together they may not be longer than one text.
+Terms = TermsText | Annotated[list[TermsText], Field(max_length=MAX_MANY)]
 Time = Annotated[datetime, BeforeValidator(_iso_text), Field(strict=False)]
 
 
@@ -193,6 +198,7 @@ OBJECTS: dict[str, Any] = {
     "text": Word,
     "texts": Annotated[list[Word], Field(max_length=MAX_PATHS)],
     "time": Time,
+    "words": Terms,
 }
 # Options that requests may give and the command line does not offer.
 ALSO = ("rerank", "weights", "vector")

@@ -125,6 +125,7 @@ class ListedCollection:
     embedding_model: str | None  # None if it holds no vectors
     dimensions: int | None
     created_at: datetime  # UTC
+    description: str  # what is in it; empty if nothing tells
 
 
 @dataclass(frozen=True, slots=True)

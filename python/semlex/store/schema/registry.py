@@ -340,7 +340,8 @@ async def list_collections(database: Database, schema: str) -> list[ListedCollec
             return []
         cursor = await cursor_with_times(connection).execute(
             sql.SQL(
-                "SELECT c.name, c.keyword_engine, c.language, e.model, e.dimensions, c.created_at "
+                "SELECT c.name, c.keyword_engine, c.language, e.model, e.dimensions, c.created_at, "
+                "coalesce(c.description, '') "
                 "FROM {} AS c LEFT JOIN {} AS e ON e.name = c.name AND e.version = c.embedding_version ORDER BY c.name"
             ).format(sql.Identifier(schema, "collection"), sql.Identifier(schema, "embedding_version"))
         )

@@ -34,6 +34,7 @@ def registry(schema: str) -> Sequence[sql.Composed]:
 def _collections(table: sql.Identifier) -> sql.Composed:
     """`chunk_tokens`, `overlap_tokens` and `min_tokens` are NULL until the first file is cut.
 
+    `description` is what its owner wrote about the collection; NULL: nothing.
     `cursor_key` signs the cursors of pages: 32 random bytes in hexadecimal digits.
     """
     return sql.SQL("""
@@ -58,6 +59,7 @@ def _collections(table: sql.Identifier) -> sql.Composed:
             analyzer_version int,
             building_generation int,
             building_analyzer_version int,
+            description text,
             created_at timestamptz NOT NULL,
             updated_at timestamptz NOT NULL
         )""").format(table)
