@@ -54,7 +54,7 @@ def load_file(found: FoundFile, **options: int) -> LoadedDocument | FileProblem:
 def split(entries: Iterable[FoundFile | FileProblem]) -> tuple[list[str], dict[str, str]]:
     listed = list(entries)
     found = [entry.uri for entry in listed if isinstance(entry, FoundFile)]
-    return found, {entry.uri: entry.code for entry in listed if isinstance(entry, FileProblem)}
+    return found, {entry.source_document: entry.code for entry in listed if isinstance(entry, FileProblem)}
 
 
 def write(root: Path, *uris: str) -> None:
@@ -189,7 +189,7 @@ def test_large_files(tmp_path: Path) -> None:
     for name in ("sparse.md", "sparse.PDF"):
         with (tmp_path / name).open("wb") as sparse:
             sparse.truncate(2 * 1024**3)
-    told = {entry.uri: entry.message for entry in find_files(tmp_path) if isinstance(entry, FileProblem)}
+    told = {entry.source_document: entry.message for entry in find_files(tmp_path) if isinstance(entry, FileProblem)}
     assert told == {
         "sparse.md": "2,048.0 MiB or more, the limit is 16: split it, or raise the setting max_file_mib",
         "sparse.PDF": "2,048.0 MiB or more, the limit is 128: split it, or raise the setting max_document_mib",

@@ -63,7 +63,7 @@ def hit(content: str = "a text", **fields: Any) -> SearchResult:
 def test_no_text_steers_a_terminal(text: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = Streams(monkeypatch, is_terminal=False)
-        problem = FileProblem(uri=text, code="failed", message=text)
+        problem = FileProblem(source_document=text, code="failed", message=text)
         results = SearchResults(
             [hit(text, source=text, source_document=text, heading_path=(text,), excerpt=text)],
             warnings=[text],

@@ -63,7 +63,7 @@ EXAMPLES: dict[str, str] = {
     "doctor run": "semlex doctor run -c handbook",
     "doctor models": "semlex doctor models --model static",
     "doctor server": "semlex doctor server --json",
-    "documents": "semlex documents -c handbook --fields state,uri",
+    "documents": "semlex documents -c handbook --fields state,source_document",
     "documents list": "semlex documents list -c handbook",
     "documents show": "semlex documents show keys.md -c handbook",
     "documents outline": "semlex documents outline keys.md -c handbook",

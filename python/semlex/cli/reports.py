@@ -77,7 +77,7 @@ def print_sync(report: SyncReport, *, as_json: bool) -> None:
         planned = _told(report.plan.counts())
         print_note(f"not all went as planned, for a file could not be read or changed meanwhile; planned: {planned}")
     if report.plan.left_out:
-        shown = ", ".join(one_line(name.uri) for name in report.plan.left_out[:SHOWN_NAMES])
+        shown = ", ".join(one_line(name.source_document) for name in report.plan.left_out[:SHOWN_NAMES])
         count = counted(len(report.plan.left_out), "document")
         print_note(
             f"{count} of files that a pattern or an ignore file now excludes stay: {shown}; "
@@ -98,7 +98,7 @@ def _told(counts: SyncCounts) -> str:
 def _lines(plan: SyncPlan) -> Iterator[str]:
     for what, names in (("add", plan.added), ("change", plan.changed), ("delete", plan.deleted)):
         for name in names:
-            yield f"{what:8}{escape(one_line(f'{name.source}: {name.uri}'))}"
+            yield f"{what:8}{escape(one_line(f'{name.source}: {name.source_document}'))}"
     for move in plan.moved:
         yield f"{'move':8}{escape(one_line(f'{move.source}: {move.old} -> {move.new}'))}"
 
@@ -173,8 +173,7 @@ def print_problems(report: IndexReport) -> None:
     """Prints which files could not be read, and which have no text, on stderr."""
     for title, problems in (("not read", report.problems), ("not found by any search", report.without_text)):
         for problem in problems[:SHOWN_PROBLEMS]:
-            messages.print(
-                f"[yellow]{title}:[/yellow] {escape(one_line(problem.uri))}: {escape(one_line(problem.message))}"
-            )
+            line = one_line(f"{problem.source_document}: {problem.message}")
+            messages.print(f"[yellow]{title}:[/yellow] {escape(line)}")
         if len(problems) > SHOWN_PROBLEMS:
             messages.print(f"… and {len(problems) - SHOWN_PROBLEMS} more (--json lists all)")

@@ -30,14 +30,14 @@ class DocumentInfo:
     """A document read from a file.
 
     Attributes:
-        uri: Path below the folder of the source.
+        source_document: Path below the folder of the source.
         state: ``ok`` (unchanged), ``changed``, ``gone``, or ``unknown`` if folder or file cannot be read from here.
         written_at: When it was written or moved, in UTC.
         encoding: The detected encoding; None if none was needed.
     """
 
     source: str
-    uri: str
+    source_document: str
     state: DocumentState
     chunks: int
     written_at: datetime
@@ -50,7 +50,7 @@ class DocumentStates:
 
     Attributes:
         documents: By source and path.
-        problems: Path (``uri``) and ``code`` of each file that the last run could not read.
+        problems: Path (``source_document``) and ``code`` of each file that the last run could not read.
         next_after: `after` of the next page; None on the last page.
     """
 

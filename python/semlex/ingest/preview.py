@@ -49,13 +49,13 @@ class PreviewedFile:
     """The preview of a file.
 
     Attributes:
-        uri: Path below the named folder.
+        source_document: Path below the named folder.
         problem: Why it cannot be read, or None.
         is_skipped: Whether it would be left out because of that (`LoadOptions.on_bad_text`).
         repaired: Number of replaced characters.
     """
 
-    uri: str
+    source_document: str
     format: str
     title: str
     chunks: list[PreviewedChunk]
@@ -105,7 +105,7 @@ def preview_chunks(
     for found in find_files(checked_paths(paths), selection):
         file = found if isinstance(found, FileProblem) else read_file(found)
         if isinstance(file, FileProblem):
-            yield PreviewedFile(file.uri, "", "", [], file)
+            yield PreviewedFile(file.source_document, "", "", [], file)
             continue
         try:
             cut = cut_file(file, reading)

@@ -93,7 +93,7 @@ class DocumentName:
     """A document: its source, and its path below the source's folder."""
 
     source: str
-    uri: str
+    source_document: str
 
 
 @dataclass(frozen=True, slots=True, order=True)

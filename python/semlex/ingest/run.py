@@ -341,7 +341,9 @@ class FileRun:
             deleted=self._deleted,
             failed=report.failed,
             chunks=report.chunks,
-            problems=[{"uri": one.uri, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]],
+            problems=[
+                {"source_document": one.source_document, "code": one.code} for one in report.problems[:LOGGED_PROBLEMS]
+            ],
         )
         await self._database.write("write the log", lambda c: documents.log_run(c, self._indexer.collection, entry))
 

@@ -255,7 +255,9 @@ async def _reembed(work: Work) -> dict[str, Any]:
 
 def _counts(report: IndexReport) -> dict[str, Any]:
     names = ("added", "changed", "unchanged", "failed", "chunks", "embedded")
-    problems = [{"uri": one.uri, "code": one.code} for one in (*report.problems, *report.without_text)]
+    problems = [
+        {"source_document": one.source_document, "code": one.code} for one in (*report.problems, *report.without_text)
+    ]
     named = {"problems": problems[:MAX_LISTED_PROBLEMS]} if problems else {}
     return {name: getattr(report, name) for name in names} | named
 

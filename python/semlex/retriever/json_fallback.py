@@ -129,7 +129,7 @@ class JSONKBRetriever(DocumentRetriever):
         await self.initialize()
         entries = self._entries or []
         hits = await asyncio.to_thread(self._hits, entries, (checked.query_text or "").strip(), top_k, tree)
-        warnings = [f"{problem.uri} was not read: {problem.message}" for problem in self.problems]
+        warnings = [f"{problem.source_document} was not read: {problem.message}" for problem in self.problems]
         total = (time.perf_counter() - started) * 1000
         return SearchResults(
             hits, mode="keyword", requested_mode="keyword", timings={"total": total}, warnings=warnings,

@@ -56,7 +56,7 @@ class JobInfo:
         attempts: How often it was begun; attempts that a stopped worker gives back do not count.
         progress, error: How far it has come, and why the last attempt failed, or None.
         result: What was done, in numbers; None until it is done. For a job that reads files, ``problems`` has the path
-            (``uri``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).
+            (``source_document``) and ``code`` of up to 100 files that could not be read, or have no text (``no_text``).
         due_at: When a worker may take it, if it is queued; when its lease ends, if it is running.
     """
 

@@ -26,7 +26,7 @@ def test_it_shows_what_files_become(shell: Shell) -> None:
     assert "store.py > class Store" in done.stdout
     assert "bad.md: byte" in done.stderr
     files = [json.loads(line) for line in shell("documents", "preview", "docs", "--json", code=5).stdout.splitlines()]
-    assert {file["uri"]: file["format"] for file in files} == {
+    assert {file["source_document"]: file["format"] for file in files} == {
         "bad.md": "markdown",
         "fruit.txt": "text",
         "keys.md": "markdown",
@@ -55,7 +55,7 @@ def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# One\n\n" + "word " * 100 + "\n\n## Two\n\n" + "- item\n" * 50)
     (tmp_path / "store.py").write_text(CODE)
     shown = [
-        (file.uri, chunk.text, chunk.line, chunk.heading_path, chunk.metadata)
+        (file.source_document, chunk.text, chunk.line, chunk.heading_path, chunk.metadata)
         for file in preview_chunks(tmp_path, chunk_tokens=60)
         for chunk in file.chunks
     ]

@@ -62,7 +62,9 @@ def test_documents_and_options_are_given_as_json(shell: Shell) -> None:
     assert {job["kind"]: job["state"] for job in shell.objects("jobs")} == {"add": "done", "index": "done"}
     found = shell.objects("search", "lion", "-c", "book", "--filter", "year == 2026", *MODEL)
     assert [hit["id"] for hit in found if "id" in hit] == ["lion"]
-    assert [one["uri"] for one in shell.objects("documents", "-c", "book") if "uri" in one] == ["fruit.txt"]
+    assert [one["source_document"] for one in shell.objects("documents", "-c", "book") if "source_document" in one] == [
+        "fruit.txt"
+    ]
 
 
 @pytest.mark.slow

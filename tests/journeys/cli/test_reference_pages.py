@@ -27,7 +27,15 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 OF_THE_FRAMEWORK = {405}
 ALWAYS = {"--help", "--version", "--verbose", "--install-completion"}
 # Of gunicorn, docker, a server of models, and `./x test`.
-OF_OTHER_PROGRAMS = {"--preload", "--shm-size", "--max-client-batch-size", "--quick", "--data", "--million"}
+OF_OTHER_PROGRAMS = {
+    "--preload",
+    "--shm-size",
+    "--max-client-batch-size",
+    "--quick",
+    "--data",
+    "--million",
+    "--no-cache",
+}
 
 
 def classes(kind: type[SemlexError] = SemlexError) -> Iterator[type[SemlexError]]:

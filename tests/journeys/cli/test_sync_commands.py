@@ -66,12 +66,12 @@ def test_documents_and_their_files(shell: Shell) -> None:
     (docs / "bad.md").write_bytes(b"\0\1")
     shell("index", "docs/new.md", "docs/bad.md", *OPTIONS, code=5)
     found = shell.objects("documents", "-c", "c")
-    assert [(one["uri"], one["state"], one["chunks"]) for one in found[:-1]] == [
+    assert [(one["source_document"], one["state"], one["chunks"]) for one in found[:-1]] == [
         ("fruit.txt", "gone", 1),
         ("keys.md", "changed", 1),
         ("new.md", "ok", 1),
     ]
-    assert (found[-1]["type"], found[-1]["uri"]) == ("problem", "bad.md")
+    assert (found[-1]["type"], found[-1]["source_document"]) == ("problem", "bad.md")
     told = shell("documents", "-c", "c", "--source", "docs")
     assert "gone" in told.stdout.splitlines()[0]
     assert "not read by the last run: bad.md" in told.stderr
@@ -86,7 +86,7 @@ def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
         (tmp_path / "a.md").write_text("a", encoding="utf-8")
         store.sync(tmp_path, source="base")
         (one,) = store.documents.list("base").documents
-        assert (one.source, one.uri, one.state, one.chunks, one.encoding) == ("base", "a.md", "ok", 1, None)
+        assert (one.source, one.source_document, one.state, one.chunks, one.encoding) == ("base", "a.md", "ok", 1, None)
         assert one.written_at.utcoffset() is not None
         with pytest.raises(ConfigurationError, match="unknown source 'other'; known sources: base"):
             store.documents.list("other")

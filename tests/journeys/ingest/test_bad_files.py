@@ -63,10 +63,10 @@ async def test_what_is_broken_costs_one_line(database_url: str, tmp_path: Path, 
         (tmp_path / name).write_bytes(data)
     async with opened(database_url, "none", collection="broken") as store:
         report = await store.index(tmp_path) if way == "index" else (await store.sync(tmp_path)).run
-        assert {one.uri: one.code for one in report.problems} == {
+        assert {one.source_document: one.code for one in report.problems} == {
             name: code for name, (_, code) in BROKEN.items() if code is not None
         }
-        found = {one.uri: (one.code, "OCR" in one.message) for one in report.without_text}
+        found = {one.source_document: (one.code, "OCR" in one.message) for one in report.without_text}
         assert found == {name: ("no_text", name == "scan.pdf") for name in ("blank.csv", "empty.md", "scan.pdf")}
         assert report.added == 1 + sum(code is None for _, code in BROKEN.values())
         assert [hit.source_document for hit in await store.search("apple")] == ["good.md"]
@@ -159,7 +159,7 @@ def test_what_is_enormous_ends_within_bounds(
     done, peak = measured(arguments, shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["uri"]: one["code"] for one in report["problems"]} == {
+    assert {one["source_document"]: one["code"] for one in report["problems"]} == {
         name: code for name, (_, code) in files.items() if code is not None
     }
     assert report["added"] == 1 + sum(code is None for _, code in files.values())
@@ -196,7 +196,7 @@ def test_broken_and_hostile_office_files(shell: Shell, full: bool) -> None:
     done, peak = measured(("index", "office", "--model", "none", "--json"), shell.environment, shell.folder)
     assert done.returncode == 5, done.stderr
     (report,) = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["uri"]: one["code"] for one in report["problems"]} == {
+    assert {one["source_document"]: one["code"] for one in report["problems"]} == {
         name: code for name, (_, code) in made.items() if code is not None
     }
     assert report["added"] == 1 + sum(code is None for _, code in made.values())

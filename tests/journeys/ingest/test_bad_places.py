@@ -43,7 +43,7 @@ async def indexed(url: str, *paths: Path | str) -> IndexReport:
 
 
 def codes(report: IndexReport) -> dict[str, str]:
-    return {problem.uri: problem.code for problem in report.problems}
+    return {problem.source_document: problem.code for problem in report.problems}
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ async def test_folders_two_thousand_deep(database_url: str, folder: Path, monkey
         report = await indexed(database_url, folder)
         assert report.added == MAX_DEPTH + 2
         (problem,) = report.problems
-        assert (problem.code, problem.uri.count("/")) == ("too_deep", MAX_DEPTH)
+        assert (problem.code, problem.source_document.count("/")) == ("too_deep", MAX_DEPTH)
         # What the message says helps.
-        report = await indexed(database_url, folder, folder / problem.uri)
+        report = await indexed(database_url, folder, folder / problem.source_document)
         assert report.added == MAX_DEPTH + 1
         assert len(report.problems) == 2
     finally:
@@ -272,7 +272,7 @@ def test_names_with_line_breaks_and_bytes(shell: Shell) -> None:
     told = sorted(line for line in done.stderr.splitlines() if line.startswith("not read:"))
     assert len(told) == 4
     (report,) = shell.objects("index", "names", "--model", "none", code=5)
-    assert {one["uri"]: one["code"] for one in report["problems"]} == {
+    assert {one["source_document"]: one["code"] for one in report["problems"]} == {
         "bad\n\x1b[2J.md": "not_utf8",
         r"caf\xe9.md": "bad_name",
         r"\xff\xfe.md": "bad_name",

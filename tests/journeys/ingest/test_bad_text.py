@@ -67,7 +67,9 @@ retriever = partial(opened, model="none", collection="texts")
 async def test_each_is_a_line_of_the_report(database_url: str, folder: Path) -> None:
     async with retriever(database_url) as opened:
         for report in (await opened.index(folder), (await opened.sync(folder)).run):
-            assert {one.uri: one.code for one in report.problems} == {name: code for name, (_, code, _) in BAD.items()}
+            assert {one.source_document: one.code for one in report.problems} == {
+                name: code for name, (_, code, _) in BAD.items()
+            }
             assert (report.failed, report.repaired, report.skipped) == (len(BAD), 0, {})
         assert [hit.source_document for hit in await opened.search("apple plum pear bad")] == ["good.md"]
 
@@ -103,7 +105,7 @@ async def test_what_is_left_out_is_no_failure(database_url: str, folder: Path, w
             report = await opened.index(folder, on_bad_text="skip")
         else:
             report = (await opened.sync(folder, on_bad_text="skip")).run
-        assert [one.uri for one in report.problems] == ["broken.csv"]  # another fault is one
+        assert [one.source_document for one in report.problems] == ["broken.csv"]  # another fault is one
         assert (report.added, report.failed) == (1, 1)
         assert report.skipped == {
             "bad_text": {".md": 1, ".txt": 2, ".py": 1, ".html": 1, ".csv": 1, ".jsonl": 1, ".json": 1, ".plums": 1}
@@ -130,7 +132,7 @@ async def test_what_is_no_text_at_all_is_not_repaired(database_url: str, tmp_pat
     (tmp_path / "picture.md").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
     async with retriever(database_url) as opened:
         report = await opened.index(tmp_path, on_bad_text="repair")
-        assert [(one.uri, one.code) for one in report.problems] == [("picture.md", "binary")]
+        assert [(one.source_document, one.code) for one in report.problems] == [("picture.md", "binary")]
 
 
 @pytest.mark.parametrize("value", ["drop", None, 1])
@@ -152,7 +154,7 @@ def test_a_preview_says_the_same(folder: Path) -> None:
     def previewed(way: Any) -> Iterator[tuple[str, str | None, bool, int]]:
         for file in preview_chunks(folder, options=LoadOptions(on_bad_text=way)):
             assert bool(file.chunks) == (file.problem is None)
-            yield file.uri, file.problem and file.problem.code, file.is_skipped, file.repaired
+            yield file.source_document, file.problem and file.problem.code, file.is_skipped, file.repaired
 
     assert set(previewed("error")) - {("good.md", None, False, 0)} == {
         (name, code, False, 0) for name, (_, code, _) in BAD.items()

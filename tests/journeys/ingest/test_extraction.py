@@ -120,7 +120,7 @@ def test_a_function_that_fails_is_told_with_the_document(
 
     report = retriever.index(folder, extract_metadata=MetadataExtraction(extract, per=per))
     (problem,) = report.problems
-    assert (problem.uri, problem.code) == ("b.md", "extraction_failed")
+    assert (problem.source_document, problem.code) == ("b.md", "extraction_failed")
     assert message in problem.message
     assert "secret" not in problem.message
     assert report.added == 1

@@ -299,7 +299,7 @@ def test_a_folder_that_cannot_be_listed_keeps_its_documents(
         patch.setattr(os, "lstat", closed_lstat)
         report = store.sync(handbook)
     assert counts(report) == (0, 0, 0, 0, 2)
-    assert ([one.uri for one in report.plan.problems], report.run.failed) == (["guide"], 1)
+    assert ([one.source_document for one in report.plan.problems], report.run.failed) == (["guide"], 1)
     assert (report.plan.deleted, report.plan.left_out, store.count()) == ([], [], 3)
 
 
@@ -326,7 +326,7 @@ def test_documents_of_what_is_left_out_stay_and_are_told(store: SyncRetriever, h
     write(handbook / ".semlexignore", "keys.md\n")
     report = store.sync(handbook, exclude=["guide"])
     assert counts(report) == (0, 0, 0, 0, 1)
-    assert [one.uri for one in report.plan.left_out] == ["guide/end.md", "keys.md"]
+    assert [one.source_document for one in report.plan.left_out] == ["guide/end.md", "keys.md"]
     assert store.count() == 3
 
 

@@ -151,11 +151,11 @@ async def test_one_bad_file_does_not_stop_the_run(database_url: str, folder: Pat
         report = await opened.index(folder)
         assert report.added == 3
         assert report.failed == len(report.problems) == 1
-        assert report.problems[0].uri.endswith("broken.md")
+        assert report.problems[0].source_document.endswith("broken.md")
         run = (await opened.status()).last_run
         assert run.failed == 1
         assert run.finished_at is not None
-        assert run.problems[0]["uri"].endswith("broken.md")
+        assert run.problems[0]["source_document"].endswith("broken.md")
 
 
 async def test_keywords_first_vectors_later(database_url: str, folder: Path) -> None:

@@ -123,7 +123,7 @@ async def test_the_fields_are_remembered(database_url: str, tmp_path: Path) -> N
         assert (report.changed, report.failed) == (3, 0)
         assert await texts(opened) == {"Kettle", "Lamp", "Pan"}
         plan = (await opened.sync(tmp_path, dry_run=True, chunk_tokens=100)).plan
-        assert [name.uri for name in plan.changed] == ["shop.csv"]
+        assert [name.source_document for name in plan.changed] == ["shop.csv"]
         assert (await opened.sync(tmp_path, chunk_tokens=100)).done.changed == 1
         assert await texts(opened) != {"Kettle", "Lamp", "Pan"}
 

@@ -172,7 +172,7 @@ async def test_a_reader_that_stands_still_costs_its_file(
             clock.advance(MAX_SECONDS)
             report = await indexing
             # The first one waited; for the next a new process was started.
-            assert [(one.uri, one.code) for one in report.problems] == [("three.eml", "too_slow")]
+            assert [(one.source_document, one.code) for one in report.problems] == [("three.eml", "too_slow")]
             assert report.added == 2
             assert (await retriever.index(folder)).failed == 0
             assert {hit.source_document for hit in await retriever.search("letter")} == {

@@ -76,7 +76,7 @@ async def test_a_change_while_the_folder_is_read_is_not_missed(database_url: str
         (docs / ".hidden.md").write_text("nobody reads this", encoding="utf-8")
         await following(reports)
         (docs / "c.md").write_text("c", encoding="utf-8")
-        assert [name.uri for name in (await following(reports)).plan.added] == ["c.md"]
+        assert [name.source_document for name in (await following(reports)).plan.added] == ["c.md"]
 
 
 async def test_a_system_that_cannot_watch_so_much_is_polled(

@@ -57,7 +57,10 @@ async def test_every_kind_is_done(database_url: str, docs: Path) -> None:
             (docs / name).write_bytes(content)
         result = await done("index", {"paths": [docs], "exclude": ["2.*"]})
         assert (result["added"], result["failed"]) == (3, 1)
-        assert result["problems"] == [{"uri": "bad.md", "code": "not_utf8"}, {"uri": "empty.md", "code": "no_text"}]
+        assert result["problems"] == [
+            {"source_document": "bad.md", "code": "not_utf8"},
+            {"source_document": "empty.md", "code": "no_text"},
+        ]
         for name in ("bad.md", "empty.md"):
             (docs / name).unlink()
         assert (await book.delete(source="docs", vanished=True)).documents == 1

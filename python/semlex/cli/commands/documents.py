@@ -140,12 +140,12 @@ def print_documents(found: DocumentStates, *, as_json: bool) -> None:
     for one in found.documents:
         written = f"{one.written_at:%Y-%m-%d %H:%M}"
         encoding = f"  {one.encoding}" if one.encoding else ""
-        name = escape(one_line(f"{one.source}: {one.uri}"))
+        name = escape(one_line(f"{one.source}: {one.source_document}"))
         output.print(f"{one.state:8}{counted(one.chunks, 'chunk'):>12}  {written}  {name}{escape(encoding)}")
     if not found.documents:
         messages.print("no documents were read from files: semlex index FOLDER reads some")
     for problem in found.problems:
-        name, code = one_line(problem["uri"]), one_line(problem["code"])
+        name, code = one_line(problem["source_document"]), one_line(problem["code"])
         messages.print(f"[yellow]not read by the last run:[/yellow] {escape(name)}: {escape(code)}")
 
 
@@ -515,12 +515,13 @@ def _token_counter(settings: Settings) -> TokenCounter | None:
 def _print_file(file: PreviewedFile) -> None:
     if file.problem is not None:
         left_out = "left out: " if file.is_skipped else ""
-        inform(escape(one_line(f"{file.uri}: {left_out}{file.problem.message}")))
+        inform(escape(one_line(f"{file.source_document}: {left_out}{file.problem.message}")))
         return
     title = f", {one_line(file.title)!r}" if file.title else ""
     repaired = f", {counted(file.repaired, 'character')} repaired" if file.repaired else ""
     output.print(
-        f"{one_line(file.uri)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}{repaired}", markup=False
+        f"{one_line(file.source_document)}: {file.format}{title}, {counted(len(file.chunks), 'chunk')}{repaired}",
+        markup=False,
     )
     for number, chunk in enumerate(file.chunks, start=1):
         page = f", page {chunk.page}" if chunk.page else ""

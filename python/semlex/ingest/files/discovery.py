@@ -76,9 +76,9 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    r"""A file that is not loaded, and why; in `uri`, bytes that are not UTF-8 are written as ``\xNN``."""
+    r"""A file that is not loaded, and why; in `source_document`, bytes that are not UTF-8 are written as ``\xNN``."""
 
-    uri: str
+    source_document: str
     code: str
     message: str
 

@@ -244,7 +244,7 @@ def _sides(
                 name if source is None else source.key,
                 {key: document for key, document in documents.items() if is_below(document.uri, below)},
                 [file for file in found if str(file.root) == root],
-                frozenset(problem.uri for problem in problems),
+                frozenset(problem.source_document for problem in problems),
             )
         )
     return sides

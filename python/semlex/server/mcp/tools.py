@@ -411,7 +411,9 @@ class Tools:
                 errors.append(f"{one['id']}: {one['error']['code']}: {one['error']['message']}")
             if problems := (one["result"] or {}).get("problems"):
                 one["result"] = one["result"] | {"problems": problems[:MAX_PROBLEMS]}
-                errors += [f"{one['id']}: {one_line(bad['uri'])}: {bad['code']}" for bad in problems[:MAX_PROBLEMS]]
+                errors += [
+                    f"{one['id']}: {one_line(bad['source_document'])}: {bad['code']}" for bad in problems[:MAX_PROBLEMS]
+                ]
         if errors:  # they name files
             quotes = Quotes()
             lines += ["", quotes.head(), "", quotes.quote("", "\n".join(errors), label="Errors:")]
@@ -457,7 +459,7 @@ class Tools:
         )
         lines = [
             *(
-                f"{one['code']}: {one_line(one['uri'])}: {one_line(one['message'])}"
+                f"{one['code']}: {one_line(one['source_document'])}: {one_line(one['message'])}"
                 for one in [*result["problems"], *result["without_text"]]
             ),
             *(f"Warning: {one_line(warning)}" for warning in result["warnings"]),

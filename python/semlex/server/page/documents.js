@@ -40,7 +40,7 @@ function listed(app) {
         files.length
           ? table("Documents that were read from files", ["Document", "Source", "State", "Chunks", "Written"],
               files.map((/** @type {any} */ one) => [
-                h("a", { href: documentPlace(app, `${one.source}: ${one.uri}`) }, own(one.uri)),
+                h("a", { href: documentPlace(app, `${one.source}: ${one.source_document}`) }, own(one.source_document)),
                 own(one.source), one.state, counted(one.chunks), moment(one.written_at),
               ]))
           : null,

@@ -187,7 +187,9 @@ async def read_records(connection: Connection, names: Names) -> Records:
         [LOG_ENTRIES],
     )
     runs = [
-        LoggedRun(command, where, started, deleted, {problem["uri"]: problem["code"] for problem in problems})
+        LoggedRun(
+            command, where, started, deleted, {problem["source_document"]: problem["code"] for problem in problems}
+        )
         for command, where, started, deleted, problems in await cursor.fetchall()
     ]
     await cursor.execute(sql.SQL("SELECT uri FROM {} LIMIT %s").format(names.document), [LISTED_PATHS])
