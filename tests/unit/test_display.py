@@ -150,7 +150,7 @@ def test_a_table_of_hits_has_their_scores_places_and_marks() -> None:
         warnings=["late"],
     )  # fmt: skip
     page = Elements(found._repr_html_())
-    assert page.text == "placevectorfusedexcerpt1keys.md:9Keys0.0000.912Rotate a key.note: late"
+    assert page.text == "perhaps in hereplacevectorfusedexcerpt1keys.md:9Keys0.0000.912Rotate a key.note: late"
     assert "<mark>key</mark>" in found._repr_html_()
     assert Elements(SearchResults(warnings=["late"])._repr_html_()).text == "nothing foundnote: late"
     many = SearchResults([SearchResult("text", id=str(number)) for number in range(MAX_ROWS + 5)])
@@ -177,15 +177,15 @@ def test_a_search_is_printed_a_line_a_hit() -> None:
         )
         for number in range(1, 13)
     ]  # fmt: skip
-    shown = repr(SearchResults(hits, fusion="score")).split("\n")
+    shown = repr(SearchResults(hits, fusion="score", support="likely")).split("\n")
     assert shown[:2] == [
-        "SearchResults, hybrid, fused by score: 12 hits",
+        "SearchResults, hybrid, fused by score, probably in here: 12 hits",
         "  1. keys.md:1  fused 1.000  Rotate a key every ninety days.",
     ]
     assert shown[-1] == "  … and 2 more"
     assert len(shown) == 12
     assert repr(SearchResults()) == "SearchResults, hybrid: 0 hits"
-    assert repr(SearchResults(hits[:1])).startswith("SearchResults, hybrid: 1 hit\n")
+    assert repr(SearchResults(hits[:1])).startswith("SearchResults, hybrid, perhaps in here: 1 hit\n")
     chunk = ChunkMetadata("a", "keys.md", "word " * 1_000, 1_000)
     assert repr(chunk).startswith("ChunkMetadata(chunk_id='a', source_document='keys.md', 'word word")
     assert len(repr(chunk)) < 200

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from semlex.cli.terminal import UNSAFE, inform, marked_text, messages, one_line, output
 from semlex.errors import ConfigurationError
+from semlex.types.support import SUPPORT_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -221,9 +222,9 @@ def print_results(results: SearchResults, *, as_json: bool) -> None:
         output.print("nothing found")
     for warning in results.warnings:
         print_note(warning)
-    figures = best_match(results)
-    if figures:
-        inform(f"[dim]{figures}[/dim]")
+    if results:
+        verdict, figures = SUPPORT_TEXT[results.support], best_match(results)
+        inform(f"[bold]{verdict}[/bold]" + (f"[dim]; {figures}[/dim]" if figures else ""))
     for leg in results.legs.values():
         if leg.share is not None:
             inform(f"[dim]{leg}[/dim]")

@@ -128,6 +128,8 @@ class SearchPipeline:
         state.warnings += [*(found.left_out.notes(len(found.hits)) if found.left_out else []), *notes]
         curve, notes = curve_in_use(self._opened.curve, collection)
         state.warnings += notes
+        if state.spread is None and state.vector is not None:
+            state.spread = self._opened.sample.spread_in_memory(state.collection, state.vector)
         cursor = next_cursor(state, found.hits, reranked_by)
         return search_results(state, found, hits, reranker=reranked_by, next_cursor=cursor, curve=curve)
 

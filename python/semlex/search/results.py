@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.search.fusion import LEGS
 from semlex.search.grouping import by_document, in_groups, too_few_documents
 from semlex.types.results import DocumentHits, HitMetadata, LegReport, SearchMode, SearchResult, SearchResults
+from semlex.types.support import MAX_NEARNESS, Evidence, support_of
 
 if TYPE_CHECKING:
     from semlex.search.fusion import Candidate
@@ -14,7 +17,10 @@ if TYPE_CHECKING:
     from semlex.search.state import Found, SearchState
     from semlex.store.query.leg import LegResult
     from semlex.types.confidence import ConfidenceCurve
+    from semlex.types.support import Support
 
+# The first hits, and the first chunks of each search, by which it is judged whether there is an answer.
+JUDGED_HITS, JUDGED_DEPTH = 5, 10
 # Scores of a candidate that its hit bears.
 STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution", "boost")
 
@@ -65,11 +71,38 @@ def search_results(
         query_cached=state.query_cached,
         best_similarity=max(similarities, default=None),
         coverage=max((hit.coverage for hit in results if hit.coverage is not None), default=None),
+        support=_support(state, found) if results else "unlikely",
         warnings=list(dict.fromkeys(warnings)),
         next_cursor=next_cursor,
         without_vector=_without_vector(results, answered, found),
         documents=[_document(rank, [hit for _, hit in group]) for rank, group in enumerate(groups, 1)],
     )
+
+
+def _support(state: SearchState, found: Found) -> Support:
+    """Whether the collection probably holds what was searched for."""
+    good = {name: leg for name, leg in found.results.items() if leg.error is None and leg.keys}
+    vector, keyword, embedding = good.get("vector"), good.get("keyword"), state.collection.embedding
+    known = [hit.coverage for _, hit in found.hits[:JUDGED_HITS] if hit.coverage is not None]
+    coverage, words = max(known, default=None), None
+    if coverage is not None and keyword is not None and keyword.terms:
+        words = coverage * math.sqrt(keyword.terms)
+    overlap = None
+    if vector is not None and keyword is not None:
+        overlap = len(set(vector.keys[:JUDGED_DEPTH]) & set(keyword.keys[:JUDGED_DEPTH])) / JUDGED_DEPTH
+    evidence = Evidence(words=words, overlap=overlap)
+    spread = state.spread
+    if vector is not None and spread is not None and state.collection.distance.name == "cosine":
+        similarity = float(vector.scores.max())
+        nearness = (similarity - spread.mean) / spread.deviation if spread.deviation else 0.0
+        evidence = replace(
+            evidence,
+            similarity=similarity,
+            background=spread.mean,
+            nearness=min(max(nearness, 0.0), MAX_NEARNESS),
+        )
+    model = None if embedding is None else embedding.model
+    return support_of(evidence, model, has_all_words=coverage is not None and coverage >= 1)
 
 
 def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:

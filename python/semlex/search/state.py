@@ -34,7 +34,7 @@ class SearchState:
         with_phrases: Whether chunks without the query's phrases are left out.
         timings: Stage -> milliseconds.
         warnings: What the user should know.
-        spread: What the cosines were measured against by score fusion; None where it took no place.
+        spread: What the cosines are measured against; None without a sample in memory.
     """
 
     request: Request

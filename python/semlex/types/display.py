@@ -183,7 +183,9 @@ def hit_lines(title: str, hits: Sequence[ShownHit]) -> str:
     return "\n".join([f"{title}: {number}", *shown, *more])
 
 
-def hit_table(hits: Sequence[ShownHit], warnings: Iterable[str] = (), *, collections: Sequence[str] = ()) -> Html:
+def hit_table(
+    hits: Sequence[ShownHit], warnings: Iterable[str] = (), *, collections: Sequence[str] = (), verdict: str = ""
+) -> Html:
     """Return a table with a row per hit: rank, place, the scores that any hit has, and excerpt; warnings below."""
     if not hits:
         return joined([Html("<p>nothing found</p>"), notes(warnings)])
@@ -200,7 +202,8 @@ def hit_table(hits: Sequence[ShownHit], warnings: Iterable[str] = (), *, collect
         collection = [text(collections[number])] if collections else []
         figures = [figure(getattr(hit, name)) for name in scores]
         rows.append([text(str(hit.rank)), *collection, _place(hit), *figures, marked(hit.excerpt, hit.content)])
-    return joined([table(titles, rows), notes(warnings)])
+    above = [paragraph(text(verdict))] if verdict else []
+    return joined([*above, table(titles, rows), notes(warnings)])
 
 
 def _place(hit: ShownHit) -> Html:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from semlex.errors import MissingExtraError, ValidationError
 from semlex.types.display import bold, hit_lines, hit_table, joined, paragraph, shortened
 from semlex.types.documents import StoredChunk, json_value
+from semlex.types.support import SUPPORT_TEXT, Support
 from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:
@@ -230,8 +231,10 @@ class SearchResults(list[SearchResult]):
         timings: Milliseconds per stage.
         query_cached: Whether the query's vector was known from an earlier search.
         best_similarity: Greatest cosine among the hits; None without vectors or with another distance.
-        coverage: Greatest `SearchResult.coverage` among the hits, or None. If both are low, the collection probably
-            holds no answer.
+        coverage: Greatest `SearchResult.coverage` among the hits, or None.
+        support: Whether the collection holds what was searched for: ``likely``, ``unsure`` or ``unlikely``. Judged by
+            the words of the question that the best hits hold, the best similarity against that of other chunks, and
+            whether vector and keyword search agree. ``unsure`` if too little is known.
         warnings: What did not go as requested, for example a failed vector search.
         next_cursor: Leads to the next page of a paged list, or None.
         without_vector: How many of the hits have no vector yet and were found by their words (``semlex models fill``
@@ -256,6 +259,7 @@ class SearchResults(list[SearchResult]):
         query_cached: bool = False,
         best_similarity: float | None = None,
         coverage: float | None = None,
+        support: Support | None = None,
         warnings: list[str] | None = None,
         next_cursor: str | None = None,
         without_vector: int | None = None,
@@ -275,6 +279,7 @@ class SearchResults(list[SearchResult]):
         self.query_cached = query_cached
         self.best_similarity = best_similarity
         self.coverage = coverage
+        self.support: Support = support or ("unsure" if hits else "unlikely")
         self.warnings = warnings or []
         self.next_cursor = next_cursor
         self.without_vector = without_vector
@@ -289,11 +294,12 @@ class SearchResults(list[SearchResult]):
         return attributes | {"hits": [hit.to_dict() for hit in self]}
 
     def _repr_html_(self) -> str:
-        return hit_table(self, self.warnings)
+        return hit_table(self, self.warnings, verdict=SUPPORT_TEXT[self.support] if self else "")
 
     def __repr__(self) -> str:
         how = f", fused by {self.fusion}" if self.fusion else ""
-        return hit_lines(f"SearchResults, {self.mode}{how}", self)
+        verdict = f", {SUPPORT_TEXT[self.support]}" if self else ""
+        return hit_lines(f"SearchResults, {self.mode}{how}{verdict}", self)
 
     def to_documents(self) -> list[LangChainDocument]:
         """Return the hits as documents of LangChain (raise `MissingExtraError` without it).
@@ -351,6 +357,7 @@ class KnowledgeResults(list[KnowledgeHit]):
         uncalibrated: Names of collections with hits without a confidence.
         searched: Name of a collection -> its own results.
         skipped: Name of a collection that did not answer -> why; empty unless ``on_error="skip"``.
+        support: The best of those of the collections: whether one of them holds what was searched for.
         warnings: What did not go as requested, with the name of the collection; skipped ones first.
     """
 
@@ -370,6 +377,10 @@ class KnowledgeResults(list[KnowledgeHit]):
         self.skipped = skipped or {}
         self.warnings = [f"collection {name!r} was skipped: {why}" for name, why in self.skipped.items()]
         self.warnings += [f"{name}: {one}" for name, found in self.searched.items() for one in found.warnings]
+        judged = {found.support for found in self.searched.values()}
+        self.support: Support = "unlikely" if judged == {"unlikely"} else "unsure"
+        if "likely" in judged:
+            self.support = "likely"
 
     def _repr_html_(self) -> str:
         return hit_table(self, self.warnings, collections=[hit.collection for hit in self])

@@ -61,5 +61,7 @@ def test_in_a_shell_of_notebooks(database_url: str, tmp_path: Path) -> None:
     assert "read: 1 of 1 files" in indexed["outputs"][-1]["data"]["text/plain"]
     Elements(found["result"]["text/html"])
     assert "Rotate a &lt;<mark>key</mark>&gt; often." in found["result"]["text/html"]
-    assert found["result"]["text/plain"].startswith("SearchResults, keyword: 1 hit\n  1. keys.md:1  keyword ")
+    assert found["result"]["text/plain"].startswith(
+        "SearchResults, keyword, probably in here: 1 hit\n  1. keys.md:1  keyword "
+    )
     assert "progress must be function or 'bar'" in refused["stdout"]

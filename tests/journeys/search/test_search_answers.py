@@ -246,3 +246,28 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
     assert (results.mode, ids_of(results)) == ("keyword", {"a"})
     assert [doing for doing, _ in deadlines] == ["search", "keyword leg", "search"]
     assert all(deadline is not None and 0 < deadline <= 30.0 for _, deadline in deadlines)
+
+
+async def test_a_search_judges_whether_there_is_an_answer(database_url: str) -> None:
+    topics = (
+        "rotate a key every ninety days",
+        "the vault stores certificates",
+        "backups run at night",
+        "logs are kept",
+    )
+    chunks = [Document(f"{topics[number % 4]} in region {number}", id=str(number)) for number in range(40)]
+    async with opened(database_url) as retriever:
+        await retriever.add_documents(chunks)
+        for mode in (None, "keyword"):
+            found = await retriever.search("when do I rotate a key?", mode=mode)
+            assert found.support == "likely", mode
+            found = await retriever.search("who painted the ceiling of the Sistine chapel at night?", mode=mode)
+            assert (found.support, len(found)) == ("unlikely", 5), mode
+        assert (await retriever.search("do old backups run at night?")).support == "unsure"
+        # Nothing is known of the cosines of this model.
+        assert (await retriever.search("when do I rotate a key?", mode="vector")).support == "unsure"
+        assert (await retriever.search("rotate", filters="@id == 'none'", mode="keyword")).support == "unlikely"
+        by_ranks = await retriever.search("when do I rotate a key?", fusion="rrf")
+        assert by_ranks.support == "likely"
+        many = await retriever.search_many(["rotate a key", "the Sistine chapel at night"], mode="hybrid")
+        assert [found.support for found in many] == ["likely", "unlikely"]

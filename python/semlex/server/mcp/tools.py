@@ -39,6 +39,7 @@ from semlex.types.fields import FieldSummaries
 from semlex.types.queries import MAX_QUERY_BYTES
 from semlex.types.reports import JobInfo
 from semlex.types.results import SearchMode, SearchResult, SearchResults
+from semlex.types.support import SUPPORT_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,6 +63,7 @@ MAX_JOBS = 20
 # So many are looked through for those of collections within reach.
 LISTED_JOBS = 1_000
 MAX_PROBLEMS = 20
+NOT_IN_HERE = "it is probably not in here. Search again with other words that the documents may use."
 # Host, user and folder of the database: for the operator alone.
 OF_THE_OPERATOR = ("server", "data_folder")
 
@@ -162,7 +164,7 @@ def result_shapes() -> dict[str, Shape]:
     sources = [{"number": int, "place": str, "headings": str, "chunk_ids": list[str], "path": PATH, "document": str}]
     return {
         "search": QUOTED
-        | chosen(SearchResults, "mode", "best_similarity", "coverage", "warnings")
+        | chosen(SearchResults, "mode", "best_similarity", "coverage", "support", "warnings")
         | {"hits": [chosen(SearchResult, *HIT) | PLACE]},
         "get_chunk": QUOTED | START | {"chunk": chosen(SearchResult, *CHUNK) | PLACE},
         "get_document": QUOTED
@@ -213,21 +215,25 @@ class Tools:
         found = await searched.search(query, top_k, filters, mode=mode, exclude=exclude, deadline=SEARCH_SECONDS)
         name = searched.names.collection
         hits, warnings = shown_hits(name, found, Budget()), self._worded(found.warnings)
-        if len(hits) < len(found):
+        if found.support == "unlikely":
+            hits = []
+        elif len(hits) < len(found):
             warnings.append(f"{len(found) - len(hits)} more hits have no room in one result: give a lower top_k")
         result = _quoted(name) | {
             "mode": found.mode,
             "best_similarity": found.best_similarity,
             "coverage": found.coverage,
+            "support": found.support,
             "warnings": warnings,
             "hits": hits,
         }
         if not hits:
-            lines = [f"Nothing was found in {name!r}."]
+            lines = [f"Nothing was found in {name!r}: {NOT_IN_HERE}"]
         else:
             quotes = Quotes()
             number = f"{len(hits)} hit" + ("" if len(hits) == 1 else "s")
-            lines = [f"{number} in {name!r} ({found.mode}), best first. {quotes.head()}"]
+            verdict = SUPPORT_TEXT[found.support]
+            lines = [f"{number} in {name!r} ({found.mode}), best first; {verdict}. {quotes.head()}"]
             lines += [
                 quotes.quote(_source(hit), hit["content"], label=f"[{hit['rank']}]", is_cut=hit["cut"]) for hit in hits
             ]

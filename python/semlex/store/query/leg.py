@@ -135,6 +135,7 @@ class LegResult:
     has_phrases: bool = False  # whether chunks without the query's phrases were left out
     # The keyword index as the leg read it; knows which share of the query's weight a chunk has.
     postings: _core.PostingSnapshot | None = None
+    terms: int = 0  # of the query, as far as they are searched
     warnings: tuple[str, ...] = ()  # for the user
     plan: str = ""  # how the chunks were found, in words
     selection: Filter | None = None  # the filter, with its share or ids

@@ -1,0 +1,99 @@
+"""Whether a collection probably holds what was searched for. No input or output."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import PurePath
+from typing import Literal
+
+Support = Literal["likely", "unsure", "unlikely"]
+SUPPORT_TEXT: dict[Support, str] = {
+    "likely": "probably in here",
+    "unsure": "perhaps in here",
+    "unlikely": "probably not in here",
+}
+# Odds of 1 to 7 and of 9 to 2. `./x bench calibration` says how many questions with an answer are below the first.
+LEAST_LOGIT = -2.0
+LIKELY_LOGIT = 1.5
+MAX_NEARNESS = 6.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a search shows of whether its question has an answer; None for what is not known.
+
+    Attributes:
+        words: Greatest coverage of the first five hits, times the square root of the number of the question's terms: a
+            long question with an answer has a lower coverage than a short one.
+        overlap: Chunks that are among the first ten of both searches, by ten.
+        similarity: Cosine of the nearest chunk.
+        background: Mean cosine of a sample of the collection's chunks.
+        nearness: How many standard deviations of that sample the nearest chunk is above its mean, 0 to 6.
+    """
+
+    words: float | None = None
+    overlap: float | None = None
+    similarity: float | None = None
+    background: float | None = None
+    nearness: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportCurve:
+    """Weights of the parts of an `Evidence` in the log odds of an answer; None for a part that does not count."""
+
+    intercept: float
+    words: float | None = None
+    overlap: float | None = None
+    similarity: float | None = None
+    background: float | None = None
+    nearness: float | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the names of the parts that count."""
+        return tuple(one.name for one in fields(Evidence) if getattr(self, one.name) is not None)
+
+    def logit(self, evidence: Evidence) -> float | None:
+        """Return the log odds of an answer; None if a part that counts is not known."""
+        values = [(getattr(self, name), getattr(evidence, name)) for name in self.parts]
+        if any(value is None for _, value in values):
+            return None
+        return self.intercept + math.fsum(weight * value for weight, value in values)
+
+
+# Learned by `./x bench calibration`. Cosines have other values with each model, so only models that were measured have
+# curves with cosines, by the last part of their names. The first curve whose parts are known decides.
+WORDS_AND_OVERLAP = SupportCurve(intercept=-5.55, words=4.376, overlap=3.942)
+WORDS = SupportCurve(intercept=-5.15, words=4.855)
+CURVES: dict[str, tuple[SupportCurve, ...]] = {
+    "l2_supercat_256": (
+        SupportCurve(
+            intercept=-5.69, words=3.945, overlap=2.396, similarity=16.993, background=-14.331, nearness=-1.089
+        ),
+        SupportCurve(intercept=-5.28, similarity=26.112, background=-18.625, nearness=-0.762),
+    ),
+    "all-MiniLM-L6-v2": (
+        SupportCurve(
+            intercept=-9.41, words=4.696, overlap=1.702, similarity=18.848, background=-11.151, nearness=-0.637
+        ),
+        SupportCurve(intercept=-7.4, similarity=26.351, background=-16.974, nearness=-0.473),
+    ),
+}
+
+
+def support_of(evidence: Evidence, model: str | None, *, has_all_words: bool) -> Support:
+    """Return the judgement of a search with hits.
+
+    Args:
+        model: Name of the embedding model; None without vectors.
+        has_all_words: Whether one hit holds all of the question's words.
+    """
+    if has_all_words:
+        return "likely"
+    for curve in (*CURVES.get(PurePath(model or "").name, ()), WORDS_AND_OVERLAP, WORDS):
+        logit = curve.logit(evidence)
+        if logit is not None:
+            return "unlikely" if logit < LEAST_LOGIT else "likely" if logit >= LIKELY_LOGIT else "unsure"
+    return "unsure"

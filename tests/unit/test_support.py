@@ -1,0 +1,69 @@
+"""Whether a collection probably holds what was searched for."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex.types.results import KnowledgeResults, SearchResult, SearchResults
+from semlex.types.support import CURVES, SUPPORT_TEXT, WORDS, Evidence, Support, SupportCurve, support_of
+
+ORDER: list[Support] = ["unlikely", "unsure", "likely"]
+EVIDENCE = st.builds(
+    Evidence,
+    words=st.none() | st.floats(0, 8),
+    overlap=st.none() | st.floats(0, 1),
+    similarity=st.none() | st.floats(-1, 1),
+    background=st.none() | st.floats(-1, 1),
+    nearness=st.none() | st.floats(0, 6),
+)
+MODELS = st.sampled_from([None, "unknown", *CURVES])
+
+
+@given(EVIDENCE, MODELS, st.floats(0, 8))
+def test_more_of_the_words_never_make_an_answer_less_likely(evidence: Evidence, model: str | None, more: float) -> None:
+    one = support_of(evidence, model, has_all_words=False)
+    if evidence.words is not None:
+        better = support_of(replace(evidence, words=evidence.words + more), model, has_all_words=False)
+        assert ORDER.index(better) >= ORDER.index(one)
+    assert support_of(evidence, model, has_all_words=True) == "likely"
+    if evidence.words is None and model not in CURVES:
+        assert one == "unsure"
+
+
+def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is() -> None:
+    curve = SupportCurve(intercept=1.0, words=2.0, nearness=-0.5)
+    assert curve.parts == ("words", "nearness")
+    assert curve.logit(Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
+    assert curve.logit(Evidence(words=3)) is None
+    assert [support_of(Evidence(words=words), None, has_all_words=False) for words in (0, 1, 2)] == ORDER
+    assert WORDS.parts == ("words",)
+    for curves in CURVES.values():
+        assert any(set(curve.parts) == {one.name for one in fields(Evidence)} for curve in curves)
+
+
+def test_results_say_it_in_words() -> None:
+    hit = SearchResult("text", id="a", rank=1)
+    found = SearchResults([hit], support="unlikely")
+    assert repr(found).startswith("SearchResults, hybrid, probably not in here: 1 hit\n")
+    assert ">probably not in here</p>" in found._repr_html_()
+    assert found.to_dict()["support"] == "unlikely"
+    assert (SearchResults().support, SearchResults([hit]).support) == ("unlikely", "unsure")
+    assert set(SUPPORT_TEXT) == set(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("judged", "together"),
+    [
+        (["unlikely", "unlikely"], "unlikely"),
+        (["unlikely", "unsure"], "unsure"),
+        (["unsure", "unlikely", "likely"], "likely"),
+        ([], "unsure"),
+    ],
+)
+def test_one_collection_with_an_answer_is_enough(judged: list[Support], together: Support) -> None:
+    searched = {str(number): SearchResults(support=one) for number, one in enumerate(judged)}
+    assert KnowledgeResults(searched=searched).support == together
