@@ -49,7 +49,7 @@ def run(bench: Bench, *, quick: bool, state: Path) -> None:
             )
             low, high = told.result.interval
             print(f"    {manual.name}, headings: interval {low:.2f} to {high:.2f}; {told.left_out}", flush=True)
-            print(f"    {manual.name}: {told.reasons}; {told.weight}", flush=True)
+            print(f"    {manual.name}: {told.reasons}; {told.alone}", flush=True)
             for name, value in (("questions", judged[-1]), ("headings", headings[-1]), (f"{SAMPLE}", samples[-1])):
                 bench.at_least(f"{manual.format}, {name}, success@{TOP}", value, unit="", bar=None)
             bench.at_least(f"{manual.format}, headings asked", told.result.asked, unit="headings", bar=None)

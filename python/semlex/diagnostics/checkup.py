@@ -8,12 +8,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from semlex import _core
 from semlex.diagnostics.checkup_sections import (
     DEPTH,
-    GRID,
     MAX_SECTION_CHUNKS,
     Probe,
     choose,
@@ -27,18 +24,16 @@ from semlex.embedding.static import StaticEmbedder
 from semlex.errors import ConfigurationError
 from semlex.ingest.embed import DocumentVectors
 from semlex.ingest.progress import Progress
-from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.search.fusion import LEGS
 from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_queries
 from semlex.search.request import Request
 from semlex.store.query.chunks import load_results
 from semlex.store.query.surroundings import read_section_chunks, read_sections
-from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, Dominating, LeftOut, Share, WeightCheckup
+from semlex.types.checkups import AskedHeading, Checkup, DocumentCheckup, Dominating, LeftOut, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from semlex.diagnostics.checkup_sections import Choice, Section, Standing
     from semlex.open_collection import OpenCollection
@@ -51,13 +46,11 @@ if TYPE_CHECKING:
 
 TOP = 3
 DEPTHS = (1, 3, 5, 10)
-# With fewer headings a better weight is probably luck.
+# With fewer headings the interval is wide.
 MIN_HEADINGS = 30
-FOLDS = 5
 Z95 = 1.959964
 # A document dominates with this many times the hits its size explains, and at least this many.
 DOMINATING_TIMES, DOMINATING_HITS = 3.0, 5
-_SEED = 1
 
 DocumentName = tuple[str, str]
 
@@ -147,43 +140,15 @@ def dominating(outcomes: Sequence[Outcome], chunks: Mapping[DocumentName, int]) 
     )
 
 
-def weight_checkup(outcomes: Sequence[Outcome], default: float) -> WeightCheckup | None:
-    """Return the effect of other weights, cross-validated; None if only one leg was searched."""
-    ranks = [one.standing.by_weight for one in outcomes if one.standing.by_weight is not None]
-    legs = [one.standing.by_leg for one in outcomes if one.standing.by_leg is not None]
-    if len(ranks) < 2 or len(ranks) < len(outcomes):  # noqa: PLR2004 - nothing could be held out
-        return None
-    values = np.array(ranks)
-    found = ((values > 0) & (values <= TOP)).astype(np.float64)
-    usual = int(np.abs(GRID - default).argmin())
-    count = len(found)
-    held_out = np.zeros(count)
-    for part in np.array_split(np.random.default_rng(_SEED).permutation(count), min(FOLDS, count)):
-        rest = np.setdiff1d(np.arange(count), part)
-        held_out[part] = found[part, _best(found[rest], usual)]
-    differences = held_out - found[:, usual]
-    gain = float(differences.mean())
-    half = Z95 * float(differences.std(ddof=1)) / math.sqrt(count)
-    by_leg = np.array(legs)
-    alone = ((by_leg > 0) & (by_leg <= TOP)).mean(axis=0)
-    best = _best(found, usual)
-    return WeightCheckup(
-        default=float(GRID[usual]),
-        best=float(GRID[best]),
-        curve={float(weight): float(share) for weight, share in zip(GRID, found.mean(axis=0), strict=True)},
-        words=float(alone[0]),
-        vectors=float(alone[1]),
-        gain=gain,
-        interval=(max(-1.0, gain - half), min(1.0, gain + half)),
-        keep=best == usual or count < MIN_HEADINGS or gain - half <= 0,
-    )
-
-
-def _best(found: NDArray[np.float64], usual: int) -> int:
-    """Return the column of the greatest mean; among equal ones the nearest to the usual weight."""
-    means = found.mean(axis=0)
-    equal = np.flatnonzero(means >= means.max() - 1e-12)
-    return int(equal[np.abs(equal - usual).argmin()])
+def alone(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the share that each search finds alone; empty if only one was searched."""
+    ranks = [one.standing.by_leg for one in outcomes if one.standing.by_leg is not None]
+    if not ranks or len(ranks) < len(outcomes):
+        return {}
+    return {
+        name: sum(is_within(rank, TOP) for rank in own) / len(ranks)
+        for name, own in zip(LEGS, zip(*ranks, strict=True), strict=True)
+    }
 
 
 def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
@@ -198,7 +163,9 @@ def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 # Headings of a checkup with a fast and with a slow embedder.
-FAST_SAMPLE, SLOW_SAMPLE = 2_000, 200
+FAST_SAMPLE, SLOW_SAMPLE = 500, 200
+# Without a sample size of the caller's, no further batch begins after so many seconds.
+MAX_SECONDS = 60.0
 # Headings read and embedded together. The first batch is small, to estimate the rest.
 BATCH, FIRST_BATCH = 32, 8
 # Share of a chunk's text that makes it a duplicate.
@@ -250,14 +217,20 @@ class CheckupRun:
         wanted = sample or (SLOW_SAMPLE if self._is_slow(state) else FAST_SAMPLE)
         outcomes: list[Outcome] = []
         taken = 0
-        began = time.perf_counter()
+        clock = opened.clock
+        began = clock.monotonic()
         while taken < len(choice.sections) and len(outcomes) < wanted:
+            if sample is None and outcomes and clock.monotonic() - began > MAX_SECONDS:
+                self._notes[
+                    f"stopped after {MAX_SECONDS:g} s; sample={wanted} (--sample {wanted}) asks all of them"
+                ] = None
+                break
             size = min(BATCH if taken else FIRST_BATCH, wanted - len(outcomes))
             drawn = choice.sections[taken : taken + size]
             outcomes += await self._batch(drawn, len(outcomes), min(wanted, len(choice.sections)))
             if not taken and self._estimated is not None:
                 rest = min(wanted, len(choice.sections)) - len(drawn)
-                self._estimated((time.perf_counter() - began) / len(drawn) * rest)
+                self._estimated((clock.monotonic() - began) / len(drawn) * rest)
             taken += len(drawn)
         if not outcomes:
             raise ConfigurationError(
@@ -386,7 +359,6 @@ class CheckupRun:
         missed = [one for one in outcomes if not one.is_found]
         reasons = Counter(one.code for one in missed)
         left_out = self._left_out
-        weight = getattr(opened.models.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
         embedding = state.collection.embedding
         return Checkup(
             collection=opened.info.names.collection,
@@ -409,7 +381,7 @@ class CheckupRun:
             reasons=dict(reasons.most_common()),
             documents=of_documents(outcomes, choice.chunks),
             dominating=dominating(outcomes, choice.chunks),
-            weight=weight_checkup(outcomes, weight),
+            alone=alone(outcomes),
             embedded=self._embedded,
             seconds=seconds,
             seed=seed,

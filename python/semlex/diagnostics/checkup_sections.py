@@ -13,7 +13,7 @@ import numpy as np
 
 from semlex import _core
 from semlex.ingest.chunk_rows import CONTEXT_SEPARATOR, embedded_text
-from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT
+from semlex.search.fusion import DEFAULT_VECTOR_WEIGHT, LEGS
 from semlex.search.planner import MIN_CANDIDATES
 from semlex.search.retrieval import Retrieval
 from semlex.search.score_completion import completed_scores, union_of
@@ -204,7 +204,7 @@ def _begins(own: Words, words: Words) -> bool:
 DEPTH = MIN_CANDIDATES
 # Factor of extra candidates: keyword scores change slightly when a word is in fewer chunks.
 DEEPER = 3
-GRID = np.round(np.arange(21) * 0.05, 2)
+
 # Scores that differ by less are equal: the server computes cosines in float32.
 RESOLUTION = 1e-6
 
@@ -253,8 +253,7 @@ class Standing:
     best: int
     before: list[Key]
     shares_word: bool | None
-    by_weight: list[int] | None = None
-    by_leg: tuple[int, int] | None = None
+    by_leg: tuple[int, ...] | None = None  # its rank in vector and in keyword search alone; 0 for none
 
 
 async def find_rank(snapshot: Snapshot, opened: OpenCollection, begun: SearchState, probe: Probe) -> Standing:
@@ -325,20 +324,18 @@ def standing(
     found = np.any([leg.found for leg in legs.values()], axis=0)
     columns = {name: np.concatenate([leg.others, leg.own]) for name, leg in legs.items()}
     shares = None if "keyword" not in legs else bool((np.nan_to_num(legs["keyword"].own) > 0).any())
-    by_weight: list[int] | None = None
-    by_leg: tuple[int, int] | None = None
+    by_leg: tuple[int, ...] | None = None
     if len(legs) == 1 or spread is None:
         (fused,) = columns.values()
     else:
         fused = fused_scores(columns, found, spread, weight)
-        by_weight = [_rank(fused_scores(columns, found, spread, float(one)), found, own) or 0 for one in GRID]
-        by_leg = _rank_in("keyword", columns, legs, own), _rank_in("vector", columns, legs, own)
+        by_leg = tuple(_rank(columns[name], legs[name].found, own) or 0 for name in LEGS)
     rank = _rank(fused, found, own)
     mine = np.where(found, fused, -np.inf)[len(keys) :]
     best = int(mine.argmax()) if rank is not None else int(np.nan_to_num(next(iter(legs.values())).own).argmax())
     order = np.argsort(-np.where(found, fused, -np.inf)[: len(keys)], kind="stable")[: 10 if rank is None else rank - 1]
     before = [keys[number] for number in order.tolist() if found[number]]
-    return Standing(rank, best, before[:10], shares, by_weight, by_leg)
+    return Standing(rank, best, before[:10], shares, by_leg)
 
 
 def fused_scores(
@@ -356,11 +353,6 @@ def fused_scores(
     )
     scores[numbers[order]] = fused
     return scores
-
-
-def _rank_in(name: str, columns: dict[str, NDArray[np.float64]], legs: dict[str, LegScores], own: int) -> int:
-    """Return the rank by one leg alone, or 0."""
-    return _rank(columns[name], legs[name].found, own) or 0
 
 
 def _rank(scores: NDArray[np.float64], found: NDArray[np.bool_], own: int) -> int | None:

@@ -668,7 +668,8 @@ class Collection:
         the default fusion, without a reranker. Nothing is written.
 
         Args:
-            sample: Most headings, 1 to 100,000; None for 200 with a model that takes long to embed, else 2,000.
+            sample: Most headings, 1 to 100,000; None for 500, or 200 with a model that takes long to
+                embed; no further ones are asked after 60 s.
             seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
             mode: As for `search`.
             progress: Called after every heading; ``bar`` shows it.

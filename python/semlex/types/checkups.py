@@ -173,29 +173,6 @@ class Dominating:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightCheckup:
-    """What another weight of the vectors would change, with the same candidates.
-
-    Attributes:
-        curve: Weight -> share found.
-        words, vectors: Share found by words alone, and by vectors alone.
-        gain: Additional share found by headings that did not choose the weight (five parts, each by the others'
-            choice).
-        interval: 95 % interval of the gain.
-        keep: Whether the advice is to change nothing: the interval reaches 0, or fewer than 30 headings were asked.
-    """
-
-    default: float
-    best: float
-    curve: dict[float, float]
-    words: float
-    vectors: float
-    gain: float
-    interval: tuple[float, float]
-    keep: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Checkup:
     """How well a collection can be searched, by its own headings.
 
@@ -206,7 +183,7 @@ class Checkup:
         ranks: Share found among the first 1, 3, 5 and 10.
         reasons: Code -> how many headings do not find their section for that reason.
         documents: Those of which a heading was asked, first those of which none finds its section.
-        weight: What another weight would change; None unless both words and vectors were searched.
+        alone: Share that ``vector`` and ``keyword`` search find alone; empty unless both were searched.
         embedded: Chunks that were embedded again.
         seed: Of the sample.
     """
@@ -224,17 +201,23 @@ class Checkup:
     reasons: dict[CheckupCode, int]
     documents: tuple[DocumentCheckup, ...]
     dominating: tuple[Dominating, ...]
-    weight: WeightCheckup | None
+    alone: dict[str, float]
     embedded: int
     seconds: float
     seed: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """Return the result as a sentence."""
+        first = {1: "first hit", 3: "first three hits"}.get(self.top, f"first {self.top} hits")
+        share = f"{100 * self.result.share:.0f} %"
+        return f"{share} of the headings, asked as questions, find their own section in the {first}"
+
     def __repr__(self) -> str:
-        found = f"{self.result.found:,} of {self.result.asked:,} headings find their section"
         low, high = self.result.interval
-        share = f"{self.result.share:.0%} (95 % interval {low:.0%} to {high:.0%})"
-        return f"Checkup of {self.collection!r}, {self.mode}: {found} among the first {self.top}: {share}"
+        interval = f"{self.result.found:,} of {self.result.asked:,}; 95 % interval {low:.0%} to {high:.0%}"
+        return f"Checkup of {self.collection!r}, {self.mode}: {self.sentence} ({interval})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -248,7 +231,4 @@ class Checkup:
     def to_dict(self) -> dict[str, Any]:
         """Return the same as JSON values."""
         values: dict[str, Any] = json_value(self)
-        weight: dict[str, Any] | None = values["weight"]
-        if weight is not None:
-            weight["curve"] = {f"{at:.2f}": share for at, share in weight["curve"].items()}
         return values | {"ranks": {str(depth): share for depth, share in values["ranks"].items()}}

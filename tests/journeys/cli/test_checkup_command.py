@@ -21,7 +21,6 @@ from semlex.types.checkups import (
     Dominating,
     LeftOut,
     Share,
-    WeightCheckup,
 )
 from tests.support.clients.stopped_command import halted
 from tests.support.folders import ROOT
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 def test_a_report(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none", "--min-tokens", "0")
     told = shell("eval", "checkup", "-c", "handbook", "--html", "report.html")
-    assert "of the headings find their section in the first 3 hits\n" in told.stdout
+    assert "find their own section in the first three hits\n" in told.stdout
     assert "searched by words alone" in told.stdout
     assert "nothing was written" in told.stderr
     assert told.stderr.endswith("written: report.html\n")
@@ -92,7 +91,6 @@ def hostile() -> Checkup:
     found = AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, 1, None, ())
     nowhere = AskedHeading(HOSTILE, (HOSTILE,), HOSTILE, None, "no_shared_word", ())
     share = Share(1, 7, 1 / 7, (0.1, 0.3))
-    curve = {round(0.05 * number, 2): 0.5 for number in range(21)}
     return Checkup(
         collection="c", mode="hybrid", model=HOSTILE, top=3, headings=7, chunks=7, left_out=LeftOut(1, 2, 3, 4, 5, 6),
         result=share, with_duplicates=share, ranks={1: 0.1, 3: 0.2}, reasons=dict.fromkeys(get_args(CheckupCode), 1),
@@ -101,7 +99,7 @@ def hostile() -> Checkup:
             DocumentCheckup("", "", 3, (missed[0], found)),
         ),
         dominating=(Dominating(HOSTILE, HOSTILE, 5, 0.5, 0.1),),
-        weight=WeightCheckup(0.3, 0.5, curve, 0.4, 0.3, 0.1, (0.01, 0.2), keep=False),
+        alone={"vector": 0.4, "keyword": 0.3},
         embedded=7, seconds=1.0, seed=0, notes=(HOSTILE,),
     )  # fmt: skip
 
@@ -157,14 +155,16 @@ def test_nothing_of_a_document_steers_the_terminal(capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert not {*"\x1b\u202e"} & {*out, *err}
     assert max(map(len, out.splitlines())) < 600
-    assert "weights={'vector': 0.5}" in out
+    assert "14 % of the headings, asked as questions, find their own section in the first three hits" in out
+    assert "For comparison" in out
+    assert "weight" not in out
 
 
 def test_json_has_all_of_it() -> None:
     values = json.loads(json.dumps(hostile().to_dict()))
     assert len(values["documents"][0]["headings"]) == len(get_args(CheckupCode)) + 1
     assert values["ranks"] == {"1": 0.1, "3": 0.2}
-    assert values["weight"]["curve"]["0.05"] == 0.5
+    assert values["alone"] == {"vector": 0.4, "keyword": 0.3}
 
 
 def test_every_code_is_told() -> None:

@@ -12,9 +12,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from semlex import Document
+from semlex.diagnostics.checkup import FIRST_BATCH, MAX_SECONDS
 from semlex.errors import ConfigurationError
 from semlex.models.cancellation import check
 from semlex.testing import HashEmbedder
+from tests.support.manual_clock import ManualClock
 from tests.support.retrievers import opened, sync_opened
 from tests.support.waiting import LIMIT
 
@@ -80,10 +82,9 @@ async def test_the_headings_of_pages_are_asked(database_url: str, tmp_path: Path
     assert steps == [(number, 5) for number in range(1, 6)]
     assert len(waits) == 1
     assert told.embedded >= 5
-    assert told.weight is not None
-    assert told.weight.keep  # five headings say nothing of it
+    assert set(told.alone) == {"vector", "keyword"}
+    assert "of the headings, asked as questions, find their own section in the first three hits" in repr(told)
     assert replace(again, seconds=0) == replace(told, seconds=0)
-    assert told.to_dict()["weight"]["curve"]["0.50"] == told.weight.curve[0.5]
 
 
 async def test_the_heading_itself_finds_nothing(database_url: str) -> None:
@@ -99,7 +100,19 @@ async def test_the_heading_itself_finds_nothing(database_url: str) -> None:
     assert told.mode == "keyword"
     assert (told.result.found, told.result.asked) == (0, 2)
     assert told.reasons == {"no_shared_word": 2}
-    assert told.weight is None
+    assert told.alone == {}
+
+
+async def test_it_ends_in_time_unless_a_sample_is_named(database_url: str) -> None:
+    rows = [Document(f"text {number}", {"section_title": f"heading {number} h{number}"}) for number in range(12)]
+    clock = ManualClock()
+    async with opened(database_url, "none", clock=clock) as retriever:
+        await retriever.add_documents(rows)
+        told = await retriever.checkup(progress=lambda _: clock.advance(MAX_SECONDS))
+        assert (told.result.asked, told.left_out.not_drawn) == (FIRST_BATCH, 12 - FIRST_BATCH)
+        assert any("--sample 500" in note for note in told.notes)
+        whole = await retriever.checkup(12, progress=lambda _: clock.advance(MAX_SECONDS))
+        assert whole.result.asked == 12
 
 
 @pytest.mark.slow

@@ -370,7 +370,7 @@ Sample = Annotated[
         "--sample",
         parser=whole_number_between(1, MAX_SAMPLE),
         metavar=INT,
-        help="Maximum number of headings to ask; default: 200, or 2,000 with a static model or keywords only.",
+        help="Maximum number of headings to ask; default: 500, or 200 with a slow model; then no more than about 60 s.",
         show_default=False,
     ),
 ]
