@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, UnsupportedServerError
 from semlex.models.local import shared_weights
 from semlex.models.local.forward import ReferenceForward
 from semlex.retriever.synchronous import SyncRetriever
-from tests.support import tiny_qwen3
+from tests.support import onnx_models, tiny_qwen3
 from tests.support.shell import run_here
 
 
@@ -61,6 +61,14 @@ def test_this_machine():
     assert set(found.defaults) == {"Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-0.6B"}
     assert all("semlex models pull Qwen/" in place for place in found.defaults.values())
     json.dumps(dataclasses.asdict(found))
+
+
+def test_an_onnx_model(tmp_path):
+    folder = onnx_models.write_folder(tmp_path / "encoder")
+    [found] = doctor.examine_models(f"onnx:{folder}").models
+    assert (found.problem, found.path, found.max_tokens) == (None, str(folder), onnx_models.MAX_TOKENS - 2)
+    assert found.identity.model == f"onnx:{folder}"
+    assert found.tokenizer.startswith("tokenizer/")
 
 
 def test_models_that_work(embedder, reranker):

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from semlex.diagnostics.tuning import examine_settings
 from semlex.embedding.registry import choose_embedder
 from semlex.errors import ModelError, SemlexError
-from semlex.models.files import find_cached, find_model
+from semlex.models.files import find_cached, find_model, leads_to_onnx
 from semlex.models.local.device import choose_placement, describe_devices
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL, DEFAULT_RERANKING_MODEL
+from semlex.models.onnx_files import ONNX_PREFIX
 from semlex.models.tokenizer import open_tokenizer
 from semlex.reranking.registry import choose_reranker
 from semlex.store.keyword.extensions import OLDEST, read_extension
@@ -43,6 +44,7 @@ PACKAGES = {
     "model2vec": "local",
     "wordllama": "local",
     "sentence-transformers": "sentence-transformers",
+    "onnxruntime": "onnx",
 }
 # The text to try models with; it is also sent to model servers.
 QUESTION = "Does this model work here?"
@@ -209,7 +211,7 @@ def _location(name: str) -> str:
 def _examine(name: str, role: str, device: str | None, attempt: Any) -> ModelExamination:
     found: dict[str, Any] = {"name": name, "role": role}
     try:
-        folder = find_model(name)
+        folder = find_model(name.removeprefix(ONNX_PREFIX), weights="onnx" if leads_to_onnx(name) else "safetensors")
     except ModelError:
         pass  # a server's or a wheel's model; otherwise the attempt reports what was tried
     else:
