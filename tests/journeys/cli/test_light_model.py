@@ -45,6 +45,11 @@ def test_a_new_collection_takes_it_and_keeps_it(shell, folder, empty_cache):
     assert models_of(shell, "a") == [f"onnx:{NAME}"]
 
 
+def test_try_takes_it_too(shell, folder):
+    said = shell("try", str(folder), "which fox?").stderr
+    assert f"hybrid search with {NAME} (model.onnx, ONNX)" in said
+
+
 def test_a_slow_one_is_named_and_not_taken(shell, folder, monkeypatch):
     monkeypatch.setattr(light_model, "MAX_SECONDS", 0)
     said = shell("sync", str(folder), "-c", "a").stderr

@@ -76,7 +76,7 @@ def try_folder(
 
     The second question to the same folder is quick: unchanged files are skipped.
     """
-    from semlex.cli.commands.index import leaves_unmade
+    from semlex.cli.commands.index import leaves_unmade, with_light_model
 
     if open_page and context.as_json:
         raise ConfigurationError("--json and --open exclude each other: give one of them")
@@ -87,6 +87,7 @@ def try_folder(
     settings = context.settings(collection=collection)
     if leaves_unmade(context, settings, [resolved], {}):
         return
+    settings = with_light_model(context, settings, [resolved], {})
     with context.opened(settings, create=True, with_choice=True, searches=True) as retriever:
         with context.progress() as progress:
             report = retriever.index(resolved, **reading, progress=progress)
