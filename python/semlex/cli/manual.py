@@ -34,7 +34,7 @@ PANELS: dict[str, dict[str, str]] = {
         "eval": "evaluate:evaluation_app",
         "postgres": "postgres:postgres_app",
     },
-    "Folders kept in step, prompts, servers": {
+    "Folders in sync, prompts, servers": {
         "sync": "index:sync",
         "context": "ask:context",
         "ui": "serve:ui",
