@@ -67,7 +67,7 @@ def summary(docstring: str | None) -> str:
 
 
 def default(value: object) -> str:
-    """A default as it stands in a signature."""
+    """A default as written in a signature."""
     if value is inspect.Parameter.empty:
         return ""
     return f" = {value!r}" if isinstance(value, (bool, int, float, str, type(None))) else " = ..."

@@ -113,9 +113,9 @@ class CopyEncoder:
         """Number of rows."""
     @property
     def largest_row(self) -> int:
-        """Bytes that a buffer must at least have: the largest row with the stream's header and trailer."""
+        """Minimum size of a buffer in bytes: the largest row with the stream's header and trailer."""
     def encode_into(self, buffer: NDArray[np.uint8], position: int) -> tuple[int, int]:
-        """Writes the rows from ``position`` on, as many as fit.
+        """Write as many rows from ``position`` on as fit.
 
         Reuse one buffer: with a fresh one per block the page faults cost more than the encoding.
 
@@ -130,13 +130,13 @@ class CopyEncoder:
 
         Raises:
             ValueError: For another position, or a buffer that is too small or read-only.
-            TypeError: When the buffer is no uint8 array of one dimension.
+            TypeError: When the buffer is not a one-dimensional uint8 array.
             semlex.errors.ValidationError: When a component is NaN or infinite or overflows float16, or an array was
                 changed since construction so that it breaks a rule.
         """
 
 def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
-    """Reads a whole binary COPY stream, for reading back and for tests.
+    """Read a whole binary COPY stream.
 
     Args:
         data: The stream, header to trailer.
@@ -152,7 +152,7 @@ def decode_copy(data: bytes, types: Sequence[str]) -> list[list[Any]]:
     """
 
 def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, Any, Any]]:
-    """Reads a whole binary COPY stream without a Python object for a value.
+    """Read a whole binary COPY stream without making a Python object for each value.
 
     Args:
         data: The stream, header to trailer.
@@ -172,7 +172,7 @@ def decode_copy_buffers(data: bytes, types: Sequence[str]) -> list[tuple[Any, An
     """
 
 def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
-    """Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+    """Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
 
     Args:
         label: What the identities are of; equal texts under different labels have different identities.
@@ -187,7 +187,7 @@ def hash_rows(label: str, columns: Sequence[Sequence[str]]) -> list[bytes]:
     """
 
 def to_json(value: object) -> bytes:
-    """JSON text (UTF-8) as ``jsonb`` takes it.
+    """Return the JSON text (UTF-8) that ``jsonb`` stores for a value.
 
     Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
     jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.
@@ -198,17 +198,17 @@ def to_json(value: object) -> bytes:
     """
 
 def validate_identifier(name: str) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
-    """Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
+    """Check a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
 
     Returns:
-        As `validate_rows`, row -1 and field ``name``; empty when the name is good.
+        The broken rules as in `validate_rows`, with row -1 and field ``name``.
     """
 
 def validate_rows(
     fields: Sequence[tuple[str, str, object, Mapping[str, object] | None]],
     ids: Sequence[object] | None = None,
 ) -> list[tuple[int, str | None, str, str, str | None, str | None]]:
-    """Finds every broken rule of every row.
+    """Find every broken rule of every row.
 
     ============  ====================================================  ========================================
     kind          limits, with their defaults                           rules
@@ -239,7 +239,7 @@ def validate_rows(
 
 @final
 class Analyzer:
-    """Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
+    """Splits documents and queries into terms. Threads can share it and run in parallel.
 
     Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
     the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
@@ -254,16 +254,16 @@ class Analyzer:
             are left out, because they hold words that people search for.
 
     Raises:
-        ValueError: There is no such language; the message lists what there is.
+        ValueError: The language is unknown; the message lists the known ones.
     """
     def __new__(cls, language: str, stop_words: bool = True) -> Self: ...
     @property
     def language(self) -> str:
         """The name of its language."""
     def terms(self, text: str) -> list[str]:
-        """All terms of a text, in order, repetitions among them."""
+        """Return all terms of a text in order, repetitions included."""
     def query(self, text: str, max_terms: int = 64) -> Query:
-        """The terms of a query. Every text is a query.
+        """Return the terms of a query. Every text is a valid query.
 
         ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
         ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
@@ -271,7 +271,7 @@ class Analyzer:
 
         Args:
             text: The query.
-            max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
+            max_terms: Maximum number of wanted terms, and of terms of phrases and exclusions, from 0.
 
         Raises:
             ValueError: `max_terms` is negative.
@@ -282,9 +282,9 @@ class Analyzer:
         phrases: Sequence[Sequence[str]],
         excluded: Sequence[Sequence[str]] = ...,
     ) -> NDArray[np.bool_]:
-        """Looks for the phrases of a `Query` in texts.
+        """Report which texts contain the phrases of a `Query`.
 
-        The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
+        The terms of a phrase must follow each other. Stop words take no position in the text, so the phrase
         ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
         in every text.
 
@@ -297,25 +297,25 @@ class Analyzer:
             bool (n,): whether the text holds all phrases, and nothing that is excluded.
         """
     def first_matches(self, texts: Sequence[str], terms: Sequence[str]) -> list[int | None]:
-        """Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
+        """Find the first word of each text that matches one of the terms, which is the first that `excerpts` marks.
 
         Args:
             texts: n texts.
             terms: The wanted terms of a query.
 
         Returns:
-            For each text the offset of the word in characters; None where there is none.
+            For each text the offset of the word in characters; None without a match.
         """
     def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
-        """The parts of texts that show why they were found.
+        """Return the parts of texts that show why they were found.
 
         An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
-        `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
+        `` … ``, where they hold more. Matched words are between ``**``. Without a match it is the text's beginning.
 
         Args:
             texts: n texts.
             terms: The wanted terms of a query.
-            max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
+            max_characters: Maximum number of characters of text in an excerpt, from 1, without the marks.
 
         Returns:
             One excerpt a text.
@@ -333,9 +333,9 @@ class Query:
             query: in every language the same. Of more than `max_terms` the first ones are kept.
         phrases: The terms of each phrase, one for every place that a word takes; none is empty.
         excluded: The terms of each excluded word or phrase, likewise.
-        total: How many distinct terms were wanted before they were cut.
-        conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
-            `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
+        total: Number of distinct wanted terms before the cut.
+        conditions: Number of terms of all phrases and exclusions, repeats included. If it exceeds `max_terms`,
+            ``phrases`` and ``excluded`` are empty, and the query must be refused.
     """
     @property
     def wanted(self) -> list[tuple[int, str]]:
@@ -354,15 +354,15 @@ class Query:
         """Terms of all phrases and exclusions."""
 
 def language_named(name: str) -> str:
-    """The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
+    """Return the name in `ANALYZER_LANGUAGES` for a name or an ISO 639-1 code, in any case.
 
     Raises:
-        ValueError: There is no such language; the message lists what there is.
+        ValueError: The language is unknown; the message lists the known ones.
     """
 
 @final
 class BatchPlan:
-    """Rows in batches.
+    """Rows grouped into batches.
 
     Attributes:
         order: (n,) row numbers, longest row first; rows of equal length in their own order.
@@ -415,8 +415,8 @@ class TokenPlan:
     Args:
         ids: (t,) token ids from 0, row behind row.
         offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
-        token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
-        max_rows: Most rows of a batch, from 1.
+        token_budget: Maximum tokens of a batch, from 1; a row above it is a batch of its own.
+        max_rows: Maximum rows of a batch, from 1.
         padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
             its rows. The buffers are the same.
         skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
@@ -442,7 +442,7 @@ class TokenPlan:
     def computed_tokens(self) -> int: ...
     def __len__(self) -> int: ...
     def batch(self, number: int) -> TokenBatch:
-        """Fills the buffers of one batch.
+        """Fill the buffers of one batch.
 
         Args:
             number: The batch, from 0.
@@ -452,14 +452,14 @@ class TokenPlan:
         """
 
 def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
-    """Counts the tokens that all rows begin with.
+    """Count the tokens with which all rows begin.
 
     Args:
         ids: (t,) token ids, row behind row.
         offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
 
     Returns:
-        At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
+        Up to one less than the tokens of the shortest row, so that every row keeps one; 0 for fewer than two rows.
 
     Raises:
         ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.
@@ -467,15 +467,15 @@ def common_prefix(ids: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:
     """
 
 def plan_batches(lengths: NDArray[np.int64], *, token_budget: int, max_rows: int, padded: bool) -> BatchPlan:
-    """Plans batches of rows of like length.
+    """Plan batches of rows of similar length.
 
     A batch is cut before it costs more than `token_budget` or has more than `max_rows` rows; a row above the budget is
     a batch of its own.
 
     Args:
         lengths: (n,) tokens per row, from 0.
-        token_budget: Most tokens of a batch, from 1.
-        max_rows: Most rows of a batch, from 1.
+        token_budget: Maximum tokens of a batch, from 1.
+        max_rows: Maximum rows of a batch, from 1.
         padded: Whether a batch costs its longest row times its rows; else it costs the sum of its rows.
 
     Raises:
@@ -494,9 +494,9 @@ class Chunks:
         token_counts: (c,) tokens that touch each.
         lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
         code: (c,) whether each is code, or lies inside one block of it.
-        headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
-            several sections has what their paths share. Titles are cut at 256 characters.
-        introductions: c texts that announce the list, table or code of which a chunk is a later piece, or None.
+        headings: c paths of titles, outermost first; levels without a title are left out. A chunk with text of several
+            sections has the common part of their paths. Titles are cut at 256 characters.
+        introductions: c texts: what announces the list, table or code that a chunk continues, or None.
         title: The first title of level 1, or None.
     """
     @property
@@ -527,7 +527,7 @@ def split_text(
     structure: str,
     max_bytes: int,
 ) -> Chunks:
-    """Cuts a text into slices of at most `max_tokens` tokens; linear in the length of the text.
+    """Split a text into chunks of up to `max_tokens` tokens, in time linear in its length.
 
     Sections end at headings: of Markdown (CommonMark 0.31: ATX and setext, not in fenced code, comments or front
     matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
@@ -538,19 +538,19 @@ def split_text(
     both fit.
 
     Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in
-    two counts on both sides. One character that has more tokens than `max_tokens` is a chunk all the same.
+    two counts on both sides. A single character with more tokens than `max_tokens` is a chunk nevertheless.
 
     Args:
         text: The text.
         token_offsets: (t, 2) start and end of every token in characters, both columns ascending; None where the
             tokens are the words of `word_offsets`.
-        max_tokens: Most tokens of a chunk, from 1.
-        overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
-            character stands in more than two chunks.
-        min_tokens: Smaller sections are joined, from 0.
+        max_tokens: Maximum tokens of a chunk, from 1.
+        overlap_tokens: Maximum tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
+            character is in more than two chunks.
+        min_tokens: Sections with fewer tokens are joined with a neighbour; from 0.
         structure: ``plain`` (one section), ``markdown``, ``restructuredtext``, or ``code:`` with the suffix of such
             files (``code:py``).
-        max_bytes: Most bytes of a chunk in UTF-8, from 4.
+        max_bytes: Maximum bytes of a chunk in UTF-8, from 4.
 
     Raises:
         ValueError: A number is out of its range, the offsets have another dtype or shape, a row of them lies outside
@@ -559,7 +559,7 @@ def split_text(
     """
 
 def word_offsets(text: str) -> NDArray[np.int64]:
-    """Finds the words that hold a letter or a digit (Unicode Standard Annex 29, section 4).
+    """Find the words that contain a letter or a digit (Unicode Standard Annex 29, section 4).
 
     Args:
         text: The text.
@@ -579,14 +579,14 @@ def completed_fusion(
     deviation: float,
     vector_weight: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Fuses two legs whose scores of every candidate are known.
+    """Fuse vector and keyword scores that are known for every candidate: score fusion.
 
-    ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN stands for no score:
-    nothing from that leg. Without a keyword score above 0 the first term is 0, without a deviation the second.
+    ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN means no score: that
+    search contributes nothing. Without a keyword score above 0 the first term is 0, without a deviation the second.
 
     Args:
-        vector: (n,) the vector leg's scores, larger is better; NaN for a candidate without a vector.
-        keyword: (n,) the keyword leg's scores, from 0; NaN for none.
+        vector: (n,) vector scores, larger is better; NaN for a candidate without a vector.
+        keyword: (n,) keyword scores, from 0; NaN for none.
         mean: Mean of the vector scores of a sample of all chunks.
         deviation: Their standard deviation, from 0.
         vector_weight: w, 0 to 1.
@@ -594,8 +594,8 @@ def completed_fusion(
     Returns:
         order: (n,) places of the candidates in the input, best first; ties in the order of the input.
         scores: (n,) their scores, the sums of the next two.
-        vector: (n,) what the vector leg contributed to each.
-        keyword: (n,) what the keyword leg contributed to each.
+        vector: (n,) what vector search contributed to each.
+        keyword: (n,) what keyword search contributed to each.
 
     Raises:
         ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
@@ -610,16 +610,16 @@ def linear_fusion(
     weights: Sequence[float] | None = None,
     limit: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Fuses rankings by score: ``sum of weight * (s - least) / (greatest - least)`` over the rankings that hold an id.
+    """Fuse rankings by score: ``sum of weight * (s - least) / (greatest - least)`` over the rankings that contain an id.
 
-    Where all scores of a ranking are equal, each counts as 1. An id that a ranking names twice counts there once, with
+    If all scores of a ranking are equal, each counts as 1. An id that a ranking names twice counts there once, with
     its first score.
 
     Args:
         rankings: Ids of each ranking, each (n,); ties are broken by the smaller id.
         scores: ``scores[i][j]`` belongs to ``rankings[i][j]``; finite, may be negative.
-        weights: One per ranking, finite and not negative; 1 each when left out.
-        limit: Most ids of the answer, from 0; all when left out.
+        weights: One per ranking, finite and not negative. Default: 1 each.
+        limit: Maximum number of ids returned, from 0. Default: all.
 
     Returns:
         ids: (m,) every id once, best first.
@@ -638,16 +638,16 @@ def reciprocal_rank_fusion(
     k: float = 60.0,
     limit: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Fuses rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
+    """Fuse rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
 
     G. V. Cormack, C. L. A. Clarke and S. Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
     Learning Methods", SIGIR 2009. An id that a ranking names twice counts there once, at its best rank.
 
     Args:
         rankings: Ids of each ranking, best first, each (n,); ties are broken by the smaller id.
-        weights: One per ranking, finite and not negative; 1 each when left out.
-        k: Constant, finite and not negative: the larger, the less the first ranks stand out.
-        limit: Most ids of the answer, from 0; all when left out.
+        weights: One per ranking, finite and not negative. Default: 1 each.
+        k: Constant, finite and not negative; larger values make the first ranks count less.
+        limit: Maximum number of ids returned, from 0. Default: all.
 
     Returns:
         ids: (m,) every id once, best first.
@@ -661,20 +661,20 @@ def reciprocal_rank_fusion(
 
 @final
 class HtmlReader:
-    """Reads web pages; one serves any number of threads.
+    """Reads web pages, from any number of threads.
 
     Args:
-        entities: What each named character reference stands for, by its name without the ampersand, as in
+        entities: Text of each named character reference, by its name without the ampersand, as in
             ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
             ones.
     """
     def __new__(cls, entities: dict[str, str]) -> Self: ...
     def to_markdown(self, html: str) -> tuple[str, str | None]:
-        """Turns a page, or a part of one, into Markdown; linear in the length of the page.
+        """Convert a page, or a part of one, to Markdown, in time linear in its length.
 
         Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
-        of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
-        there is other text. Malformed HTML is read as browsers read it, more or less.
+        other elements keep only their text. Scripts, styles and templates are left out. Menus, side bars and link marks
+        are left out if the page has other text. Malformed HTML is read roughly as browsers do.
 
         Args:
             html: The page.
@@ -688,7 +688,7 @@ class HtmlReader:
         """
 
 def shared_shingles(texts: Sequence[str]) -> NDArray[np.float64]:
-    """How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
+    """Return how much of each text each other text contains, by shingles: runs of 5 Unicode words in lower case.
 
     A text of fewer words is one shingle; one without a word is equal to the same text only.
 
@@ -696,22 +696,22 @@ def shared_shingles(texts: Sequence[str]) -> NDArray[np.float64]:
         texts: n texts.
 
     Returns:
-        (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
+        (n, n); row i, column j: share of the distinct shingles of text i that occur in text j, 0 to 1.
 
     Raises:
-        TypeError: An element is no str.
+        TypeError: An element is not a str.
         UnicodeEncodeError: A text holds a lone surrogate.
     """
 
 def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.float32]:
-    """Cuts vectors and scales them to norm 1, the sum of squares in float64.
+    """Cut vectors to their leading components and scale them to norm 1, with sums of squares in float64.
 
     Args:
         vectors: (n, d).
         dimensions: Leading components that are kept, 1 to d.
 
     Returns:
-        (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
+        (n, dimensions); a row of zeros stays unchanged, and a row that is not finite stays so.
 
     Raises:
         ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.
@@ -720,7 +720,8 @@ def normalise_rows(vectors: NDArray[np.float32], dimensions: int) -> NDArray[np.
 
 @final
 class PostingCache:
-    """What searches have read of one collection's keyword index. Stored rows never change, so nothing grows stale.
+    """Cache of what searches have read of one collection's keyword index. Stored rows never change, so entries never
+    become stale.
 
     Posting lists are kept up to a limit, those of the terms used last; headers and tombstones as long as snapshots
     list them. All methods may be called from several threads.
@@ -729,31 +730,31 @@ class PostingCache:
     lacks, then `snapshot`, then `PostingSnapshot.search`.
 
     Args:
-        limit: Bytes of posting lists at most.
+        limit: Maximum bytes of posting lists.
     """
     def __new__(cls, limit: int = 67108864) -> Self: ...
     @property
     def hits(self) -> int:
-        """Lists, or known absences, that were at hand when a search needed them."""
+        """Lists, or known absences, that were cached when a search needed them."""
     @property
     def misses(self) -> int:
-        """Those that had to be read."""
+        """Lists that had to be read."""
     @property
     def used_bytes(self) -> int:
-        """Bytes of posting lists at hand."""
+        """Bytes of cached posting lists."""
     def resize(self, limit: int) -> None:
-        """Changes the limit; the terms unused for longest are forgotten until the rest is within it.
+        """Change the limit; the least recently used terms are evicted until the rest fits.
 
         Raises:
             ValueError: It is negative.
         """
     def clear(self) -> None:
-        """Forgets all posting lists; headers and tombstones stay."""
+        """Drop all posting lists; headers and tombstones stay."""
     def plan(
         self,
         queries: Sequence[tuple[str, Sequence[tuple[int, str]], Sequence[Sequence[str]], Sequence[Sequence[str]]]],
     ) -> PostingPlan:
-        """Finds out what a query needs, and pins what of it is at hand.
+        """Plan what a query needs, and pin the cached part of it.
 
         Args:
             queries: The query as analysed in each language: (language, wanted, phrases, excluded).
@@ -771,17 +772,17 @@ class PostingCache:
         tombstones: Sequence[tuple[bytes, bytes | None]],
         rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
     ) -> PostingSnapshot:
-        """Completes a plan with what one snapshot of the database holds, and keeps what was read.
+        """Complete a plan with the rows of one database snapshot, and cache them.
 
         Args:
-            plan: Of this cache.
+            plan: A plan of this cache.
             segments: (segment id, language, header) of every segment; the header may be None for known ones.
             tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
             rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
-                each warm term that of each such segment that was not known. None and None where there is no row.
+                each warm term that of each such segment that was not known. None and None if the row does not exist.
 
         Raises:
-            ValueError: When something is lacking.
+            ValueError: When something is missing.
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
     def complete(
@@ -789,30 +790,30 @@ class PostingCache:
         plan: PostingPlan,
         rows: Sequence[tuple[bytes, bytes, bytes | None, bytes | None]],
     ) -> PostingSnapshot:
-        """Completes a plan for the segments and tombstones that it knows, and keeps what was read.
+        """Complete a plan for the segments and tombstones that it knows, and cache what was read.
 
         Args:
-            plan: Of this cache.
-            rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None where there is
-                no row.
+            plan: A plan of this cache.
+            rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None if the row does
+                not exist.
 
         Raises:
-            ValueError: When something is lacking.
+            ValueError: When something is missing.
             semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
         """
 
 @final
 class PostingPlan:
-    """What a query needs, and what of it is at hand."""
+    """What a query needs, and what of it is cached."""
     @property
     def known_segments(self) -> list[bytes]:
-        """Ids of the segments whose headers are at hand, in ascending order."""
+        """Ids of the segments whose headers are cached, in ascending order."""
     @property
     def known_tombstones(self) -> list[bytes]:
-        """Ids of the tombstones that are at hand, in ascending order."""
+        """Ids of the cached tombstones, in ascending order."""
     @property
     def missing(self) -> list[tuple[bytes, bytes]]:
-        """(segment id, term) of the lists that are needed of known segments and not at hand."""
+        """(segment id, term) of the lists of known segments that are needed and not cached."""
     @property
     def cold(self) -> list[tuple[str, bytes]]:
         """(language, term) of the terms to read from all segments of their language."""
@@ -822,29 +823,29 @@ class PostingPlan:
 
 @final
 class PostingSnapshot:
-    """A query over one snapshot of the database, everything at hand. It never changes."""
+    """A query over one snapshot of the database, with everything that it needs. Immutable."""
     @property
     def languages(self) -> list[str]:
         """Languages of the segments."""
     @property
     def missing_languages(self) -> list[str]:
-        """Those that the plan did not name: plan again with them, and take the snapshot again, before searching."""
+        """Languages that the plan lacks: plan again with them, then take the snapshot again, before searching."""
     @property
     def chunks(self) -> int:
-        """Number of living chunks."""
+        """Number of live chunks."""
     @property
     def postings(self) -> int:
         """Postings of the wanted terms, those of dead chunks included."""
     def coverage(self, keyword_ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
+        """Return how much of the query each chunk contains: the share of its terms' weight (idf) that occurs in the chunk.
 
         Args:
             keyword_ids: int64 (n,), in any order.
 
         Returns:
-            float64 (n,), 0 to 1; exactly 1 where all terms occur. A word that no chunk of the collection has counts
-            with the greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language
-            the query has no term.
+            float64 (n,), 0 to 1; exactly 1 if all terms occur. A word in no chunk of the collection counts with the
+            greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language the query
+            has no term.
 
         Raises:
             ValueError: For another array, or when languages are missing.
@@ -858,24 +859,24 @@ class PostingSnapshot:
         allowed: NDArray[np.int64] | None = None,
         score_ids: NDArray[np.int64] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Scores by BM25, exactly, over the living chunks of all languages.
+        """Find the best chunks by exact BM25 over the live chunks of all languages.
 
         The sum over wanted slots of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
         ``idf = ln(1 + (N - df + 0.5) / (df + 0.5))``: Robertson and Zaragoza, "The Probabilistic Relevance Framework:
         BM25 and Beyond" (2009), with the idf of Lucene. A slot's df counts the chunks that hold its term in their own
-        language. Chunks with equal terms have equal scores, wherever they stand.
+        language. Chunks with equal terms have equal scores, wherever they are stored.
 
         Args:
             k: How many chunks to find.
-            k1: How late a frequency saturates, 0 to 1,000.
-            b: How much the length counts, 0 to 1.
+            k1: Term-frequency saturation, 0 to 1,000; higher values let repetitions count more.
+            b: Weight of length normalisation, 0 to 1.
             allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
             score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
 
         Returns:
             (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
             wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
-            are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
+            are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
             are in no segment, deleted, excluded or without a term of a phrase.
 
         Raises:
@@ -883,13 +884,13 @@ class PostingSnapshot:
         """
 
 def _panic(message: str, *, builder: SegmentBuilder | None = None, held: bool = False) -> None:
-    """Panics on purpose, in the midst of a builder's work where one is given: for tests of what becomes of it."""
+    """Panic on purpose, for tests; with a builder, in the middle of its work."""
 
 @final
 class EncodedSegment:
     """A segment of the keyword index in its stored form: a header, and rows of posting lists.
 
-    A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
+    A term's list is in the row with the greatest first term (in the order of bytes) that is not above the term.
     """
     @property
     def header(self) -> bytes:
@@ -912,7 +913,7 @@ class EncodedSegment:
 
 @final
 class IdSet:
-    """A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
+    """An immutable set of ids, stored as ranges, because a few bytes of a tombstone can name billions.
 
     Args:
         ids: In any order, repeated or not; int64 (n,). None: no ids.
@@ -920,12 +921,12 @@ class IdSet:
     def __new__(cls, ids: NDArray[np.int64] | None = None) -> Self: ...
     @staticmethod
     def union(sets: Sequence[IdSet]) -> IdSet:
-        """All ids that are in any of the sets."""
+        """Return all ids that are in any of the sets."""
     @property
     def count(self) -> int:
         """Number of ids."""
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether the set has ids."""
     def __and__(self, other: IdSet, /) -> IdSet:
         """The ids that are in both."""
     def __rand__(self, value: IdSet, /) -> IdSet: ...
@@ -941,22 +942,22 @@ class IdSet:
 
 @final
 class SegmentBuilder:
-    """Collects chunks of one language, at most 65,536, and makes a segment of them."""
+    """Builds a segment from up to 65,536 chunks of one language."""
     def __new__(cls) -> Self: ...
     def __len__(self) -> int:
         """Number of chunks so far."""
     def add_terms(self, keyword_id: int, terms: Sequence[str]) -> None:
-        """Adds a chunk.
+        """Add a chunk.
 
         Args:
             keyword_id: The chunk's id in the keyword index.
             terms: Its terms of 1 to 128 bytes, repeats included, in any order.
 
         Raises:
-            ValueError: For other terms, or one chunk too many; the chunk is left out then.
+            ValueError: For other terms, or too many chunks; the chunk is then left out.
         """
     def add_texts(self, analyzer: Analyzer, keyword_ids: NDArray[np.int64], columns: Sequence[Sequence[str]]) -> None:
-        """Adds chunks by their texts.
+        """Add chunks by their texts.
 
         Args:
             analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
@@ -968,7 +969,7 @@ class SegmentBuilder:
             ValueError: For columns of another length, or one chunk too many; those before it stay.
         """
     def finish(self, segment_id: bytes) -> EncodedSegment:
-        """Makes the segment; the builder is empty afterwards.
+        """Build the segment and empty the builder.
 
         Args:
             segment_id: 16 random bytes that are never used again. The data is bound to it.
@@ -978,14 +979,14 @@ class SegmentBuilder:
         """
 
 def decode_tombstone(tombstone_id: bytes, data: bytes) -> IdSet:
-    """The ids in a tombstone.
+    """Return the ids in a tombstone.
 
     Raises:
         semlex.errors.DamagedSegmentError: When the data is damaged.
     """
 
 def encode_tombstone(tombstone_id: bytes, keyword_ids: IdSet) -> bytes:
-    """Encodes ids of deleted chunks.
+    """Encode ids of deleted chunks.
 
     Args:
         tombstone_id: 16 random bytes that are never used again. The data is bound to it.
@@ -1000,7 +1001,7 @@ def merge_segments(
     sources: Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, bytes]]]],
     dead: IdSet,
 ) -> EncodedSegment:
-    """Merges segments of one language: the same bytes as building a segment from the chunks that live.
+    """Merge segments of one language. The result equals a segment built from the live chunks, byte by byte.
 
     Args:
         segment_id: Id of the new segment.
@@ -1008,12 +1009,12 @@ def merge_segments(
         dead: Keyword ids to leave out.
 
     Raises:
-        ValueError: When more than 65,536 chunks live, or one of them in two sources.
+        ValueError: When more than 65,536 chunks are live, or one is in two sources.
         semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
     """
 
 def segment_ids(segment_id: bytes, header: bytes) -> IdSet:
-    """The keyword ids in a segment, dead ones included.
+    """Return the keyword ids in a segment, deleted ones included.
 
     Raises:
         semlex.errors.DamagedSegmentError: When the header is damaged.
@@ -1024,10 +1025,10 @@ def rank_sentences(
     question: str,
     passages: Sequence[tuple[str, str]],
 ) -> list[tuple[int, int, int, str, float, float]]:
-    """Which sentences of some passages answer a question.
+    """Rank the sentences of passages by how well they answer a question.
 
-    A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
-    beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+    A sentence scores by the question's words that it contains, weighted by their idf over all these sentences. Words of
+    neighbouring sentences, titles and the rest of the passage count less. The result is deterministic.
 
     Args:
         analyzer: Of the passages' language.
@@ -1044,11 +1045,10 @@ def rank_sentences(
     """
 
 def split_sentences(text: str) -> list[tuple[int, int, str]]:
-    """The sentences of a text, in order and without overlap.
+    """Split a text into sentences, in order and without overlap.
 
-    Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
-    ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
-    of ordinals.
+    Lines separate blocks: blank lines, items of lists, rows of tables, titles, fences of code and what follows ``::``.
+    In prose a sentence ends after a full stop or similar, but not after abbreviations, initials and ordinal numbers.
 
     Returns:
         (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
@@ -1060,9 +1060,9 @@ def split_sentences(text: str) -> list[tuple[int, int, str]]:
 
 @final
 class BpeTokenizer:
-    """Byte pair encoding as Qwen's models use it, and as Llama 2 does.
+    """Byte pair encoding of the kinds of Qwen's models and Llama 2.
 
-    Safe for several threads, which run side by side. The first kind merges bytes of pieces that a pattern
+    Threads can share it and run in parallel. The first kind merges bytes of pieces that a pattern
     cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
 
     Ids, counts and offsets are those of the tokenizers library, for every text.
@@ -1071,7 +1071,7 @@ class BpeTokenizer:
         content: A ``tokenizer.json``.
 
     Raises:
-        NotImplementedError: The file asks for something else than these two ways: another model, normaliser,
+        NotImplementedError: The file needs something else than these two kinds: another model, normaliser,
             splitting pattern or post-processor. The message names it.
         ValueError: The file is malformed.
     """
@@ -1080,7 +1080,7 @@ class BpeTokenizer:
     def special_prefix_suffix(self) -> tuple[list[int], list[int]]:
         """Ids that the file's own post-processor puts before and behind a text; the methods leave them out."""
     def token_id(self, token: str) -> int | None:
-        """The id of a token, as the vocabulary spells it; None when the vocabulary lacks it."""
+        """Return the id of a token, as the vocabulary spells it; None if it is unknown."""
     def encode(
         self,
         texts: Sequence[str],
@@ -1090,15 +1090,15 @@ class BpeTokenizer:
         most: int | None = None,
         special_tokens_as_text: bool = False,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Encodes texts.
+        """Encode texts.
 
         Args:
             texts: n texts.
             head: Ids in front of every row.
             tail: Ids behind every row.
-            most: Most tokens of a text, from 0; a longer one loses its end. None for no bound.
-            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Added tokens that
-                are not special are found all the same.
+            most: Maximum tokens of a text, from 0; longer texts lose their end. None: no limit.
+            special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Other added
+                tokens are found in either case.
 
         Returns:
             ids: (t,) the rows one behind the other: head, the text's ids, tail.
@@ -1110,9 +1110,9 @@ class BpeTokenizer:
             UnicodeEncodeError: A text holds a lone surrogate.
         """
     def count(self, texts: Sequence[str], *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
-        """Counts tokens: (n,) for n texts; arguments and errors as those of `encode`."""
+        """Count tokens: (n,) for n texts; arguments and errors as those of `encode`."""
     def offsets(self, text: str, *, special_tokens_as_text: bool = False) -> NDArray[np.int64]:
-        """Finds where tokens stand.
+        """Find the position of each token.
 
         A token that holds a part of a character covers all of it. Where the normal form composed several characters,
         its tokens cover the first of them.

@@ -69,7 +69,7 @@ class SemlexError(Exception):
 
 
 def _bounded(message: str) -> str:
-    """A message without words that are longer than any name; and of what is long all the same, both ends."""
+    """Shorten words that are longer than any name, then the message, of which both ends stay."""
     if len(message) <= MAX_WORD:
         return message
     shorter = _LONG_WORD.sub(lambda found: f"{found[0][:SHOWN_OF_WORD]}…{found[0][-SHOWN_OF_WORD:]}", message)
@@ -148,7 +148,7 @@ class FieldError:
 class ValidationError(SemlexError, ValueError):
     """Input was refused; nothing of it was written.
 
-    The message holds the first errors, a line each where there are several, and how many more there are.
+    The message has the first errors, one per line, and the number of the others.
 
     Attributes:
         errors: Every error of every row, in row order.

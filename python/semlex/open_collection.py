@@ -120,7 +120,7 @@ class SeenVersions:
     Attributes:
         at: When.
         versions: What was seen; None: nothing since the collection was opened.
-        told: Who was told what: of which serving one that this process does not use, of other vectors of the model.
+        told: Warnings that were given: about a serving version that this process does not use, about other vectors.
         noted_at: When the use of another one than the serving was noted last.
         is_noted: Whether it can be noted: this role may.
     """

@@ -34,7 +34,7 @@ WIDTH = 120
 
 
 class Item:
-    """What stands above a definition: its docstring and its attributes."""
+    """The lines above a definition: its docstring and its attributes."""
 
     def __init__(self) -> None:
         self.doc: list[str] = []
@@ -100,7 +100,7 @@ def special(name: str, kind: str, item: Item) -> list[str]:
 
 
 def items(source: str) -> Iterator[tuple[Item, str]]:
-    """Every line of code with what stands above it."""
+    """Every line of code with the lines above it."""
     item, lines = Item(), iter(source.splitlines())
     for line in lines:
         text = line.strip()

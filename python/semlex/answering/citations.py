@@ -62,7 +62,7 @@ class Evidence:
 def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int, end: int) -> Citation:
     """Return the citation of characters `start` to `end` of a source's text."""
     line = None if source.line is None else source.line + len(LINE_END.findall(source.text, 0, start))
-    # A passage that does not stand in its document as one piece leads to no place there.
+    # A passage that is not one piece of its document has no place there.
     first, last = source.char_start, source.char_end
     is_piece = first is not None and last is not None and last - first == len(source.text)
     begins, ends = (first + start, first + end) if is_piece and first is not None else (None, None)

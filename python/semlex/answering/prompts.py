@@ -34,7 +34,7 @@ def block(source: ContextSource, mark: str) -> str:
 
 
 def context_text(sources: Sequence[ContextSource], mark: str) -> str:
-    """Return all passages; "" if there are none."""
+    """Return all passages; "" if none exist."""
     return "\n\n".join([head(mark), *(block(source, mark) for source in sources)]) if sources else ""
 
 

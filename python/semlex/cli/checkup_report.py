@@ -58,7 +58,7 @@ def left_out_words(left_out: LeftOut) -> list[str]:
     return [
         f"{number:,} {why}"
         for number, why in (
-            (left_out.repeated, "stand in three or more places"),
+            (left_out.repeated, "occur in three or more places"),
             (left_out.wide, "have more than 12 chunks below them"),
             (left_out.wordless, "have no word"),
             (left_out.without_docstring, "definitions without a docstring"),

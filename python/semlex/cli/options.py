@@ -101,7 +101,7 @@ def time_with_zone(option: str, text: str | None) -> datetime | None:
 
 
 def questions_of(words: Sequence[str], file: Path | None = None) -> list[str]:
-    """The question that its words make; of a file those that stand in it, one a line."""
+    """Return the question made of the words, or the questions of a file, one per line."""
     if file is None and list(words) != ["-"]:
         return [" ".join(words)]
     file = Path("-") if file is None else file

@@ -41,7 +41,7 @@ def _plain(value: object) -> object:
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What stands at a path, ``legs.vector`` or ``heading_path.0``; of objects in a list, that of each."""
+    """Return the value at a path, ``legs.vector`` or ``heading_path.0``; for a list of objects, that of each."""
     if not path:
         return value
     first, _, rest = path.partition(".")

@@ -468,8 +468,8 @@ async def check_near_duplicates(subject: Subject) -> None:
             "near_duplicates",
             "hint",
             f"has {copies:,} near-duplicates among {len(texts):,} chunks: {NEAR_SHARE:.0%} of their runs of five words "
-            "stand in another one",
-            "leave copies of files out (semlex index --exclude), or text that stands on every page",
+            "occur in another one",
+            "leave copies of files out (semlex index --exclude), or text that is on every page",
         )
 
 

@@ -235,7 +235,7 @@ class CheckupRun:
         if not outcomes:
             raise ConfigurationError(
                 f"none of the {choice.headings:,} headings of collection {opened.info.names.collection!r} can be "
-                f"asked: {choice.repeated:,} stand in three or more places, {choice.wide:,} above more than "
+                f"asked: {choice.repeated:,} occur in three or more places, {choice.wide:,} above more than "
                 f"{MAX_SECTION_CHUNKS} chunks, and the others have no word, or nothing below them; `semlex eval` takes "
                 "questions of your own"
             )

@@ -224,7 +224,7 @@ class GeminiEmbedder(RemoteEmbedder):
 
 
 PATH = "/embeddings"
-# Servers add no prompt by themselves, and without it Qwen3-Embedding loses 1 to 5 % of retrieval quality.
+# Servers add no prompt, and without it Qwen3-Embedding loses 1 to 5 % of retrieval quality.
 PROMPTED_MODELS = "qwen3-embedding"
 # Models of which is known that they were trained for retrieval in many languages; names of others promise nothing.
 MULTILINGUAL_MODELS = (PROMPTED_MODELS, "text-embedding-3")

@@ -115,7 +115,7 @@ def is_like(text: str, pattern: str) -> bool:
     position = len(first)
     for number, piece in enumerate(rest):
         last = len(text) - len(piece)
-        # The last piece stands at the end, each of the others as early as it can.
+        # The last piece is at the end, each of the others as early as possible.
         places = [last] if number == len(rest) - 1 else range(position, last + 1)
         found = next((place for place in places if place >= position and _is_at(text, place, piece)), None)
         if found is None:

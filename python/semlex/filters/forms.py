@@ -107,7 +107,7 @@ class _Reader:
 
     def _group(self, key: str, value: object, place: str, depth: int) -> FilterTree | None:
         if key not in OF_FILTERS:
-            hint = f"; {key} stands behind the name of a field, as {{'year': {{'{key}': …}}}}"
+            hint = f"; {key} follows the name of a field, as {{'year': {{'{key}': …}}}}"
             limit = ", ".join(OF_FILTERS) + (hint if key in OF_FIELDS else nearest(key, OF_FILTERS))
             raise refusal(place, "wrong_operator", limit)
         if key == "$not":

@@ -332,7 +332,7 @@ def _json_bytes(metadata: Mapping[str, Any]) -> int:
 def _check_copies(size: int) -> None:
     if size > MAX_COPIED_BYTES:
         message = f"its chunks would have {size} bytes of metadata together, the limit is {MAX_COPIED_BYTES}"
-        raise LoadError("metadata_too_large", f"{message}: shorten what stands beside long texts, or split the file")
+        raise LoadError("metadata_too_large", f"{message}: shorten the metadata of long texts, or split the file")
 
 
 def _record_chunks(loaded: LoadedDocument, record: Record, chunker: Chunker) -> list[Chunk]:

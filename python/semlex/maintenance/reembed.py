@@ -181,7 +181,7 @@ class EmbeddingChecks:
             raise ModelError(
                 f"{wrong} of {len(made)} texts of collection {name!r} have another vector than before when "
                 f"{self._embedder.identity.model} embeds them once more (differences up to {differences.max():.2f}, "
-                f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or what stands behind its "
+                f"{TOLERATED_DIFFERENCE} are tolerated), so nothing was switched: the model, or the server behind its "
                 f"name, has changed; embed all texts again with: semlex models set --collection {name} --restart"
             )
 

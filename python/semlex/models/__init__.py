@@ -1,1 +1,1 @@
-"""What embedders and rerankers stand on: devices, weights on disk, tokenizers, the forward pass."""
+"""The base of embedders and rerankers: devices, weights on disk, tokenizers, the forward pass."""

@@ -237,7 +237,7 @@ class Client:
             collection: Another name; the collection does not exist, or is empty.
             keyword: Another keyword engine, where the server lacks the dumped one.
             vector_storage: ``vector`` or ``halfvec``, where it is to be another.
-            build_indexes: Whether vector indexes are built where there are many rows; if not, call `create_index`.
+            build_indexes: Whether vector indexes are built for many rows; if not, call `create_index`.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Raises:

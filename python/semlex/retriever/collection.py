@@ -315,7 +315,7 @@ class Collection:
     ) -> SearchResults:
         """The next page of a list that `search` opened with `max_results`.
 
-        It is the same search, cut elsewhere: the pages together are one list, and no hit stands on two of them. Where
+        It is the same search, cut elsewhere: the pages together are one list, and no hit is on two of them. Where
         the list has changed since the page before, because something was written, `warnings` says so. What was
         reranked for the first page is not reranked again.
 

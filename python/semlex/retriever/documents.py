@@ -252,7 +252,7 @@ class Documents:
 
 
 async def named_document(handle: Handle, document: str) -> tuple[NamedDocument, Chunks]:
-    """What stands under a name, with its chunks in order."""
+    """Read what a name means, with its chunks in order."""
     check_rows("document", [document], max_bytes=MAX_PATH_BYTES, blank=False)
 
     async def read(indexer: Indexer) -> tuple[NamedDocument, Chunks]:

@@ -46,7 +46,7 @@ class Indexes:
             index: `HnswIndex`, `IvfflatIndex` or `NoIndex`, from now on; None is what was asked for last, and at first
                 `HnswIndex()`.
             concurrently: Whether writers go on meanwhile, instead of waiting until it is built; it takes about twice as
-                long. Needs ``db_url``. Behind a transaction pooler writers wait all the same, and a warning says so.
+                long. Needs ``db_url``. Behind a transaction pooler writers wait nevertheless, and a warning says so.
             progress: Called as the work goes on; ``bar`` shows it.
 
         Returns:

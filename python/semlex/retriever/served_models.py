@@ -1,4 +1,4 @@
-"""The models that a collection is searched with, asked by themselves: vectors of texts, scores of texts."""
+"""The models of a collection, used directly: vectors of texts, scores of texts."""
 
 from __future__ import annotations
 

@@ -426,7 +426,7 @@ def as_toml(values: Mapping[str, Any]) -> str:
     """Return a file that sets these values, and explains all others."""
     built_in = Settings().values()
     lines = [
-        "# Settings of semlex. What stands behind a # is the default, or an example where it says so.",
+        "# Settings of semlex. A value after # is the default, or an example if it says so.",
         "# Options of a command and the environment go before this file: `semlex config show` tells.",
     ]
     for section in SECTIONS:

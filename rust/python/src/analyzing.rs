@@ -13,7 +13,7 @@ use crate::errors::detached;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Cuts text into terms, documents and queries alike. Safe for several threads, which run side by side.
+/// Splits documents and queries into terms. Threads can share it and run in parallel.
 ///
 /// Words are folded (case, accents, widths; marks stay where they are letters, as in Indic scripts), then stemmed by
 /// the language's Snowball stemmer. Languages without one, and ``simple``, keep their words as they are. Han and kana
@@ -28,7 +28,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 ///         are left out, because they hold words that people search for.
 ///
 /// Raises:
-///     ValueError: There is no such language; the message lists what there is.
+///     ValueError: The language is unknown; the message lists the known ones.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Analyzer {
     pub(crate) inner: analyzer::Analyzer,
@@ -43,18 +43,18 @@ pub(crate) struct Analyzer {
 ///         query: in every language the same. Of more than `max_terms` the first ones are kept.
 ///     phrases: The terms of each phrase, one for every place that a word takes; none is empty.
 ///     excluded: The terms of each excluded word or phrase, likewise.
-///     total: How many distinct terms were wanted before they were cut.
-///     conditions: How many terms all phrases and exclusions have, repeats included. Where they are more than
-///         `max_terms`, ``phrases`` and ``excluded`` are empty, and the query must be refused.
+///     total: Number of distinct wanted terms before the cut.
+///     conditions: Number of terms of all phrases and exclusions, repeats included. If it exceeds `max_terms`,
+///         ``phrases`` and ``excluded`` are empty, and the query must be refused.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Query {
     terms: QueryTerms,
 }
 
-/// The name in `ANALYZER_LANGUAGES` that a name or an ISO 639-1 code stands for, in any case.
+/// Return the name in `ANALYZER_LANGUAGES` for a name or an ISO 639-1 code, in any case.
 ///
 /// Raises:
-///     ValueError: There is no such language; the message lists what there is.
+///     ValueError: The language is unknown; the message lists the known ones.
 #[pyfunction]
 #[pyo3(signature = (name: "str") -> "str")]
 pub(crate) fn language_named(name: &str) -> PyResult<&'static str> {
@@ -87,7 +87,7 @@ impl Analyzer {
         format!("Analyzer({:?})", self.inner.language())
     }
 
-    /// All terms of a text, in order, repetitions among them.
+    /// Return all terms of a text in order, repetitions included.
     #[pyo3(signature = (text: "str") -> "list[str]")]
     fn terms(&self, py: Python<'_>, text: &str) -> PyResult<Vec<String>> {
         detached(py, || {
@@ -98,7 +98,7 @@ impl Analyzer {
         })
     }
 
-    /// The terms of a query. Every text is a query.
+    /// Return the terms of a query. Every text is a valid query.
     ///
     /// ``"quotes"`` hold a phrase, straight or typographic; without a closing quote they mean nothing. ``-word`` and
     /// ``-"a phrase"`` exclude, at the start of the text or behind white space; a letter or a quote must follow the
@@ -106,7 +106,7 @@ impl Analyzer {
     ///
     /// Args:
     ///     text: The query.
-    ///     max_terms: Most wanted terms that are kept, and most terms of phrases and exclusions, from 0.
+    ///     max_terms: Maximum number of wanted terms, and of terms of phrases and exclusions, from 0.
     ///
     /// Raises:
     ///     ValueError: `max_terms` is negative.
@@ -117,9 +117,9 @@ impl Analyzer {
         Ok(Query { terms })
     }
 
-    /// Looks for the phrases of a `Query` in texts.
+    /// Report which texts contain the phrases of a `Query`.
     ///
-    /// The terms of a phrase must stand one behind the other. Stop words take no place in the text, so the phrase
+    /// The terms of a phrase must follow each other. Stop words take no position in the text, so the phrase
     /// ``bank of america`` is also found in ``bank, America``; punctuation takes none either. A phrase without terms is
     /// in every text.
     ///
@@ -150,14 +150,14 @@ impl Analyzer {
         Ok(PyArray1::from_vec(py, matched))
     }
 
-    /// Finds the first word of each text that stands for one of the terms: the first that `excerpts` can mark.
+    /// Find the first word of each text that matches one of the terms, which is the first that `excerpts` marks.
     ///
     /// Args:
     ///     texts: n texts.
     ///     terms: The wanted terms of a query.
     ///
     /// Returns:
-    ///     For each text the offset of the word in characters; None where there is none.
+    ///     For each text the offset of the word in characters; None without a match.
     #[pyo3(signature = (texts: "Sequence[str]", terms: "Sequence[str]") -> "list[int | None]")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn first_matches(
@@ -172,15 +172,15 @@ impl Analyzer {
         })
     }
 
-    /// The parts of texts that show why they were found.
+    /// Return the parts of texts that show why they were found.
     ///
     /// An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
-    /// `` … ``, where they hold more. Matched words stand between ``**``. Without a match it is the text's beginning.
+    /// `` … ``, where they hold more. Matched words are between ``**``. Without a match it is the text's beginning.
     ///
     /// Args:
     ///     texts: n texts.
     ///     terms: The wanted terms of a query.
-    ///     max_characters: Most characters of the text in an excerpt, from 1; marks are not counted.
+    ///     max_characters: Maximum number of characters of text in an excerpt, from 1, without the marks.
     ///
     /// Returns:
     ///     One excerpt a text.

@@ -8,7 +8,7 @@ use semlex_core::batch;
 use crate::arguments::{at_least, vector};
 use crate::errors::detached;
 
-/// Rows in batches.
+/// Rows grouped into batches.
 ///
 /// Attributes:
 ///     order: (n,) row numbers, longest row first; rows of equal length in their own order.
@@ -35,15 +35,15 @@ impl BatchPlan {
     }
 }
 
-/// Plans batches of rows of like length.
+/// Plan batches of rows of similar length.
 ///
 /// A batch is cut before it costs more than `token_budget` or has more than `max_rows` rows; a row above the budget is
 /// a batch of its own.
 ///
 /// Args:
 ///     lengths: (n,) tokens per row, from 0.
-///     token_budget: Most tokens of a batch, from 1.
-///     max_rows: Most rows of a batch, from 1.
+///     token_budget: Maximum tokens of a batch, from 1.
+///     max_rows: Maximum rows of a batch, from 1.
 ///     padded: Whether a batch costs its longest row times its rows; else it costs the sum of its rows.
 ///
 /// Raises:
@@ -90,8 +90,8 @@ pub(crate) fn plan_batches(
 /// Args:
 ///     ids: (t,) token ids from 0, row behind row.
 ///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
-///     token_budget: Most tokens of a batch, from 1; a row above it is a batch of its own.
-///     max_rows: Most rows of a batch, from 1.
+///     token_budget: Maximum tokens of a batch, from 1; a row above it is a batch of its own.
+///     max_rows: Maximum rows of a batch, from 1.
 ///     padded: Whether the budget counts a batch's longest row times its rows, for attention that pads; else the sum of
 ///         its rows. The buffers are the same.
 ///     skip: Tokens at the beginning of every row that the batches leave out, because a model has read them already.
@@ -160,7 +160,7 @@ impl TokenPlan {
         )
     }
 
-    /// Fills the buffers of one batch.
+    /// Fill the buffers of one batch.
     ///
     /// Args:
     ///     number: The batch, from 0.
@@ -214,14 +214,14 @@ impl TokenBatch {
     }
 }
 
-/// Counts the tokens that all rows begin with.
+/// Count the tokens with which all rows begin.
 ///
 /// Args:
 ///     ids: (t,) token ids, row behind row.
 ///     offsets: (n + 1,) row i is ``ids[offsets[i] : offsets[i + 1]]``.
 ///
 /// Returns:
-///     At most one less than the shortest row has, so that something is left of every row; 0 for fewer than two rows.
+///     Up to one less than the tokens of the shortest row, so that every row keeps one; 0 for fewer than two rows.
 ///
 /// Raises:
 ///     ValueError: The offsets do not fit the ids, or an array has another dtype or shape; the message names it.

@@ -21,9 +21,9 @@ use crate::errors::detached;
 ///     token_counts: (c,) tokens that touch each.
 ///     lines: (c,) line on which each begins, from 1; a line ends with ``\n``, ``\r`` or both.
 ///     code: (c,) whether each is code, or lies inside one block of it.
-///     headings: c paths of titles, outermost first; levels without a title are left out. A chunk that holds text of
-///         several sections has what their paths share. Titles are cut at 256 characters.
-///     introductions: c texts that announce the list, table or code of which a chunk is a later piece, or None.
+///     headings: c paths of titles, outermost first; levels without a title are left out. A chunk with text of several
+///         sections has the common part of their paths. Titles are cut at 256 characters.
+///     introductions: c texts: what announces the list, table or code that a chunk continues, or None.
 ///     title: The first title of level 1, or None.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct Chunks {
@@ -69,7 +69,7 @@ impl Chunks {
     }
 }
 
-/// Cuts a text into slices of at most `max_tokens` tokens; linear in the length of the text.
+/// Split a text into chunks of up to `max_tokens` tokens, in time linear in its length.
 ///
 /// Sections end at headings: of Markdown (CommonMark 0.31: ATX and setext, not in fenced code, comments or front
 /// matter), of reStructuredText (underlines, and directives that describe an object), or the definitions of source
@@ -80,19 +80,19 @@ impl Chunks {
 /// both fit.
 ///
 /// Together the chunks hold every character that is not blank (``str.isspace``); none is blank. A token that is cut in
-/// two counts on both sides. One character that has more tokens than `max_tokens` is a chunk all the same.
+/// two counts on both sides. A single character with more tokens than `max_tokens` is a chunk nevertheless.
 ///
 /// Args:
 ///     text: The text.
 ///     token_offsets: (t, 2) start and end of every token in characters, both columns ascending; None where the
 ///         tokens are the words of `word_offsets`.
-///     max_tokens: Most tokens of a chunk, from 1.
-///     overlap_tokens: Most tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
-///         character stands in more than two chunks.
-///     min_tokens: Smaller sections are joined, from 0.
+///     max_tokens: Maximum tokens of a chunk, from 1.
+///     overlap_tokens: Maximum tokens that neighbours of one section share, below `max_tokens`; 0 for none. No
+///         character is in more than two chunks.
+///     min_tokens: Sections with fewer tokens are joined with a neighbour; from 0.
 ///     structure: ``plain`` (one section), ``markdown``, ``restructuredtext``, or ``code:`` with the suffix of such
 ///         files (``code:py``).
-///     max_bytes: Most bytes of a chunk in UTF-8, from 4.
+///     max_bytes: Maximum bytes of a chunk in UTF-8, from 4.
 ///
 /// Raises:
 ///     ValueError: A number is out of its range, the offsets have another dtype or shape, a row of them lies outside
@@ -159,7 +159,7 @@ fn structure_named(name: &str) -> PyResult<Structure> {
     }
 }
 
-/// Finds the words that hold a letter or a digit (Unicode Standard Annex 29, section 4).
+/// Find the words that contain a letter or a digit (Unicode Standard Annex 29, section 4).
 ///
 /// Args:
 ///     text: The text.

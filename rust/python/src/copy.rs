@@ -88,13 +88,13 @@ impl CopyEncoder {
         self.rows
     }
 
-    /// Bytes that a buffer must at least have: the largest row with the stream's header and trailer.
+    /// Minimum size of a buffer in bytes: the largest row with the stream's header and trailer.
     #[getter] // -> int
     fn largest_row(&self) -> usize {
         self.largest_row
     }
 
-    /// Writes the rows from ``position`` on, as many as fit.
+    /// Write as many rows from ``position`` on as fit.
     ///
     /// Reuse one buffer: with a fresh one per block the page faults cost more than the encoding.
     ///
@@ -109,7 +109,7 @@ impl CopyEncoder {
     ///
     /// Raises:
     ///     ValueError: For another position, or a buffer that is too small or read-only.
-    ///     TypeError: When the buffer is no uint8 array of one dimension.
+    ///     TypeError: When the buffer is not a one-dimensional uint8 array.
     ///     semlex.errors.ValidationError: When a component is NaN or infinite or overflows float16, or an array was
     ///         changed since construction so that it breaks a rule.
     #[pyo3(signature = (buffer: "NDArray[np.uint8]", position: "int") -> "tuple[int, int]")]
@@ -283,7 +283,7 @@ fn writable<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<numpy::PyReadwriteArray
         .map_err(|error| PyValueError::new_err(format!("buffer: {error}")))
 }
 
-/// Reads a whole binary COPY stream, for reading back and for tests.
+/// Read a whole binary COPY stream.
 ///
 /// Args:
 ///     data: The stream, header to trailer.
@@ -313,7 +313,7 @@ pub(crate) fn decode_copy<'py>(
     })
 }
 
-/// Reads a whole binary COPY stream without a Python object for a value.
+/// Read a whole binary COPY stream without making a Python object for each value.
 ///
 /// Args:
 ///     data: The stream, header to trailer.

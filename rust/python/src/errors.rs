@@ -74,7 +74,7 @@ pub(crate) fn field_error_tuple(
     )
 }
 
-/// The id, or nothing when it is no usable text.
+/// The id, or nothing if it is not a usable text.
 fn shortened(id: &Bound<'_, PyAny>) -> Option<String> {
     let text = id.cast::<PyString>().ok()?.to_str().ok()?;
     Some(text.chars().take(SHOWN_ID_CHARACTERS).collect())

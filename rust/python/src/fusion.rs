@@ -17,14 +17,14 @@ type Scores<'py> = Bound<'py, PyArray1<f64>>;
 type Ranked<'py> = (Ids<'py>, Scores<'py>);
 type Explained<'py> = (Ids<'py>, Scores<'py>, Scores<'py>, Scores<'py>);
 
-/// Fuses two legs whose scores of every candidate are known.
+/// Fuse vector and keyword scores that are known for every candidate: score fusion.
 ///
-/// ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN stands for no score:
-/// nothing from that leg. Without a keyword score above 0 the first term is 0, without a deviation the second.
+/// ``(1 - w) * keyword / greatest keyword + w * z / 6``, ``z = (vector - mean) / deviation``. NaN means no score: that
+/// search contributes nothing. Without a keyword score above 0 the first term is 0, without a deviation the second.
 ///
 /// Args:
-///     vector: (n,) the vector leg's scores, larger is better; NaN for a candidate without a vector.
-///     keyword: (n,) the keyword leg's scores, from 0; NaN for none.
+///     vector: (n,) vector scores, larger is better; NaN for a candidate without a vector.
+///     keyword: (n,) keyword scores, from 0; NaN for none.
 ///     mean: Mean of the vector scores of a sample of all chunks.
 ///     deviation: Their standard deviation, from 0.
 ///     vector_weight: w, 0 to 1.
@@ -32,8 +32,8 @@ type Explained<'py> = (Ids<'py>, Scores<'py>, Scores<'py>, Scores<'py>);
 /// Returns:
 ///     order: (n,) places of the candidates in the input, best first; ties in the order of the input.
 ///     scores: (n,) their scores, the sums of the next two.
-///     vector: (n,) what the vector leg contributed to each.
-///     keyword: (n,) what the keyword leg contributed to each.
+///     vector: (n,) what vector search contributed to each.
+///     keyword: (n,) what keyword search contributed to each.
 ///
 /// Raises:
 ///     ValueError: A number is out of its range, the arrays differ in length, or one has another dtype or shape; the
@@ -69,16 +69,16 @@ pub(crate) fn completed_fusion<'py>(
     ))
 }
 
-/// Fuses rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
+/// Fuse rankings by rank: ``score(d) = sum of weight / (k + rank of d)``, ranks from 1.
 ///
 /// G. V. Cormack, C. L. A. Clarke and S. Buettcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
 /// Learning Methods", SIGIR 2009. An id that a ranking names twice counts there once, at its best rank.
 ///
 /// Args:
 ///     rankings: Ids of each ranking, best first, each (n,); ties are broken by the smaller id.
-///     weights: One per ranking, finite and not negative; 1 each when left out.
-///     k: Constant, finite and not negative: the larger, the less the first ranks stand out.
-///     limit: Most ids of the answer, from 0; all when left out.
+///     weights: One per ranking, finite and not negative. Default: 1 each.
+///     k: Constant, finite and not negative; larger values make the first ranks count less.
+///     limit: Maximum number of ids returned, from 0. Default: all.
 ///
 /// Returns:
 ///     ids: (m,) every id once, best first.
@@ -112,16 +112,16 @@ pub(crate) fn reciprocal_rank_fusion<'py>(
     Ok(ranked(py, fused))
 }
 
-/// Fuses rankings by score: ``sum of weight * (s - least) / (greatest - least)`` over the rankings that hold an id.
+/// Fuse rankings by score: ``sum of weight * (s - least) / (greatest - least)`` over the rankings that contain an id.
 ///
-/// Where all scores of a ranking are equal, each counts as 1. An id that a ranking names twice counts there once, with
+/// If all scores of a ranking are equal, each counts as 1. An id that a ranking names twice counts there once, with
 /// its first score.
 ///
 /// Args:
 ///     rankings: Ids of each ranking, each (n,); ties are broken by the smaller id.
 ///     scores: ``scores[i][j]`` belongs to ``rankings[i][j]``; finite, may be negative.
-///     weights: One per ranking, finite and not negative; 1 each when left out.
-///     limit: Most ids of the answer, from 0; all when left out.
+///     weights: One per ranking, finite and not negative. Default: 1 each.
+///     limit: Maximum number of ids returned, from 0. Default: all.
 ///
 /// Returns:
 ///     ids: (m,) every id once, best first.

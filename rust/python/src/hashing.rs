@@ -8,7 +8,7 @@ use semlex_core::hashing::identity;
 
 use crate::errors::detached;
 
-/// Identities of rows: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
+/// Return the identity of each row: 16 bytes of SHA-256 over the label and the row's texts, each behind a NUL.
 ///
 /// Args:
 ///     label: What the identities are of; equal texts under different labels have different identities.

@@ -9,10 +9,10 @@ use semlex_core::html;
 use crate::arguments::utf8;
 use crate::errors::detached;
 
-/// Reads web pages; one serves any number of threads.
+/// Reads web pages, from any number of threads.
 ///
 /// Args:
-///     entities: What each named character reference stands for, by its name without the ampersand, as in
+///     entities: Text of each named character reference, by its name without the ampersand, as in
 ///         ``html.entities.html5``. A name without a semicolon needs none, and is found at the beginning of longer
 ///         ones.
 #[pyclass(frozen, module = "semlex._core")]
@@ -30,11 +30,11 @@ impl HtmlReader {
         }
     }
 
-    /// Turns a page, or a part of one, into Markdown; linear in the length of the page.
+    /// Convert a page, or a part of one, to Markdown, in time linear in its length.
     ///
     /// Headings, paragraphs, lists, rows of tables, preformatted text and the alternative texts of pictures are kept;
-    /// of the rest, its text. Scripts, styles and templates are left out, and menus, side bars and link marks where
-    /// there is other text. Malformed HTML is read as browsers read it, more or less.
+    /// other elements keep only their text. Scripts, styles and templates are left out. Menus, side bars and link marks
+    /// are left out if the page has other text. Malformed HTML is read roughly as browsers do.
     ///
     /// Args:
     ///     html: The page.

@@ -42,7 +42,7 @@ struct Document {
     refusal: Cell<Option<RuleError>>,
 }
 
-/// A value, and how many containers it stands in.
+/// A value, and how many containers it is in.
 struct Value<'a, 'py> {
     value: Bound<'py, PyAny>,
     depth: usize,
@@ -152,7 +152,7 @@ fn large_integer(integer: &Bound<'_, PyInt>) -> Result<Box<RawValue>, RuleError>
     RawValue::from_string(text).map_err(|_| refused())
 }
 
-/// JSON text (UTF-8) as ``jsonb`` takes it.
+/// Return the JSON text (UTF-8) that ``jsonb`` stores for a value.
 ///
 /// Accepts dict with str keys, list, tuple, str, int up to 4,300 digits, float, bool and None, and subclasses of these.
 /// jsonb keeps numbers as decimals: a float of 1e16 or more is read back as an int.

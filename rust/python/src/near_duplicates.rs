@@ -7,7 +7,7 @@ use semlex_core::near_duplicates;
 
 use crate::errors::detached;
 
-/// How much of each text stands in each other one, by shingles: runs of 5 words of Unicode in lower case.
+/// Return how much of each text each other text contains, by shingles: runs of 5 Unicode words in lower case.
 ///
 /// A text of fewer words is one shingle; one without a word is equal to the same text only.
 ///
@@ -15,10 +15,10 @@ use crate::errors::detached;
 ///     texts: n texts.
 ///
 /// Returns:
-///     (n, n); row i, column j: share of the different shingles of text i that occur in text j, 0 to 1.
+///     (n, n); row i, column j: share of the distinct shingles of text i that occur in text j, 0 to 1.
 ///
 /// Raises:
-///     TypeError: An element is no str.
+///     TypeError: An element is not a str.
 ///     UnicodeEncodeError: A text holds a lone surrogate.
 #[pyfunction]
 #[pyo3(signature = (texts: "Sequence[str]") -> "NDArray[np.float64]")]

@@ -8,14 +8,14 @@ use semlex_core::normalise::{self, NormaliseError};
 use crate::arguments::{at_least, matrix};
 use crate::errors::detached;
 
-/// Cuts vectors and scales them to norm 1, the sum of squares in float64.
+/// Cut vectors to their leading components and scale them to norm 1, with sums of squares in float64.
 ///
 /// Args:
 ///     vectors: (n, d).
 ///     dimensions: Leading components that are kept, 1 to d.
 ///
 /// Returns:
-///     (n, dimensions); a row of zeros stays as it is, one that is not finite does not become so.
+///     (n, dimensions); a row of zeros stays unchanged, and a row that is not finite stays so.
 ///
 /// Raises:
 ///     ValueError: `dimensions` is out of its range, or the array has another dtype or shape; the message names it.

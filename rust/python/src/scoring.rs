@@ -33,7 +33,8 @@ type Scored<'py> = (
     Bound<'py, PyArray1<f64>>,
 );
 
-/// What searches have read of one collection's keyword index. Stored rows never change, so nothing grows stale.
+/// Cache of what searches have read of one collection's keyword index. Stored rows never change, so entries never
+/// become stale.
 ///
 /// Posting lists are kept up to a limit, those of the terms used last; headers and tombstones as long as snapshots
 /// list them. All methods may be called from several threads.
@@ -42,7 +43,7 @@ type Scored<'py> = (
 /// lacks, then `snapshot`, then `PostingSnapshot.search`.
 ///
 /// Args:
-///     limit: Bytes of posting lists at most.
+///     limit: Maximum bytes of posting lists.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingCache {
     core: segment::PostingCache,
@@ -59,25 +60,25 @@ impl PostingCache {
         })
     }
 
-    /// Lists, or known absences, that were at hand when a search needed them.
+    /// Lists, or known absences, that were cached when a search needed them.
     #[getter] // -> int
     fn hits(&self) -> u64 {
         self.core.counters().hits
     }
 
-    /// Those that had to be read.
+    /// Lists that had to be read.
     #[getter] // -> int
     fn misses(&self) -> u64 {
         self.core.counters().misses
     }
 
-    /// Bytes of posting lists at hand.
+    /// Bytes of cached posting lists.
     #[getter] // -> int
     fn used_bytes(&self) -> usize {
         self.core.counters().bytes
     }
 
-    /// Changes the limit; the terms unused for longest are forgotten until the rest is within it.
+    /// Change the limit; the least recently used terms are evicted until the rest fits.
     ///
     /// Raises:
     ///     ValueError: It is negative.
@@ -87,13 +88,13 @@ impl PostingCache {
         detached(py, || self.core.resize(limit))
     }
 
-    /// Forgets all posting lists; headers and tombstones stay.
+    /// Drop all posting lists; headers and tombstones stay.
     #[pyo3(signature = () -> "None")]
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.core.clear())
     }
 
-    /// Finds out what a query needs, and pins what of it is at hand.
+    /// Plan what a query needs, and pin the cached part of it.
     ///
     /// Args:
     ///     queries: The query as analysed in each language: (language, wanted, phrases, excluded).
@@ -122,17 +123,17 @@ impl PostingCache {
         })
     }
 
-    /// Completes a plan with what one snapshot of the database holds, and keeps what was read.
+    /// Complete a plan with the rows of one database snapshot, and cache them.
     ///
     /// Args:
-    ///     plan: Of this cache.
+    ///     plan: A plan of this cache.
     ///     segments: (segment id, language, header) of every segment; the header may be None for known ones.
     ///     tombstones: (tombstone id, data) of every tombstone; the data may be None for known ones.
     ///     rows: (segment id, term, first term, data): for each cold term the row of each segment of its language, for
-    ///         each warm term that of each such segment that was not known. None and None where there is no row.
+    ///         each warm term that of each such segment that was not known. None and None if the row does not exist.
     ///
     /// Raises:
-    ///     ValueError: When something is lacking.
+    ///     ValueError: When something is missing.
     ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
     #[pyo3(signature = (
         plan: "PostingPlan",
@@ -172,15 +173,15 @@ impl PostingCache {
         })
     }
 
-    /// Completes a plan for the segments and tombstones that it knows, and keeps what was read.
+    /// Complete a plan for the segments and tombstones that it knows, and cache what was read.
     ///
     /// Args:
-    ///     plan: Of this cache.
-    ///     rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None where there is
-    ///         no row.
+    ///     plan: A plan of this cache.
+    ///     rows: (segment id, term, first term, data) for each of the plan's ``missing``. None and None if the row does
+    ///         not exist.
     ///
     /// Raises:
-    ///     ValueError: When something is lacking.
+    ///     ValueError: When something is missing.
     ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written.
     #[pyo3(signature = (
         plan: "PostingPlan",
@@ -229,7 +230,7 @@ fn given_rows(rows: &[Row]) -> PyResult<Vec<GivenRow<'_>>> {
     rows.collect()
 }
 
-/// What a query needs, and what of it is at hand.
+/// What a query needs, and what of it is cached.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingPlan {
     core: segment::PostingPlan,
@@ -254,19 +255,19 @@ impl PostingPlan {
 
 #[pymethods]
 impl PostingPlan {
-    /// Ids of the segments whose headers are at hand, in ascending order.
+    /// Ids of the segments whose headers are cached, in ascending order.
     #[getter] // -> list[bytes]
     fn known_segments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         caught(|| ids(py, self.core.known_segments()))
     }
 
-    /// Ids of the tombstones that are at hand, in ascending order.
+    /// Ids of the cached tombstones, in ascending order.
     #[getter] // -> list[bytes]
     fn known_tombstones<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         caught(|| ids(py, self.core.known_tombstones()))
     }
 
-    /// (segment id, term) of the lists that are needed of known segments and not at hand.
+    /// (segment id, term) of the lists of known segments that are needed and not cached.
     #[getter] // -> list[tuple[bytes, bytes]]
     fn missing<'py>(&self, py: Python<'py>) -> PyResult<Missing<'py>> {
         caught(|| {
@@ -300,7 +301,7 @@ fn ids<'a, 'py>(
     PyList::new(py, ids.into_iter().map(|id| PyBytes::new(py, id)))
 }
 
-/// A query over one snapshot of the database, everything at hand. It never changes.
+/// A query over one snapshot of the database, with everything that it needs. Immutable.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct PostingSnapshot {
     core: segment::Snapshot,
@@ -314,13 +315,13 @@ impl PostingSnapshot {
         self.core.languages().to_vec()
     }
 
-    /// Those that the plan did not name: plan again with them, and take the snapshot again, before searching.
+    /// Languages that the plan lacks: plan again with them, then take the snapshot again, before searching.
     #[getter] // -> list[str]
     fn missing_languages(&self) -> Vec<String> {
         self.core.missing_languages().to_vec()
     }
 
-    /// Number of living chunks.
+    /// Number of live chunks.
     #[getter] // -> int
     fn chunks(&self) -> u64 {
         self.core.chunks()
@@ -332,15 +333,15 @@ impl PostingSnapshot {
         self.core.postings()
     }
 
-    /// How much of the query each chunk holds: the share of the weight (idf) of its terms that occur in the chunk.
+    /// Return how much of the query each chunk contains: the share of its terms' weight (idf) that occurs in the chunk.
     ///
     /// Args:
     ///     keyword_ids: int64 (n,), in any order.
     ///
     /// Returns:
-    ///     float64 (n,), 0 to 1; exactly 1 where all terms occur. A word that no chunk of the collection has counts
-    ///     with the greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language
-    ///     the query has no term.
+    ///     float64 (n,), 0 to 1; exactly 1 if all terms occur. A word in no chunk of the collection counts with the
+    ///     greatest weight. NaN for chunks that are in no segment or deleted, and for those in whose language the query
+    ///     has no term.
     ///
     /// Raises:
     ///     ValueError: For another array, or when languages are missing.
@@ -356,24 +357,24 @@ impl PostingSnapshot {
         Ok(PyArray1::from_vec(py, found))
     }
 
-    /// Scores by BM25, exactly, over the living chunks of all languages.
+    /// Find the best chunks by exact BM25 over the live chunks of all languages.
     ///
     /// The sum over wanted slots of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average length))`` with
     /// ``idf = ln(1 + (N - df + 0.5) / (df + 0.5))``: Robertson and Zaragoza, "The Probabilistic Relevance Framework:
     /// BM25 and Beyond" (2009), with the idf of Lucene. A slot's df counts the chunks that hold its term in their own
-    /// language. Chunks with equal terms have equal scores, wherever they stand.
+    /// language. Chunks with equal terms have equal scores, wherever they are stored.
     ///
     /// Args:
     ///     k: How many chunks to find.
-    ///     k1: How late a frequency saturates, 0 to 1,000.
-    ///     b: How much the length counts, 0 to 1.
+    ///     k1: Term-frequency saturation, 0 to 1,000; higher values let repetitions count more.
+    ///     b: Weight of length normalisation, 0 to 1.
     ///     allowed: Only these keyword ids are found; int64 (n,), in any order, ascending is fastest. None: all.
     ///     score_ids: Keyword ids of chunks that are scored in any case, ``allowed`` or not; int64 (m,).
     ///
     /// Returns:
     ///     (ids, scores, scores of ``score_ids``). The ids, int64 (n,), are those of the best ``k`` chunks that hold a
     ///     wanted term, and of up to 1,000 more whose score equals the k-th; by score descending, then by id. Scores
-    ///     are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 where no wanted term is, NaN for chunks that
+    ///     are float64 (n,). Those of ``score_ids``, float64 (m,), are 0 without a wanted term, NaN for chunks that
     ///     are in no segment, deleted, excluded or without a term of a phrase.
     ///
     /// Raises:

@@ -58,7 +58,7 @@ pub(crate) fn id(name: &str, bytes: &[u8]) -> PyResult<SegmentId> {
 
 /// A segment of the keyword index in its stored form: a header, and rows of posting lists.
 ///
-/// A term's list stands in the row with the greatest first term (in the order of bytes) that is not above the term.
+/// A term's list is in the row with the greatest first term (in the order of bytes) that is not above the term.
 #[pyclass(frozen, get_all, module = "semlex._core")]
 pub(crate) struct EncodedSegment {
     /// Ids and lengths of the chunks.
@@ -106,7 +106,7 @@ fn wrapped(
     })
 }
 
-/// Collects chunks of one language, at most 65,536, and makes a segment of them.
+/// Builds a segment from up to 65,536 chunks of one language.
 #[pyclass(frozen, module = "semlex._core")]
 pub(crate) struct SegmentBuilder {
     building: Mutex<Building>,
@@ -184,14 +184,14 @@ impl SegmentBuilder {
         self.with(py, |building| Ok(building.core.chunks()))
     }
 
-    /// Adds a chunk.
+    /// Add a chunk.
     ///
     /// Args:
     ///     keyword_id: The chunk's id in the keyword index.
     ///     terms: Its terms of 1 to 128 bytes, repeats included, in any order.
     ///
     /// Raises:
-    ///     ValueError: For other terms, or one chunk too many; the chunk is left out then.
+    ///     ValueError: For other terms, or too many chunks; the chunk is then left out.
     #[pyo3(signature = (keyword_id: "int", terms: "Sequence[str]") -> "None")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
     fn add_terms(&self, py: Python<'_>, keyword_id: i64, terms: Vec<PyBackedStr>) -> PyResult<()> {
@@ -201,7 +201,7 @@ impl SegmentBuilder {
         })
     }
 
-    /// Adds chunks by their texts.
+    /// Add chunks by their texts.
     ///
     /// Args:
     ///     analyzer: Of the segment's language. It keeps what the builder learns of its words, up to 64 MiB, for the
@@ -245,7 +245,7 @@ impl SegmentBuilder {
         })
     }
 
-    /// Makes the segment; the builder is empty afterwards.
+    /// Build the segment and empty the builder.
     ///
     /// Args:
     ///     segment_id: 16 random bytes that are never used again. The data is bound to it.
@@ -266,7 +266,7 @@ type StoredSegment = (
     Vec<(PyBackedBytes, PyBackedBytes)>,
 );
 
-/// Merges segments of one language: the same bytes as building a segment from the chunks that live.
+/// Merge segments of one language. The result equals a segment built from the live chunks, byte by byte.
 ///
 /// Args:
 ///     segment_id: Id of the new segment.
@@ -274,7 +274,7 @@ type StoredSegment = (
 ///     dead: Keyword ids to leave out.
 ///
 /// Raises:
-///     ValueError: When more than 65,536 chunks live, or one of them in two sources.
+///     ValueError: When more than 65,536 chunks are live, or one is in two sources.
 ///     semlex.errors.DamagedSegmentError: When stored bytes are not those that were written, or rows are missing.
 #[pyfunction]
 #[pyo3(signature = (
@@ -305,7 +305,7 @@ pub(crate) fn merge_segments(
     wrapped(py, encoded)
 }
 
-/// Encodes ids of deleted chunks.
+/// Encode ids of deleted chunks.
 ///
 /// Args:
 ///     tombstone_id: 16 random bytes that are never used again. The data is bound to it.
@@ -330,7 +330,7 @@ pub(crate) fn encode_tombstone<'py>(
     ))
 }
 
-/// The ids in a tombstone.
+/// Return the ids in a tombstone.
 ///
 /// Raises:
 ///     semlex.errors.DamagedSegmentError: When the data is damaged.
@@ -349,7 +349,7 @@ pub(crate) fn decode_tombstone(
     Ok(IdSet { core })
 }
 
-/// The keyword ids in a segment, dead ones included.
+/// Return the keyword ids in a segment, deleted ones included.
 ///
 /// Raises:
 ///     semlex.errors.DamagedSegmentError: When the header is damaged.
@@ -364,7 +364,7 @@ pub(crate) fn segment_ids(py: Python<'_>, segment_id: &[u8], header: &[u8]) -> P
     Ok(IdSet { core })
 }
 
-/// A set of ids, kept as ranges: the few bytes of a tombstone may name billions. It never changes.
+/// An immutable set of ids, stored as ranges, because a few bytes of a tombstone can name billions.
 ///
 /// Args:
 ///     ids: In any order, repeated or not; int64 (n,). None: no ids.
@@ -387,7 +387,7 @@ impl IdSet {
         Ok(Self { core })
     }
 
-    /// All ids that are in any of the sets.
+    /// Return all ids that are in any of the sets.
     #[staticmethod]
     #[pyo3(signature = (sets: "Sequence[IdSet]") -> "IdSet")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
@@ -403,7 +403,7 @@ impl IdSet {
         self.core.len()
     }
 
-    /// Whether there are any.
+    /// Whether the set has ids.
     fn __bool__(&self) -> bool {
         !self.core.is_empty()
     }
@@ -446,7 +446,7 @@ impl IdSet {
     }
 }
 
-/// Panics on purpose, in the midst of a builder's work where one is given: for tests of what becomes of it.
+/// Panic on purpose, for tests; with a builder, in the middle of its work.
 #[pyfunction]
 #[pyo3(signature = (
     message: "str",

@@ -28,11 +28,10 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// The sentences of a text, in order and without overlap.
+/// Split a text into sentences, in order and without overlap.
 ///
-/// Lines decide what is a block: blank lines, items of lists, rows of tables, titles, fences of code and what follows
-/// ``::``. In prose a sentence ends behind a full stop and the like, but not behind abbreviations, initials and numbers
-/// of ordinals.
+/// Lines separate blocks: blank lines, items of lists, rows of tables, titles, fences of code and what follows ``::``.
+/// In prose a sentence ends after a full stop or similar, but not after abbreviations, initials and ordinal numbers.
 ///
 /// Returns:
 ///     (start, end, kind) of each, in characters; never empty, without blanks at its ends. ``kind`` is ``prose``,
@@ -55,10 +54,10 @@ pub(crate) fn split_sentences(py: Python<'_>, text: &Bound<'_, PyString>) -> PyR
     })
 }
 
-/// Which sentences of some passages answer a question.
+/// Rank the sentences of passages by how well they answer a question.
 ///
-/// A sentence is worth the question's words that it holds, each by its idf over all these sentences; for less, those
-/// beside it, in the titles above it and elsewhere in its passage. The same arguments give the same scores.
+/// A sentence scores by the question's words that it contains, weighted by their idf over all these sentences. Words of
+/// neighbouring sentences, titles and the rest of the passage count less. The result is deterministic.
 ///
 /// Args:
 ///     analyzer: Of the passages' language.

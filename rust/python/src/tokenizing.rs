@@ -16,9 +16,9 @@ type TokenRows<'py> = (
     Bound<'py, PyArray1<i64>>,
 );
 
-/// Byte pair encoding as Qwen's models use it, and as Llama 2 does.
+/// Byte pair encoding of the kinds of Qwen's models and Llama 2.
 ///
-/// Safe for several threads, which run side by side. The first kind merges bytes of pieces that a pattern
+/// Threads can share it and run in parallel. The first kind merges bytes of pieces that a pattern
 /// cuts; the second writes ``▁`` for spaces and merges characters, or the bytes of those that its vocabulary lacks.
 ///
 /// Ids, counts and offsets are those of the tokenizers library, for every text.
@@ -27,7 +27,7 @@ type TokenRows<'py> = (
 ///     content: A ``tokenizer.json``.
 ///
 /// Raises:
-///     NotImplementedError: The file asks for something else than these two ways: another model, normaliser,
+///     NotImplementedError: The file needs something else than these two kinds: another model, normaliser,
 ///         splitting pattern or post-processor. The message names it.
 ///     ValueError: The file is malformed.
 #[pyclass(frozen, module = "semlex._core")]
@@ -55,21 +55,21 @@ impl BpeTokenizer {
         (prefix.to_vec(), suffix.to_vec())
     }
 
-    /// The id of a token, as the vocabulary spells it; None when the vocabulary lacks it.
+    /// Return the id of a token, as the vocabulary spells it; None if it is unknown.
     #[pyo3(signature = (token: "str") -> "int | None")]
     fn token_id(&self, token: &str) -> Option<u32> {
         self.core.token_id(token)
     }
 
-    /// Encodes texts.
+    /// Encode texts.
     ///
     /// Args:
     ///     texts: n texts.
     ///     head: Ids in front of every row.
     ///     tail: Ids behind every row.
-    ///     most: Most tokens of a text, from 0; a longer one loses its end. None for no bound.
-    ///     special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Added tokens that
-    ///         are not special are found all the same.
+    ///     most: Maximum tokens of a text, from 0; longer texts lose their end. None: no limit.
+    ///     special_tokens_as_text: Whether a text that spells a special token is ordinary text there. Other added
+    ///         tokens are found in either case.
     ///
     /// Returns:
     ///     ids: (t,) the rows one behind the other: head, the text's ids, tail.
@@ -110,7 +110,7 @@ impl BpeTokenizer {
         ))
     }
 
-    /// Counts tokens: (n,) for n texts; arguments and errors as those of `encode`.
+    /// Count tokens: (n,) for n texts; arguments and errors as those of `encode`.
     #[pyo3(signature = (
         texts: "Sequence[str]",
         *,
@@ -130,7 +130,7 @@ impl BpeTokenizer {
         Ok(PyArray1::from_vec(py, counts))
     }
 
-    /// Finds where tokens stand.
+    /// Find the position of each token.
     ///
     /// A token that holds a part of a character covers all of it. Where the normal form composed several characters,
     /// its tokens cover the first of them.

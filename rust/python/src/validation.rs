@@ -38,7 +38,7 @@ type Field<'py> = (
     Option<Bound<'py, PyDict>>,
 );
 
-/// Finds every broken rule of every row.
+/// Find every broken rule of every row.
 ///
 /// ============  ====================================================  ========================================
 /// kind          limits, with their defaults                           rules
@@ -140,10 +140,10 @@ fn checked(
         .collect())
 }
 
-/// Rules of a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
+/// Check a name that becomes part of SQL identifiers: ``[a-z_][a-z0-9_]{0,47}``, not beginning with ``pg_``.
 ///
 /// Returns:
-///     As `validate_rows`, row -1 and field ``name``; empty when the name is good.
+///     The broken rules as in `validate_rows`, with row -1 and field ``name``.
 #[pyfunction]
 #[pyo3(signature = (
     name: "str",

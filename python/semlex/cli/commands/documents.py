@@ -101,7 +101,7 @@ def _delete_parts(retriever: SyncRetriever, named: Sequence[str], source: str | 
 
 
 def _document_named(retriever: SyncRetriever, name: str, source: str | None) -> WholeDocument:
-    """What stands under a name, that of the source first."""
+    """Read the document or chunk of a name, with the source's name first."""
     if source is not None:
         with suppress(ConfigurationError):
             return retriever.documents.get(f"{source}: {name}")

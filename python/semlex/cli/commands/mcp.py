@@ -238,7 +238,7 @@ async def _over_http(settings: Settings, role: str | None, access: Access, place
 
 
 def _finder(given: Path | None) -> Callable[[str], Caller | None] | None:
-    """What knows the callers of tokens; None where there are none."""
+    """Return the lookup of callers by token; None without tokens."""
     from semlex.server.tokens import TokenFile, WatchedTokens
     from semlex.settings.files import own_file
 

@@ -61,7 +61,7 @@ class History:
 
     Args:
         file: Where they are kept; None keeps none.
-        candidates: What may stand in place of the last word of a line.
+        candidates: Completions of the last word of a line.
     """
 
     def __init__(self, file: Path | None, candidates: Callable[[str], Sequence[str]]) -> None:
@@ -75,7 +75,7 @@ class History:
         if is_interactive():
             try:
                 import readline
-            except ImportError:  # Python without it, as on Windows: lines are read all the same
+            except ImportError:  # Python without it, as on Windows: lines are read without it
                 return self
             self._readline = readline
             for line in self._stored():
@@ -224,7 +224,7 @@ class Session:
         return True
 
     def candidates(self, line: str) -> Sequence[str]:
-        """What may stand in place of the last word of a line."""
+        """Completions of the last word of a line."""
         word, space, _ = line.partition(" ")
         if not space:
             return [f":{name}" for name in HELP]

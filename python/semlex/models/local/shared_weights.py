@@ -45,7 +45,7 @@ GPU_BATCHES = (
     (*((0, length) for length in (2, 3, 5, 6, 7, 9, 14, 17, 30, 63)), *((1, length) for length in (3, 33, 66, 127))),
     tuple((0, length) for length in range(129, 141)),
 )
-# The commonest tokens of a byte-level vocabulary stand in front; the last ids of one may never have been trained.
+# The commonest tokens of a byte-level vocabulary come first; the last ids of one may never have been trained.
 COMMON_TOKENS = 20_000
 # Components of vectors of norm 1, and cosines: what the order of summation alone changes stays a tenth below either.
 FLOAT32_TOLERANCE = 1e-5
@@ -126,7 +126,7 @@ def _rounds_float32(model: Any) -> bool:
     return model.device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
 
 
-# Of transformers, by what stands on the model's body.
+# Of transformers, by the head on the model's body.
 CLASSES = {"none": "AutoModel", "lm": "AutoModelForCausalLM", "classifier": "AutoModelForSequenceClassification"}
 
 

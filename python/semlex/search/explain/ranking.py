@@ -31,7 +31,7 @@ class Reach:
 
     Attributes:
         top_k: How many results it takes; of a list that is read page by page its `max_results`.
-        candidates: How many candidates of each leg; None where those that come by themselves are enough.
+        candidates: Number of candidates of each leg; None if the default number is enough.
     """
 
     top_k: int

@@ -25,7 +25,7 @@ def merged(answers: Mapping[str, Sequence[SearchResult]]) -> tuple[list[Knowledg
 
     ``calibrated``: by confidence. ``ranks``: by 1 / (60 + place), reciprocal rank fusion (Cormack, Clarke and
     Buettcher, SIGIR 2009). Collections share no chunks, so no two places are added: all the first hits come first, then
-    all the second ones. Equals stand in the order of their collections' names, then of their ids.
+    all the second ones. Ties are broken by collection name, then by id.
     """
     merge = chosen_merge(hit.confidence for hits in answers.values() for hit in hits)
     hits = []

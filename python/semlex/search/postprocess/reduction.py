@@ -19,7 +19,7 @@ def without_near_duplicates(
 ) -> list[tuple[SearchResult, list[SearchResult]]]:
     """The hits that say something new, each with those that nearly say the same.
 
-    A hit is left out where at least `share` of its runs of five words stand in one better hit, which bears it: in that
+    A hit is left out where at least `share` of its runs of five words occur in one better hit, which bears it: in that
     of which it shares most. Chunks of one document that overlap are never compared: what they share is cut away where
     they are joined.
     """

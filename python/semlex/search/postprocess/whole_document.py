@@ -30,7 +30,7 @@ def text_of(chunks: Sequence[StoredChunk]) -> str:
 
 
 def headings_of(chunks: Sequence[StoredChunk], structure: str) -> tuple[Heading, ...]:
-    """The headings of one document, with the lines that they stand on.
+    """The headings of one document, with their lines.
 
     Small sections share a chunk, which has the titles that they have in common. The text is therefore looked at once
     more; where it has no headings, those that the chunks were stored with are taken.
@@ -76,7 +76,7 @@ def _new_titles(above: tuple[str, ...], path: tuple[str, ...], text: str) -> Ite
     """Level, title, and line below the section's first, of each heading with which a section begins.
 
     It begins with its own, even when that has the words of the one before; titles above it that the section before
-    did not have stand in front of it.
+    did not have are put in front of it.
     """
     lines, at = text.splitlines(), 0
     for level in range(max(0, min(_shared(above, path), len(path) - 1)), len(path)):

@@ -176,7 +176,7 @@ def result_shapes() -> dict[str, Shape]:
         "why": QUOTED | attributes(Explanation),
         "list_collections": {
             "collections": [CountedCollection],
-            "complete": Annotated[bool, "Whether these are all; others can be named all the same."],
+            "complete": Annotated[bool, "Whether the list is complete; other names work as well."],
             "writes": Annotated[bool, "Whether documents can be added and indexes changed here."],
             "folders": Annotated[list[str], "Folders that index_folder may read."],
         },

@@ -37,7 +37,7 @@ async function poll(app, place) {
 
 /** @param {any[]} jobs */
 function jobTable(jobs) {
-  if (jobs.length === 0) return h("p", {}, "There are no jobs. ", h("code", {}, "semlex jobs submit index FOLDER"), " submits one.");
+  if (jobs.length === 0) return h("p", {}, "No jobs. ", h("code", {}, "semlex jobs submit index FOLDER"), " submits one.");
   return table("Jobs, the newest first", ["Kind", "Collection", "State", "Progress", "Submitted"], jobs.map((job) => [
     job.kind, own(job.collection), state(job), progress(job.progress), moment(job.submitted_at),
   ]));

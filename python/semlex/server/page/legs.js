@@ -10,7 +10,7 @@ const ROW = 34;
  * @typedef {object} Row
  * @property {any} hit
  * @property {number} rank In this column.
- * @property {boolean} [far] Whether it stands below a gap.
+ * @property {boolean} [far] Whether it is below a gap.
  */
 
 /**

@@ -76,7 +76,7 @@ async function start() {
     const found = await get("/v1/collections");
     const names = found.collections.map((/** @type {any} */ one) => one.name);
     if (names.length === 0 && about.collection === null) {
-      fill(main, h("p", { role: "alert" }, "There is no collection that this token may see."));
+      fill(main, h("p", { role: "alert" }, "This token may see no collection."));
       return;
     }
     if (names.length === 0) names.push(about.collection);

@@ -127,7 +127,7 @@ export function searchView(app, place) {
     fill(remark, [...none, ...lone, ...answer.warnings].join(" "));
   }
 
-  /** Orders the hits anew by the slider; nothing is asked for that. */
+  /** Reorders the hits by the slider, without a request. */
   function order() {
     const weight = Number(slider.value);
     const all = measured === null ? hits.map((hit) => ({ hit })) : ordered(hits, measured, weight);

@@ -56,7 +56,7 @@ function told(found) {
       h("p", {}, own(reason.text), " ", h("code", { class: "code" }, reason.code)),
       reason.remedy ? h("p", { class: "remedy" }, "What helps: ", h("code", {}, reason.remedy)) : null,
     ))),
-    found.legs.length ? table("Where it stands in each leg", ["Leg", "Rank", "Score", "Last candidate", "Last hit"],
+    found.legs.length ? table("Its rank in each search", ["Leg", "Rank", "Score", "Last candidate", "Last hit"],
       found.legs.map((/** @type {any} */ leg) => [
         leg.leg === "keyword" ? "Words" : "Meaning",
         leg.rank === null ? "none" : counted(leg.rank),

@@ -340,7 +340,7 @@ def _at(path: tuple[str, ...], inner: str) -> str:
 async def unknown_fields(connection: Connection, names: Names, condition: Filter) -> list[str]:
     """Sentences about metadata fields of a filter that no chunk has, or that hold values of another kind.
 
-    There are none for a collection without chunks.
+    A collection without chunks has none.
 
     Args:
         connection: In a transaction; the first of three statements may have to read every chunk.

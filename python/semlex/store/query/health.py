@@ -458,7 +458,7 @@ def _unknown(connection: Connection, schema: str, table: str) -> Finding:
 
 
 def tables_of(collection: CollectionInfo) -> list[str]:
-    """Names of all tables that a collection stands on, those of the registry included."""
+    """Names of all tables that a collection uses, those of the registry included."""
     name = collection.names.collection
     tables = TABLES if collection.keyword.index is not None else [one for one in TABLES if one not in OF_KEYWORD_INDEX]
     versions = [f"{name}_embedding_{one.version}" for one in collection.versions.standing]

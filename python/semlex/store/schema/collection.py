@@ -145,7 +145,7 @@ class CollectionInfo:
 
     @property
     def vectors(self) -> EmbeddingVersion:
-        """The vectors in use here; an error if there are none."""
+        """The vectors in use here; an error if none are in use."""
         if self.embedding is None:
             raise ConfigurationError("the collection has no vectors")
         return self.embedding

@@ -321,7 +321,7 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
 
 
 async def _drop_registry(connection: Connection, schema: str) -> None:
-    """Drop the tables that all collections of a schema share, when there are none."""
+    """Drop the tables that all collections of a schema share, if no collection is left."""
     cursor = await connection.execute(
         # In the schema public, a table of this name may belong to another program.
         "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND (relname = ANY(%s) "
