@@ -97,7 +97,7 @@ class Request:
     Attributes:
         words: What keyword search reads: the terms, then the text; of a sentence or a command line without its dashes
             and quotes.
-        terms: Words that are searched together with the text; empty if there are none.
+        terms: Words that are searched together with the text; empty if none are given.
         terms_by: The language model that wrote them; None: the caller.
         page: Which part of a list is wanted; None for a search without pages.
         group_size: Maximum number of chunks of a document, if hits are grouped; else None.

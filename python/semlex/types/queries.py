@@ -88,7 +88,7 @@ def terms_errors(terms: object) -> Errors:
 
 
 def words_of_terms(terms: str | Iterable[str] | None) -> str:
-    """Terms as plain words: their dashes and quotes exclude and demand nothing. Empty if there are none."""
+    """Terms as plain words: their dashes and quotes exclude and demand nothing. Empty if none are given."""
     text = terms if isinstance(terms, str) else " ".join(terms or ())
     return " ".join(_MARKS.sub(" ", text).split())
 
