@@ -224,7 +224,7 @@ MAPPINGS: list[tuple[Any, list[str], str]] = [
     ({"$or": [{"a": 1}, 5]}, ["filters.$or[1]"], "a mapping of fields"),
     ({"$or": [{"a": 1}, {"year": {"$gtee": 1}}]}, ["filters.$or[1].year.$gtee"], "did you mean $gte?"),
     ({"$nor": [{"a": 1}]}, ["filters.$nor"], "did you mean $or?"),
-    ({"$gt": 1}, ["filters.$gt"], "behind the name of a field"),
+    ({"$gt": 1}, ["filters.$gt"], "follows the name of a field"),
     ({"$not": {}}, ["filters.$not"], "a mapping with an entry"),
     ({"a": {}}, ["filters.a"], "a mapping with an entry"),
     ({"a": []}, ["filters.a"], "a list with a value"),
