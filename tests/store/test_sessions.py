@@ -296,3 +296,18 @@ async def test_a_late_search_does_not_undo_what_the_user_does_next(database_url:
         assert asyncio.all_tasks() == {asyncio.current_task()}  # nothing is left that could undo anything
         rows = await (await connection.execute("SELECT n FROM own ORDER BY n")).fetchall()
         assert rows == [(1,), (2,), (3,)]
+
+
+async def test_opening_makes_one_connection(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, connect = [], psycopg.AsyncConnection.connect.__func__  # type: ignore[attr-defined]
+
+    async def counted(cls: type, *arguments: Any, **options: Any) -> Any:
+        made.append(cls)
+        return await connect(cls, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", classmethod(counted))
+    async with Database(database_url) as database:
+        for _ in range(2):
+            async with database.connection() as connection:
+                assert await (await connection.execute("SELECT 1")).fetchone() == (1,)
+    assert len(made) == 1

@@ -218,10 +218,12 @@ async def test_who_waits_for_a_server_that_was_away_is_answered_soon_after(
             raise psycopg.OperationalError("connection refused")
         return await whole(*given, **options)
 
-    monkeypatch.setattr(PooledConnection, "connect", connect)
     monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 0.001)
     monkeypatch.setattr("semlex.store.postgres.database.RECONNECT_SECONDS", RECONNECT_SECONDS / 1_000)
     async with Database(database_url, timeout=LIMIT) as database:
+        monkeypatch.setattr(PooledConnection, "connect", connect)
+        async with database.connection() as connection:
+            await connection.close()
         assert (await database.read("look", read_server_info)).pgvector
     assert refused >= 25
 

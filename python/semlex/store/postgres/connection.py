@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 Connection = psycopg.AsyncConnection[Any]
+C = TypeVar("C", bound=Connection)
 EXPECTED = "connection must be one of psycopg 3, of Django, or of SQLAlchemy on psycopg 3"
 
 
@@ -159,19 +160,18 @@ def pooled_options(url: str, timeout: float) -> dict[str, Any]:
     return connection_options(url) | limit
 
 
-@asynccontextmanager
-async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
-    """Open a connection, and close it at the end.
-
-    Args:
-        timeout: Seconds to wait for the server.
-    """
+async def connected(url: str, timeout: float, kind: type[C]) -> C:  # noqa: ASYNC109 - of the driver
+    """Open a connection of a class; wait for the server for so many seconds."""
     try:
-        connection = await psycopg.AsyncConnection.connect(
-            url, connect_timeout=max(1, round(timeout)), **connection_options(url)
-        )
+        return await kind.connect(url, connect_timeout=max(1, round(timeout)), **connection_options(url))
     except psycopg.Error as error:
         raise translate(error, f"connect to {describe(url)}", url) from None
+
+
+@asynccontextmanager
+async def own_connection(url: str, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - of the driver
+    """Open a connection, and close it at the end."""
+    connection = await connected(url, timeout, psycopg.AsyncConnection)
     try:
         yield connection
     finally:

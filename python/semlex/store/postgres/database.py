@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import CollectionDroppedError, ConfigurationError, PrivilegeError, SearchTimeoutError, SemlexError
 from semlex.store.postgres.addresses import describe
-from semlex.store.postgres.connection import check_usable, join, own_connection, plain_cursors, pooled_options
+from semlex.store.postgres.connection import check_usable, connected, join, plain_cursors, pooled_options
 from semlex.store.postgres.errors import is_retryable, translate
 from semlex.store.postgres.pool import (
     RECONNECT_SECONDS,
@@ -33,6 +33,7 @@ from semlex.store.postgres.pool import (
     configure,
     figures_of,
     reconnect,
+    starting_with,
 )
 from semlex.store.postgres.roles import checked_role, explain, is_refusal
 from semlex.store.postgres.settings import (
@@ -197,15 +198,18 @@ class Database:
         return watched
 
     async def open(self) -> None:
-        """Open the pool, after one plain connection to the server."""
+        """Open the pool with a first connection, whose error says what is wrong: the pool reports a time-out only."""
         if not self._owns_pool or self._pool is not None or self.url is None:
             return
-        # The pool reports a time-out only; one plain connection gives the reason.
-        async with own_connection(self.url, self.timeout) as probe:
-            check_encoding(probe)
+        first = await connected(self.url, self.timeout, PooledConnection)
+        try:
+            check_encoding(first)
+        except BaseException:
+            await first.close()
+            raise
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
             self.url,
-            connection_class=PooledConnection,
+            connection_class=starting_with(first),
             min_size=1,
             max_size=self._max_size,
             timeout=self.timeout,
@@ -215,7 +219,11 @@ class Database:
             reconnect_failed=reconnect,
             open=False,
         )
-        await pool.open()
+        try:
+            await pool.open(wait=True, timeout=self.timeout)
+        except BaseException:
+            await pool.close()
+            raise
         self._pool, self._queue = pool, ConnectionQueue(self._max_size, self.timeout, self.clock)
 
     async def __aenter__(self) -> Self:

@@ -104,6 +104,18 @@ class PooledConnection(psycopg.AsyncConnection[Any]):
             raise
 
 
+def starting_with(first: PooledConnection) -> type[PooledConnection]:
+    """Return a class of connections for a pool, whose first one is open already."""
+    opened = [first]
+
+    class Started(PooledConnection):
+        @classmethod
+        async def connect(cls, *arguments: Any, **options: Any) -> PooledConnection:  # type: ignore[override]
+            return opened.pop() if opened else await super().connect(*arguments, **options)
+
+    return Started
+
+
 async def configure(connection: Connection) -> None:
     """Prepare a new connection of semlex's pool."""
     read_times_as_utc(connection)
