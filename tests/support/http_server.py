@@ -92,9 +92,9 @@ async def in_process(
 
 @asynccontextmanager
 async def on_a_port(
-    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, **options: Any
+    client: Client | None = None, url: str | None = None, *, clock: Clock = SYSTEM, below: str = "", **options: Any
 ) -> AsyncIterator[Served]:
-    """The application behind uvicorn."""
+    """The application behind uvicorn; `below` is a path that a proxy takes away."""
     source = FixedSettings(settings_for(url))
     made = ServeOptions(port=0, **options)
     app = create_app(made, source, client, clock=clock)
@@ -104,6 +104,7 @@ async def on_a_port(
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
     await state.start()
     config = config_of(app, made)
+    config.app = below_a_path(app, below)
     config.timeout_keep_alive = int(LIMIT)  # of uvicorn, by the machine's time
     config.load()
     server = Server(config, app, made.stop_seconds, lambda _line: None)
@@ -117,6 +118,16 @@ async def on_a_port(
     finally:
         await server.shutdown([listening])
         await state.stop()
+
+
+def below_a_path(app: Any, path: str) -> Any:
+    """The application as it is seen through a proxy that forwards one path, and takes it away."""
+
+    async def forward(scope: Any, receive: Any, send: Any) -> None:
+        inner = scope["path"].removeprefix(path) if scope["path"].startswith(f"{path}/") else "/not-forwarded"
+        await app({**scope, "path": inner, "raw_path": inner.encode()}, receive, send)
+
+    return forward if path else app
 
 
 @contextmanager

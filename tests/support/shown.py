@@ -69,8 +69,8 @@ def order(page: Page) -> list[str]:
 
 def show_all(page: Page) -> None:
     """Shows every candidate."""
-    while page.value("!document.querySelector('.results > button').hidden"):
-        click(page, ".results > button")
+    while page.value("!document.querySelector('.more').hidden"):
+        click(page, ".more")
 
 
 def click(page: Page, selector: str, text: str = "") -> None:

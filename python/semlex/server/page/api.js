@@ -28,13 +28,18 @@ export class Problem extends Error {
   }
 }
 
+/** Whether a token is kept. */
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
+}
+
 /** @param {string} token It is kept until this tab is closed. */
 export function setToken(token) {
   sessionStorage.setItem(TOKEN, token);
 }
 
 /**
- * @param {string} path
+ * @param {string} path Relative to the page, so that it works below any path of a proxy.
  * @param {Record<string, string | number | boolean | null | undefined>} [query]
  * @returns {Promise<any>}
  */

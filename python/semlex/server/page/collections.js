@@ -11,7 +11,7 @@ const POLL_MS = 2000;
 export function collectionsView(app) {
   const collections = h("div", {}, h("p", {}, "Reading …"));
   const jobs = h("div", {}, h("p", {}, "Reading …"));
-  app.show(get("/v1/collections"), collections, (/** @type {any} */ found) =>
+  app.show(get("v1/collections"), collections, (/** @type {any} */ found) =>
     table("Of this server", ["Name", "Documents", "Chunks"], found.collections.map((/** @type {any} */ one) => [
       h("a", { href: `#search?${new URLSearchParams({ collection: one.name })}` }, own(one.name)),
       counted(one.documents), counted(one.chunks) + (one.estimated ? " (estimated)" : ""),
@@ -25,7 +25,7 @@ async function poll(app, place) {
   for (let first = true; first || place.isConnected; first = false) {
     if (!document.hidden) {
       try {
-        fill(place, jobTable((await get("/v1/jobs")).jobs));
+        fill(place, jobTable((await get("v1/jobs")).jobs));
       } catch (error) {
         if (app.refused(error)) return;
         fill(place, h("p", { class: "error" }, /** @type {any} */ (error).text ?? String(error)));
@@ -45,7 +45,8 @@ function jobTable(jobs) {
 
 /** @param {any} job */
 function state(job) {
-  return h("span", { class: `state ${job.state}` }, job.state, job.error && h("span", { class: "aside" }, ": ", own(job.error.message)));
+  const said = h("span", { class: `state ${job.state}` }, job.state);
+  return job.error ? h("details", {}, h("summary", {}, said), own(job.error.message)) : said;
 }
 
 /** @param {any} given */

@@ -62,13 +62,24 @@ export function fill(parent, ...children) {
   return parent;
 }
 
+// Control characters except tab and newline, separators of lines, lone surrogates, and what turns the direction of writing.
+const CONTROLS = /[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
+
 /**
- * A text of a stranger's, on its own: its direction and its marks of direction end with it.
+ * A text whose control characters are visible, so that it cannot pose as another one.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(CONTROLS, (one) => `[U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
+}
+
+/**
+ * A name or another short text of a document: its direction ends with it, its control characters are visible.
  * @param {string} text
  * @param {Record<string, any>} [attributes]
  */
 export function own(text, attributes = {}) {
-  return h("bdi", attributes, text);
+  return h("bdi", attributes, visible(text));
 }
 
 /** @param {string} text For those who listen. */
@@ -118,6 +129,6 @@ let saying = 0;
 export function say(text) {
   const place = document.getElementById("status");
   clearTimeout(saying);
-  if (place) place.textContent = text;
+  if (place) place.textContent = visible(text);
   if (text) saying = setTimeout(say, SAID_MS, "");
 }

@@ -9,6 +9,7 @@ const MAX_FIELDS = 20;
 const SHOWN_VALUES = 8;
 const LISTS = ["list", "texts"];
 const CHOSEN = ["text", "number", "boolean", ...LISTS];
+const HASHES = ["@id", "@parent"];
 
 /**
  * @param {{collection: () => string}} app
@@ -82,12 +83,12 @@ export function filterPanel(app, changed) {
   /** Shows the values that there are with the filter that holds. */
   async function show() {
     try {
-      const found = await get("/v1/fields", { collection: app.collection() });
+      const found = await get("v1/fields", { collection: app.collection() });
       const known = found.fields.filter(canBeChosen);
       const asked = known.slice(0, MAX_FIELDS);
       if (asked.length === 0) return void fill(fields, h("p", { class: "aside" }, "The chunks have no fields."));
       const names = asked.map((/** @type {any} */ field) => field.name);
-      const counts = await post("/v1/facets", { collection: app.collection(), fields: names, filters: text(), limit: SHOWN_VALUES });
+      const counts = await post("v1/facets", { collection: app.collection(), fields: names, filters: text(), limit: SHOWN_VALUES });
       const rest = known.length - asked.length + found.left_out;
       fill(
         fields,
@@ -122,7 +123,7 @@ export function filterPanel(app, changed) {
     return h(
       "section",
       { class: "field" },
-      h("h4", {}, own(field.name)),
+      h("h3", {}, own(field.name)),
       h("ul", {}, items),
       facet.left_out ? h("p", { class: "aside" }, `and ${counted(facet.left_out)} more`) : null,
     );
@@ -133,7 +134,10 @@ export function filterPanel(app, changed) {
     text,
     refuse,
     /** @param {string} given */
-    set: (given) => (input.value = given),
+    set(given) {
+      input.value = given;
+      element.open = true;
+    },
     clear() {
       conditions.clear();
       input.value = "";
@@ -142,9 +146,9 @@ export function filterPanel(app, changed) {
   };
 }
 
-/** Whether a field has values to click at: moments and keys are too many. @param {any} field */
+/** Whether a field has values to click at: moments and keys are too many, hashes say nothing. @param {any} field */
 function canBeChosen(field) {
-  return Object.keys(field.types).some((type) => CHOSEN.includes(type));
+  return !HASHES.includes(field.name) && Object.keys(field.types).some((type) => CHOSEN.includes(type));
 }
 
 /** A condition as the filter language writes it; its texts are those of JSON. @param {any} field @param {any} value */

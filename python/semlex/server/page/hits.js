@@ -2,8 +2,8 @@
  * The hits as a list that the keyboard walks: j and k move, 0 to 3 judge, Enter opens the document.
  */
 
-import { h, own, say, unseen } from "./dom.js";
-import { loneScore, scoreOf } from "./score.js";
+import { h, own, say, unseen, visible } from "./dom.js";
+import { loneScore, scaleOf, scoreOf } from "./score.js";
 import { marked } from "./words.js";
 
 export const RELEVANCE = ["no answer", "touches it", "answers a part", "answers it"];
@@ -11,7 +11,7 @@ export const RELEVANCE = ["no answer", "touches it", "answers a part", "answers 
 /**
  * @param {object} does
  * @param {(hit: any) => void} does.open Opens the document of a hit.
- * @param {(hit: any) => void} does.why Asks why a hit is there.
+ * @param {(hit: any, place: HTMLElement) => void} does.why Shows in a place why a hit is there.
  * @param {(hit: any, relevance: number | null) => void} does.judge Judges it; null takes the judgement back.
  * @param {(id: string, on: boolean) => void} does.highlight Shows it in the picture.
  */
@@ -29,17 +29,17 @@ export function hitList(does) {
   }
 
   /**
-   * @param {{hit: any, parts?: any}[]} rows Best first. @param {number} weight @param {any} measured
+   * @param {{hit: any, parts: any}[]} rows Best first. @param {number} weight @param {any} measured
    */
   function update(rows, weight, measured) {
-    const best = rows.length && rows[0].parts ? rows[0].parts.score : 0;
+    const scale = measured === null ? null : scaleOf(rows);
     const focused = document.activeElement instanceof HTMLElement ? document.activeElement : null;
     shown = rows.map(({ hit }) => hit);
     const items = rows.map(({ hit, parts }, index) => {
       const made = cards.get(hit.id);
       if (!made) throw new Error("a hit without a card");
       made.place(index + 1);
-      if (parts) made.score?.update(parts, weight, measured, best);
+      made.score?.update(parts, weight, measured, scale);
       return made.element;
     });
     move(items);
@@ -108,34 +108,32 @@ export function hitList(does) {
 
 /** @param {any} hit @param {any} does */
 function card(hit, does) {
-  const number = h("span", { class: "place" });
-  const place = placeOf(hit);
+  const number = h("span", { class: "rank" });
+  const reasons = h("div", { role: "status" });
   const score = hit.measured ? scoreOf(hit) : null;
   const buttons = RELEVANCE.map((meaning, value) =>
     h(
       "button",
       {
         type: "button",
-        title: meaning,
-        "aria-label": `${value}: ${meaning}`,
         "aria-pressed": "false",
         on: { click: (/** @type {Event} */ event) => does.judge(hit, pressed(event.currentTarget) ? null : value) },
       },
-      value,
+      `${value} ${meaning}`,
     ),
   );
   const article = h(
     "article",
     {
       tabindex: "-1",
-      "aria-label": `Hit ${place}`,
+      "aria-label": `Hit ${visible(placeOf(hit))}`,
       on: { focusin: () => does.highlight(hit.id, true), focusout: () => does.highlight(hit.id, false) },
     },
     h(
       "header",
       {},
       number,
-      h("h3", {}, own(place)),
+      h("h3", {}, placed(hit)),
       hit.heading_path.length ? own(hit.heading_path.join(" › "), { class: "headings" }) : null,
     ),
     h("p", { class: "excerpt", dir: "auto" }, marked(hit.excerpt || hit.content, hit.content)),
@@ -144,9 +142,10 @@ function card(hit, does) {
       "footer",
       {},
       h("button", { type: "button", on: { click: () => does.open(hit) } }, "Open the document"),
-      h("button", { type: "button", on: { click: () => does.why(hit) } }, "Why here?"),
-      h("span", { role: "group", "aria-label": "Does it answer the question?", class: "judge" }, buttons),
+      h("button", { type: "button", on: { click: () => does.why(hit, reasons) } }, "Why here?"),
+      h("span", { role: "group", "aria-label": "Does it answer the question?", class: "judge" }, "Judge: ", buttons),
     ),
+    reasons,
   );
   return {
     element: h("li", { "data-id": hit.id }, article),
@@ -166,10 +165,22 @@ function pressed(button) {
   return /** @type {HTMLElement} */ (button).getAttribute("aria-pressed") === "true";
 }
 
-/** Path and line, or the id. @param {any} hit */
-export function placeOf(hit) {
+/** Where in its document a hit is: behind a colon the line, else a page, a row or a cell. @param {any} hit */
+export function behind(hit) {
   const line = hit.match_line ?? hit.line;
-  return hit.source_document ? hit.source_document + (line === null ? "" : `:${line}`) : hit.id;
+  const place = hit.place || (hit.page ? `p. ${hit.page}` : line === null ? "" : `line ${line}`);
+  if (!place || !hit.source_document) return "";
+  return place.startsWith("line ") ? place.replace("line ", ":") : `, ${place}`;
+}
+
+/** Document and place as elements: a name cannot reach over its place. @param {any} hit */
+function placed(hit) {
+  return [own(hit.source_document || hit.id), own(behind(hit))];
+}
+
+/** Document and place, or the id. @param {any} hit */
+export function placeOf(hit) {
+  return (hit.source_document || hit.id) + behind(hit);
 }
 
 /** @param {any} hit @param {number | null} value */

@@ -9,7 +9,9 @@ import { fill, h, own } from "./dom.js";
  * @param {{collection: () => string, stores: () => boolean}} app
  */
 export function judging(app) {
-  const element = h("section", { class: "judging", "aria-label": "Judgements" });
+  const body = h("div");
+  const element = /** @type {HTMLDetailsElement} */ (
+    h("details", { class: "judging", open: app.stores() }, h("summary", {}, "Judge these hits"), body));
   /** @type {Map<string, Record<string, number>>} By collection and question, where the server stores none. */
   const kept = new Map();
   let question = "";
@@ -22,7 +24,7 @@ export function judging(app) {
   async function open(asked) {
     question = asked;
     if (app.stores()) {
-      take(await get("/v1/judgements", { question, collection: app.collection() }));
+      take(await get("v1/judgements", { question, collection: app.collection() }));
     } else {
       judged = kept.get(key()) ?? {};
     }
@@ -33,7 +35,7 @@ export function judging(app) {
   /** @param {string} id @param {number | null} value @returns {Promise<Record<string, number>>} */
   async function note(id, value) {
     if (app.stores()) {
-      take(await post("/v1/judgements", { question, collection: app.collection(), judgements: { [id]: value } }));
+      take(await post("v1/judgements", { question, collection: app.collection(), judgements: { [id]: value } }));
     } else {
       const { [id]: _, ...others } = judged;
       judged = value === null ? others : { ...others, [id]: value };
@@ -41,6 +43,7 @@ export function judging(app) {
       else kept.delete(key());
     }
     show();
+    element.open = true;
     return judged;
   }
 
@@ -58,8 +61,7 @@ export function judging(app) {
     const count = app.stores() ? questions : mine.length;
     const target = app.stores() ? quoted(folder) : ".";
     fill(
-      element,
-      h("h3", {}, "Judging"),
+      body,
       h(
         "p",
         { class: "aside" },

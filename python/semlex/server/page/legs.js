@@ -3,6 +3,7 @@
  */
 
 import { fill, h, own, s, unseen } from "./dom.js";
+import { behind } from "./hits.js";
 
 const ROW = 34;
 
@@ -59,6 +60,7 @@ export function legsPicture(choose) {
         },
         h("span", { class: "rank" }, rank),
         own(nameOf(hit), { class: "label" }),
+        own(behind(hit)),
         told && unseen(told),
       );
     });
@@ -76,12 +78,10 @@ export function legsPicture(choose) {
   return { element, update, highlight };
 }
 
-/** The last part of a path with its line, or the id. @param {any} hit */
-export function nameOf(hit) {
+/** The last part of a path, or the id. @param {any} hit */
+function nameOf(hit) {
   const path = hit.source_document || hit.id;
-  const line = hit.match_line ?? hit.line;
-  const file = path.slice(path.lastIndexOf("/") + 1) || path;
-  return line === null || !hit.source_document ? file : `${file}:${line}`;
+  return path.slice(path.lastIndexOf("/") + 1) || path;
 }
 
 /**

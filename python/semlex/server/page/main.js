@@ -2,10 +2,10 @@
  * The page: which view is shown, of which collection, and for whom.
  */
 
-import { get, setToken } from "./api.js";
+import { get, hasToken, setToken } from "./api.js";
 import { collectionsView } from "./collections.js";
 import { documentsView } from "./documents.js";
-import { fill, h, say } from "./dom.js";
+import { fill, h, own, say } from "./dom.js";
 import { searchView } from "./searching.js";
 
 /** @type {Record<string, (app: any, place: URLSearchParams) => HTMLElement>} */
@@ -22,6 +22,8 @@ let view = null;
 
 /** What views share. */
 const app = {
+  /** @type {any[]} With their counts. */
+  collections: [],
   collection: () => chooser.value,
   stores: () => about.stores && WRITERS.includes(about.rights),
 
@@ -46,7 +48,7 @@ const app = {
   /** Whether a token is missing; then one is asked for. @param {any} error */
   refused(error) {
     if (error.status !== 401) return false;
-    askForToken(error.message);
+    askForToken();
     return true;
   },
 };
@@ -56,8 +58,10 @@ function wrong(error) {
   return h("p", { class: "error", role: "alert" }, error.text ?? String(error));
 }
 
-/** @param {string} why */
-function askForToken(why) {
+function askForToken() {
+  const why = hasToken()
+    ? "The server does not know this token. Check it, or ask whoever runs the server."
+    : "This server needs a token. Whoever runs it makes one with semlex serve token add NAME.";
   const input = /** @type {HTMLInputElement} */ (h("input", { id: "token", type: "password", autocomplete: "off" }));
   const onSubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -72,9 +76,9 @@ function askForToken(why) {
 /** Reads what there is, and shows what the address says. */
 async function start() {
   try {
-    about = await get("/v1/page");
-    const found = await get("/v1/collections");
-    const names = found.collections.map((/** @type {any} */ one) => one.name);
+    about = await get("v1/page");
+    app.collections = (await get("v1/collections")).collections;
+    const names = app.collections.map((one) => one.name);
     if (names.length === 0 && about.collection === null) {
       fill(main, h("p", { role: "alert" }, "This token may see no collection."));
       return;
@@ -93,13 +97,18 @@ function route() {
   const shown = name in VIEWS ? name : "search";
   const place = new URLSearchParams(query ?? "");
   const wanted = place.get("collection");
-  if (wanted && [...chooser.options].some((option) => option.value === wanted)) chooser.value = wanted;
+  if (wanted) chooser.value = wanted;
   for (const link of document.querySelectorAll("nav[aria-label=Views] a")) {
     if (link.getAttribute("href") === `#${shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = `${TITLES[/** @type {keyof typeof TITLES} */ (shown)]} · semlex`;
   say("");
+  if (chooser.selectedIndex < 0) {
+    view = null;
+    fill(main, h("p", { class: "error", role: "alert" }, "No collection ", own(wanted ?? ""), " exists here, or this token may not see it."));
+    return;
+  }
   view = VIEWS[shown](app, place);
   fill(main, view);
 }

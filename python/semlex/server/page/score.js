@@ -3,40 +3,60 @@
  */
 
 import { FULL_Z } from "./fusion.js";
-import { counted, figure, fill, h, own, unseen } from "./dom.js";
+import { counted, figure, fill, h, own, s, unseen } from "./dom.js";
 
-/** @param {string} kind `words` or `meaning`. @param {number} share Of the width, 0 to 1. */
-function bar(kind, share) {
-  const made = h("span", { class: `bar ${kind}` });
-  made.style.width = `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`;
-  return made;
+/**
+ * @typedef {object} Scale What all bars of a list share: from the lowest end to the highest, with zero between.
+ * @property {number} low At most 0.
+ * @property {number} high
+ */
+
+/** @param {{parts: import("./fusion.js").Parts}[]} rows @returns {Scale} */
+export function scaleOf(rows) {
+  return {
+    low: rows.reduce((least, { parts }) => Math.min(least, parts.meaning), 0),
+    high: rows.reduce((most, { parts }) => Math.max(most, parts.words + Math.max(parts.meaning, 0)), 0),
+  };
+}
+
+/** Both parts from zero, a negative one to the left, and a mark at their sum. @param {import("./fusion.js").Parts} parts @param {Scale} scale */
+function bars(parts, { low, high }) {
+  const at = (/** @type {number} */ value) => (high > low ? (100 * (value - low)) / (high - low) : 0);
+  const bar = (/** @type {string} */ kind, /** @type {number} */ from, /** @type {number} */ to) =>
+    s("rect", { class: `bar ${kind}`, x: at(Math.min(from, to)), width: Math.abs(at(to) - at(from)), height: 10 });
+  const line = (/** @type {string} */ kind, /** @type {number} */ x) =>
+    s("path", { class: kind, d: `M${at(x)} 0V10`, "vector-effect": "non-scaling-stroke" });
+  const from = Math.max(parts.meaning, 0) === 0 ? 0 : parts.words;
+  return s("svg", { class: "bars", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    bar("words", 0, parts.words), bar("meaning", from, from + parts.meaning), line("zero", 0), line("sum", parts.score));
 }
 
 /**
  * The score of a hit, to be updated when the weight changes.
  * @param {any} hit
  * @returns {{element: HTMLElement, update: (parts: import("./fusion.js").Parts, weight: number,
- *     measured: import("./fusion.js").Measured, best: number) => void}}
+ *     measured: import("./fusion.js").Measured, scale: Scale) => void}}
  */
 export function scoreOf(hit) {
-  const line = h("span", { class: "sum" });
-  const bars = h("span", { class: "bars", "aria-hidden": "true" });
+  const summary = h("summary");
   const sums = h("dl", { class: "arithmetic" });
-  const element = h("details", { class: "score" }, h("summary", {}, bars, line), sums, termsOf(hit));
+  let explain = () => {};
+  const element = /** @type {HTMLDetailsElement} */ (
+    h("details", { class: "score", on: { toggle: () => element.open && explain() } }, summary, sums, termsOf(hit)));
   return {
     element,
-    update(parts, weight, measured, best) {
-      const scale = best > 0 ? best : 1;
-      fill(bars, bar("words", parts.words / scale), bar("meaning", parts.meaning / scale));
-      fill(line, `${figure(parts.score)} = ${figure(parts.words)} words ${sign(parts.meaning)} meaning`);
-      fill(sums, ...arithmetic(hit, parts, weight, measured));
+    update(parts, weight, measured, scale) {
+      const sum = `${figure(parts.score, 3)} = ${figure(parts.words, 3)} words ${sign(parts.meaning, 3)} meaning`;
+      fill(summary, bars(parts, scale), h("span", { class: "sum" }, unseen("Score: "), sum));
+      explain = () => fill(sums, ...arithmetic(hit, parts, weight, measured));
+      if (element.open) explain();
     },
   };
 }
 
-/** @param {number} value */
-function sign(value) {
-  return value < 0 ? `− ${figure(-value)}` : `+ ${figure(value)}`;
+/** @param {number} value @param {number} [digits] */
+function sign(value, digits) {
+  return value < 0 ? `− ${figure(-value, digits)}` : `+ ${figure(value, digits)}`;
 }
 
 /** @param {any} hit @param {import("./fusion.js").Parts} parts @param {number} weight @param {any} measured */

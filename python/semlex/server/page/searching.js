@@ -2,19 +2,26 @@
  * A question, the order of its hits, and the slider that weighs words against meaning.
  */
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { documentOf, documentPlace } from "./documents.js";
-import { fill, h, say } from "./dom.js";
+import { counted, fill, h, own, say, visible } from "./dom.js";
 import { filterPanel } from "./filters.js";
 import { measuredBy, ordered } from "./fusion.js";
 import { hitList, placeOf, sayJudged } from "./hits.js";
 import { judging } from "./judging.js";
 import { legsPicture } from "./legs.js";
-import { whyBox } from "./why.js";
+import { explain, whyBox } from "./why.js";
 
 const DEPTH = 50;
 const SHOWN = 10;
 const PICTURED = 8;
+const EXAMPLES = 3;
+const LONGEST_EXAMPLE = 60;
+const LISTED = 200;
+// From this width on the picture stands beside the hits.
+const WIDE = matchMedia("(min-width: 75rem)");
+/** @type {Record<string, string>} */
+const SUPPORT = { likely: "Probably in here.", unsure: "Perhaps in here.", unlikely: "Probably not in here." };
 
 /** @param {any} app @param {URLSearchParams} place */
 export function searchView(app, place) {
@@ -39,20 +46,31 @@ export function searchView(app, place) {
     h("input", { id: "weight", type: "range", min: "0", max: "1", step: "0.01", value: "0.5", on: { input: order, change: note } })
   );
   const weightText = h("output", { for: "weight" });
-  const weighing = h("div", { class: "weighing", hidden: true },
-    h("label", { for: "weight" }, "From words to meaning"),
+  const weighing = h("div", { class: "weighing" },
+    h("label", { for: "weight" }, "Words against meaning"),
     h("span", { class: "words", "aria-hidden": "true" }, "words"), slider,
     h("span", { class: "meaning", "aria-hidden": "true" }, "meaning"), weightText);
-  const remark = h("p", { class: "aside" });
-  const more = h("button", { type: "button", hidden: true, on: { click: showMore } }, "More hits");
+  const verdict = h("strong");
+  const remark = h("span", { class: "aside" });
+  const more = h("button", { type: "button", class: "more", hidden: true, on: { click: showMore } }, "More hits");
 
-  const list = hitList({ open, why: (hit) => why.ask(documentOf(hit)), judge, highlight: (id, on) => picture.highlight(id, on) });
+  const list = hitList({
+    open, judge,
+    why: (hit, place) => explain(sameSearch(), documentOf(hit), place),
+    highlight: (id, on) => picture.highlight(id, on),
+  });
   const picture = legsPicture(list.choose);
+  const placing = /** @type {HTMLDetailsElement} */ (
+    h("details", { class: "placing", open: WIDE.matches, hidden: true },
+      h("summary", {}, "Why this order?"), weighing, picture.element));
+  WIDE.onchange = () => (placing.open = WIDE.matches);
   const filters = filterPanel(app, () => asked && search());
   const judged = judging(app);
   const why = whyBox({ request: () => (asked ? sameSearch() : null) });
   const results = h("div", { class: "results", hidden: true },
-    weighing, remark, picture.element, list.element, more, why.element, judged.element);
+    h("p", { class: "verdict" }, verdict, " ", remark),
+    h("div", { class: "beside" }, placing, h("div", {}, list.element, more)), why, judged.element);
+  const start = h("div", { class: "start" });
 
   const onSubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -60,10 +78,13 @@ export function searchView(app, place) {
   };
   const form = h("form", { class: "line ask", role: "search", "aria-label": "A question", on: { submit: onSubmit } },
     h("label", { for: "question" }, "Question"), question, h("button", {}, "Search"));
-  const element = h("section", { "aria-label": "Search" }, form, problem, filters.element, results);
+  const element = h("section", { "aria-label": "Search" }, h("h2", { class: "unseen" }, "Search"), form, problem, filters.element, start, results);
   if (place.get("filter")) filters.set(place.get("filter") ?? "");
   if (question.value) search();
-  else queueMicrotask(() => question.focus());
+  else {
+    queueMicrotask(() => question.focus());
+    invite(app, start);
+  }
 
   function request() {
     return { collection: app.collection(), query: asked, filters: filters.text() ?? undefined };
@@ -83,7 +104,7 @@ export function searchView(app, place) {
     fill(problem);
     say("Searching …");
     try {
-      const answer = await post("/v1/candidates", { ...request(), depth: DEPTH });
+      const answer = await post("v1/candidates", { ...request(), depth: DEPTH });
       if (mine !== count) return; // a later question was faster
       const weight = found === null ? (place.get("w") ?? answer.explanation?.weights.vector) : slider.value;
       if (weight !== undefined && weight !== null) slider.value = String(weight);
@@ -116,26 +137,27 @@ export function searchView(app, place) {
     }));
     shown = SHOWN;
     results.hidden = false;
-    weighing.hidden = measured === null;
+    start.hidden = true;
+    placing.hidden = measured === null;
     filters.refuse(null);
     list.start(hits);
     order();
     note();
     say(hits.length ? `${hits.length} candidates` : "Nothing was found.");
-    const lone = measured === null && hits.length ? ["One leg answered alone, so there is nothing to weigh."] : [];
+    const lone = measured === null && hits.length ? ["Only one search answered, so there is nothing to weigh."] : [];
     const none = hits.length ? [] : ["Nothing was found. Should a document be there? Ask below why it is missing."];
-    fill(remark, [...none, ...lone, ...answer.warnings].join(" "));
+    fill(verdict, SUPPORT[answer.support] ?? "");
+    fill(remark, visible([...none, ...lone, ...answer.warnings].join(" ")));
   }
 
   /** Reorders the hits by the slider, without a request. */
   function order() {
     const weight = Number(slider.value);
-    const all = measured === null ? hits.map((hit) => ({ hit })) : ordered(hits, measured, weight);
+    const all = measured === null ? hits.map((hit) => ({ hit, parts: null })) : ordered(hits, measured, weight);
     const usual = found.explanation?.weights.vector;
     const beside = usual === undefined ? "" : `; this model's own weight is ${usual.toFixed(2)}`;
     weightText.textContent = `words ${(1 - weight).toFixed(2)}, meaning ${weight.toFixed(2)}${beside}`;
     slider.setAttribute("aria-valuetext", `meaning counts ${weight.toFixed(2)}, words ${(1 - weight).toFixed(2)}`);
-    picture.element.hidden = measured === null;
     if (measured !== null) picture.update(all.map(({ hit }) => hit), PICTURED);
     list.update(all.slice(0, shown), weight, measured);
     more.hidden = shown >= hits.length;
@@ -176,4 +198,27 @@ export function searchView(app, place) {
       event.preventDefault();
     },
   });
+}
+
+/** Says what can be asked, before something is. @param {any} app @param {HTMLElement} place */
+async function invite(app, place) {
+  const collection = app.collection();
+  const { documents, chunks } = app.collections.find((/** @type {any} */ one) => one.name === collection) ?? {};
+  fill(place, h("p", {}, "Ask in your own words, or look for exact ones.",
+    chunks !== undefined && ` This collection has ${counted(documents)} documents in ${counted(chunks)} chunks.`));
+  const found = await get("v1/chunks", { collection, limit: LISTED, fields: "heading_path,source_document" }).catch(() => ({ chunks: [] }));
+  const examples = headingsOf(found.chunks).slice(0, EXAMPLES);
+  if (examples.length === 0) return;
+  place.append(h("p", {}, "For example:"), h("ul", { class: "examples" }, examples.map((heading) =>
+    h("li", {}, h("a", { href: `#search?${new URLSearchParams({ collection, q: heading })}` }, own(heading))))));
+}
+
+/** Headings that could be questions, of as many documents as there are. @param {any[]} chunks @returns {string[]} */
+function headingsOf(chunks) {
+  const firsts = new Map();
+  for (const { source_document: document, heading_path: path } of chunks) {
+    const heading = path.at(-1);
+    if (heading && /\S\s+\S/.test(heading) && heading.length <= LONGEST_EXAMPLE && !firsts.has(document)) firsts.set(document, heading);
+  }
+  return [...new Set(firsts.values())];
 }

@@ -25,27 +25,27 @@ export function whyBox(search) {
   /** @param {Event} event */
   async function onSubmit(event) {
     event.preventDefault();
-    await ask(input.value.trim());
-  }
-
-  /** @param {string} document Its name. */
-  async function ask(document) {
+    const document = input.value.trim();
     const request = search.request();
     if (!document || request === null) {
       fill(answer, h("p", { class: "error" }, request === null ? "Ask a question first." : "Name a document."));
       return;
     }
-    input.value = document;
-    fill(answer, h("p", {}, "Looking …"));
-    try {
-      fill(answer, told(await post("/v1/why", { ...request, document })));
-    } catch (error) {
-      fill(answer, h("p", { class: "error" }, /** @type {any} */ (error).text ?? String(error)));
-    }
+    await explain(request, document, answer);
     element.scrollIntoView({ block: "nearest" });
   }
 
-  return { element, ask };
+  return element;
+}
+
+/** Shows why a document is where it is. @param {any} request @param {string} document @param {HTMLElement} place */
+export async function explain(request, document, place) {
+  fill(place, h("p", {}, "Looking …"));
+  try {
+    fill(place, told(await post("v1/why", { ...request, document })));
+  } catch (error) {
+    fill(place, h("p", { class: "error" }, /** @type {any} */ (error).text ?? String(error)));
+  }
 }
 
 /** @param {any} found */
@@ -56,7 +56,7 @@ function told(found) {
       h("p", {}, own(reason.text), " ", h("code", { class: "code" }, reason.code)),
       reason.remedy ? h("p", { class: "remedy" }, "What helps: ", h("code", {}, reason.remedy)) : null,
     ))),
-    found.legs.length ? table("Its rank in each search", ["Leg", "Rank", "Score", "Last candidate", "Last hit"],
+    found.legs.length ? table("Its rank in each search", ["Search", "Rank", "Score", "Last candidate", "Last hit"],
       found.legs.map((/** @type {any} */ leg) => [
         leg.leg === "keyword" ? "Words" : "Meaning",
         leg.rank === null ? "none" : counted(leg.rank),

@@ -3,7 +3,7 @@
  * the excerpt has beyond the text is a mark.
  */
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 
 const BETWEEN = " … ";
 const LONGEST = 4000;
@@ -21,7 +21,7 @@ export function marked(excerpt, content) {
 /** @param {string} part @param {string} content @returns {(Node | string)[]} */
 function markedPart(part, content) {
   const start = content.replaceAll("*", "").indexOf(part.replaceAll("*", ""));
-  if (start < 0) return [part];
+  if (start < 0) return [visible(part)];
   // Runs of stars have even places, the characters between them odd ones; these are the same in part and content.
   const own = part.split(/([^*])/s);
   const there = content.split(/([^*])/s).slice(2 * start, 2 * start + own.length);
@@ -38,5 +38,5 @@ function markedPart(part, content) {
     if (marks % 2 && opens) pieces.push("");
     pieces[pieces.length - 1] += own[at + 1] ?? "";
   }
-  return pieces.map((piece, index) => (index % 2 ? h("mark", {}, piece) : piece));
+  return pieces.map(visible).map((piece, index) => (index % 2 ? h("mark", {}, piece) : piece));
 }

@@ -39,17 +39,17 @@ ATTACKS = (
 OWN = {
     "HTML", "HEAD", "META", "TITLE", "LINK", "SCRIPT", "BODY", "HEADER", "P", "NAV", "A", "LABEL", "SELECT", "OPTION",
     "MAIN", "NOSCRIPT", "SECTION", "FORM", "INPUT", "BUTTON", "DETAILS", "SUMMARY", "UL", "OL", "LI", "DIV", "SPAN",
-    "H2", "H3", "H4", "BDI", "MARK", "DL", "DT", "DD", "BR", "ARTICLE", "FOOTER", "KBD", "CODE", "PRE", "OUTPUT",
-    "TABLE", "CAPTION", "THEAD", "TBODY", "TR", "TH", "TD", "TIME", "STRONG", "PROGRESS", "svg", "path",
+    "H1", "H2", "H3", "H4", "BDI", "MARK", "DL", "DT", "DD", "BR", "ARTICLE", "FOOTER", "KBD", "CODE", "PRE", "OUTPUT",
+    "TABLE", "CAPTION", "THEAD", "TBODY", "TR", "TH", "TD", "TIME", "STRONG", "PROGRESS", "svg", "path", "rect",
 }  # fmt: skip
 ATTRIBUTES = {
     "id", "class", "for", "name", "type", "value", "min", "max", "step", "href", "rel", "src", "lang", "charset",
     "role", "content", "tabindex", "title", "dir", "hidden", "open", "autocomplete", "spellcheck", "placeholder",
-    "disabled", "scope", "datetime", "viewBox", "height", "preserveAspectRatio", "d", "vector-effect", "style",
+    "disabled", "scope", "datetime", "viewBox", "x", "width", "height", "preserveAspectRatio", "d", "vector-effect",
 }  # fmt: skip
+NAMES = "[...document.querySelectorAll('.hits h3')].map((one) => one.innerText).join(' ')"
 LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => one.tagName))],
   attributes: [...new Set([...document.querySelectorAll('*')].flatMap((one) => one.getAttributeNames()))],
-  styles: [...document.querySelectorAll('[style]')].map((one) => one.getAttribute('style')),
   links: [...document.querySelectorAll('[href], [src]')].map((one) => one.getAttribute('href') ?? one.src),
   scripts: document.querySelectorAll('script').length,
   broken: window.broken ?? null,
@@ -86,8 +86,7 @@ def check(page: Page, address: str) -> None:
     assert found["broken"] is None
     assert set(found["tags"]) <= OWN
     assert {name for name in found["attributes"] if not name.startswith(("aria-", "data-id"))} <= ATTRIBUTES
-    assert {one for one in found["links"] if not one.startswith(("#", "/page/", f"{address}/page/"))} == set()
-    assert {one for one in found["styles"] if not one.startswith("width: ")} == set()
+    assert {one for one in found["links"] if not one.startswith(("#", "page/", f"{address}/page/"))} == set()
     assert found["scripts"] == 1
     assert found["base"].startswith(address)
 
@@ -102,6 +101,9 @@ def test_hits_stay_text(hostile: Shown) -> None:
             check(page, hostile.address)
             text = page.value("document.querySelector('.hits').innerText")
             assert "<script>window" in text.replace("\u200b", "")
+            # What turns the direction of writing is seen, and does not reach the line behind a name.
+            assert question != "key" or "[U+202E]gpj.exe [U+2066]isolated[U+2067]" in page.value(NAMES)
+            assert page.value(r"/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)") is False
             for width in (1100, 360):
                 page.resize(width, 900)
                 page.draw()

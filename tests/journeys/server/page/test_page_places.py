@@ -23,12 +23,16 @@ TEXT = "document.querySelector('main').innerText"
 
 
 @pytest.fixture(scope="module")
-def url(new_database: Callable[[], str]) -> str:
+def url(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with three collections: of both legs, of words alone, and without documents."""
     url = new_database()
+    manual = tmp_path_factory.mktemp("manual")
+    parts = (f"## The part {n}\n\nPart **{n}** is kept in drawer {n}.\n\n- `code{n}`\n" for n in range(200))
+    manual.joinpath("long.md").write_text("# The parts\n\n" + "\n".join(parts))
     documents = [Document(f"Key number {n} opens door {n}.", id=f"d{n}") for n in range(30)]
     with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
         client.collection(COLLECTION).add_documents(documents)
+        client.collection(COLLECTION).index(manual)
         one = client.collection("empty")
         one.add_documents(documents[:1])
         one.delete(["d0"])
@@ -43,20 +47,26 @@ def served(url: str, browser: Browser) -> Iterator[Shown]:
         yield Shown(browser, f"http://{host}:{port}", COLLECTION)
 
 
-def test_a_token_is_asked_for_and_kept(url: str, browser: Browser, tmp_path: Path) -> None:
+def test_a_token_is_asked_for_and_kept_below_a_path(url: str, browser: Browser, tmp_path: Path) -> None:
     secret = TokenFile(tmp_path / "tokens.json").add("ann", "read")
-    with in_a_thread(url, token_file=tmp_path / "tokens.json") as (host, port), browser.page() as page:
-        page.open(f"http://{host}:{port}/#search?q=key")
+    with (
+        in_a_thread(url, token_file=tmp_path / "tokens.json", below="/docs/search") as (host, port),
+        browser.page() as page,
+    ):
+        page.open(f"http://{host}:{port}/docs/search/#search?q=key")
         page.wait("document.activeElement?.id === 'token'")
+        assert "needs a token" in page.value(TEXT)
         page.write("semlex_wrong")
         page.press("Enter")
-        page.wait("document.activeElement?.id === 'token' && document.activeElement.value === ''")
+        page.wait(f"{TEXT}.includes('does not know this token')")
         page.write(secret)
         page.press("Enter")
         page.wait(HAS_HITS)
         assert secret not in page.value("location.href + document.body.innerHTML")
         page.value("location.reload()")
         page.wait(HAS_HITS)
+        click(page, ".hits footer button", "Open")
+        page.wait("document.querySelector('.chunk.is-hit') !== null")
         assert not [one for one in page.errors if "Failed to load resource" not in one]
 
 
@@ -96,6 +106,31 @@ def test_another_collection_is_chosen(served: Shown) -> None:
         page.wait("document.querySelectorAll('.chunk').length === 1")
         page.value("history.back()")
         page.wait("document.querySelectorAll('main td a').length === 30")
+        page.value("location.hash = '#search?collection=elsewhere&q=key'")
+        page.wait(f"{TEXT}.startsWith('No collection elsewhere')")
+
+
+def test_before_a_question_there_are_examples(served: Shown) -> None:
+    with served.at() as page:
+        click(page, ".examples a", page.wait("document.querySelector('.examples a')?.textContent"))
+        page.wait(HAS_HITS)
+        assert "The part" in page.value("document.getElementById('question').value")
+        page.value("history.back()")
+        page.wait(f"/has 31 documents in \\d+ chunks/.test({TEXT})")
+
+
+def test_a_document_is_drawn_and_turned(served: Shown) -> None:
+    with served.at("documents", document="long.md") as page:
+        page.wait("document.querySelectorAll('.chunk').length === 40")
+        assert "#" not in page.value("document.querySelector('.text').innerText")
+        drawn = (
+            "[...document.querySelectorAll('.chunk :is(h4, strong, code)')].slice(0, 3).map((one) => one.textContent)"
+        )
+        assert page.value(drawn) == ["The part 0", "0", "code0"]
+        click(page, ".turner button", "Later")
+        page.wait("document.activeElement.textContent.startsWith('chunk 41')")
+        click(page, ".outline button", "The part 3")
+        page.wait("document.activeElement.textContent.includes('The part 3')")
 
 
 def test_the_address_holds_question_weight_and_filter(served: Shown) -> None:

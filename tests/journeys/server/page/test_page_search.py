@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
     with shown.asking("how do I rotate keys", w="0.25") as page:
         assert page.value("document.querySelectorAll('.hits mark').length") > 0
         page.value("document.querySelector('.hits .score summary').click()")
-        text = page.value("document.querySelector('.hits .arithmetic').innerText")
+        text = page.wait("document.querySelector('.hits .arithmetic').innerText")
         assert "(1 \N{MINUS SIGN} 0.25) \N{MULTIPLICATION SIGN}" in text
         assert "÷ 6 =" in text
         assert "adds" in page.value("document.querySelector('.hits .terms').innerText")
@@ -82,13 +83,35 @@ def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
         )
 
 
+def test_a_negative_part_is_drawn_to_the_left_of_zero(shown: Shown) -> None:
+    with shown.at() as page:
+        bars = page.value(
+            """(async () => {
+              const { scaleOf, scoreOf } = await import('/page/score.js');
+              const rows = [[0.6, -0.4], [0.5, 0.1]].map(([words, meaning]) =>
+                ({ parts: { words, meaning, score: words + meaning } }));
+              return rows.map(({ parts }) => {
+                const made = scoreOf({ terms: [] });
+                made.update(parts, 0.5, {}, scaleOf(rows));
+                return [...made.element.querySelectorAll('rect')].map((one) => [one.getAttribute('class'),
+                  Number(one.getAttribute('x')), Number(one.getAttribute('width'))]);
+              });
+            })()"""
+        )
+        # From -0.4 to 0.6 is the whole width: zero is at 40.
+        wanted = [[("words", 40, 60), ("meaning", 0, 40)], [("words", 40, 50), ("meaning", 90, 10)]]
+        assert bars == [[[f"bar {kind}", *map(pytest.approx, at)] for kind, *at in row] for row in wanted]
+
+
 def test_why_something_is_missing_is_asked_beside(shown: Shown) -> None:
     with shown.asking("how do I rotate keys", told=False) as page:
         page.value("document.getElementById('missing').focus()")
         page.write("twin-0")
         page.press("Enter")
-        page.wait("document.querySelectorAll('.reasons li').length > 0")
+        page.wait("document.querySelectorAll('.why .reasons li').length > 0")
         assert page.value("document.querySelector('.why table') !== null")
+        click(page, ".hits footer button", "Why here?")
+        assert page.wait("document.querySelector('.hits > li .reasons')?.innerText").startswith("it is hit 1 of")
         page.value("document.getElementById('missing').select()")
         page.write("no-such-document.md")
         page.press("Enter")
@@ -117,11 +140,12 @@ def test_filters_are_chosen_and_written(shown: Shown) -> None:
 
 
 def test_everything_is_reached_with_the_keyboard(shown: Shown) -> None:
-    with shown.at() as page:
+    with shown.at(width=1280) as page:
         page.wait("document.activeElement.id === 'question'")
         page.write("how do I rotate keys")
         page.press("Enter")
         page.wait(HAS_HITS)
+        assert page.value("document.querySelector('.hits').getBoundingClientRect().top") < 300
         page.press("Tab")  # the button
         reached = []
         for _ in range(30):
@@ -133,6 +157,10 @@ def test_everything_is_reached_with_the_keyboard(shown: Shown) -> None:
                 break
         assert "weight" in reached
         assert reached[-1] == "ARTICLE"
+        page.resize(1199, 900)
+        page.wait("!document.querySelector('.placing').open")  # folded, and the hits are still first
+        assert page.value("document.querySelector('.hits').getBoundingClientRect().top") < 300
+        page.value("document.querySelector('.placing').open = true")
         first = page.value("document.activeElement.closest('li').dataset.id")
         page.press("j")
         second = page.value("document.activeElement.closest('li').dataset.id")
@@ -155,12 +183,15 @@ def test_the_accessibility_tree_names_everything(shown: Shown) -> None:
         "navigation", "DisclosureTriangle",
     }  # fmt: skip
     for view, place in (("search", {"q": "how do I rotate keys"}), ("documents", {}), ("collections", {})):
-        with shown.at(view, **place) as page:
+        with shown.at(view, width=1280, **place) as page:
             page.wait(HAS_HITS if view == "search" else "document.querySelector('main table') !== null")
             tree = page.tree()
             assert [one for one in tree if one["role"] in named and not one["name"].strip()] == []
             roles = {one["role"] for one in tree}
             assert {"main", "navigation", "banner", "combobox"} <= roles
+            levels = [one["level"] for one in tree if one["role"] == "heading"]
+            assert levels[0] == 1
+            assert all(below - above <= 1 for above, below in pairwise(levels))
             if view == "search":
                 assert {"slider", "searchbox", "search", "article", "status"} <= roles
 
