@@ -60,8 +60,8 @@ function wrong(error) {
 
 function askForToken() {
   const why = hasToken()
-    ? "The server does not know this token. Check it, or ask whoever runs the server."
-    : "This server needs a token. Whoever runs it makes one with semlex serve token add NAME.";
+    ? "The server does not know this token. Check it, or ask the operator of the server."
+    : "This server needs a token. Its operator makes one with semlex serve token add NAME.";
   const input = /** @type {HTMLInputElement} */ (h("input", { id: "token", type: "password", autocomplete: "off" }));
   const onSubmit = (/** @type {Event} */ event) => {
     event.preventDefault();

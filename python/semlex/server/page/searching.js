@@ -18,7 +18,7 @@ const PICTURED = 8;
 const EXAMPLES = 3;
 const LONGEST_EXAMPLE = 60;
 const LISTED = 200;
-// From this width on the picture stands beside the hits.
+// From this width on the picture is beside the hits.
 const WIDE = matchMedia("(min-width: 75rem)");
 /** @type {Record<string, string>} */
 const SUPPORT = { likely: "Probably in here.", unsure: "Perhaps in here.", unlikely: "Probably not in here." };
