@@ -298,9 +298,11 @@ def _scores(result: SearchResult) -> str:
         sum_of = ""
         if by_vector is not None and by_words is not None:
             sum_of = f" = {number(by_vector, 3)} vector + {number(by_words, 3)} keyword"
+        sign = "times" if result.fused_score >= 0 else "divided by"
         if result.boost is not None:
-            sign = "times" if result.fused_score >= 0 else "divided by"
             sum_of = f" = ({sum_of[3:]}) {sign} {result.boost:g}" if sum_of else f" (boost {result.boost:g})"
+        if result.heading_factor is not None:
+            sum_of += f" ({sign} {result.heading_factor:g}: its heading is the query)"
         parts.append(f"fused {number(result.fused_score, 5)}{sum_of}")
     if result.rerank_score is not None:
         parts.append(f"rerank {number(result.rerank_score, 3)}")

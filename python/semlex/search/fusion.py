@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +17,7 @@ from semlex.options.search import RRF_K
 from semlex.validation import number_errors, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -46,6 +49,7 @@ class Candidate:
     vector_contribution: float | None = None
     keyword_contribution: float | None = None
     boost: float | None = None
+    heading_factor: float | None = None
 
     @property
     def order_score(self) -> float:
@@ -154,6 +158,40 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
         candidate.boost = factors[candidate.key]
         candidate.fused_score = score * candidate.boost if score >= 0 else score / candidate.boost
     return iter(sorted(ordered, key=lambda candidate: -(candidate.fused_score or 0.0)))
+
+
+# Factor on the score of a chunk whose heading is the query. Its stop words count, which keyword search leaves out.
+HEADING_FACTOR = 2.0
+_WORD = re.compile(r"\w+")
+
+
+def headed_by(text: str | None, results: Mapping[str, LegResult]) -> frozenset[Key]:
+    """The chunks of the keyword leg whose innermost heading is the text, but for case and punctuation."""
+    keyword = results.get("keyword")
+    if text is None or keyword is None or keyword.headings is None:
+        return frozenset()
+    words = _heading_words(text)
+    if not words:
+        return frozenset()
+    headings = zip(keyword.keys, keyword.headings, strict=True)
+    return frozenset(key for key, heading in headings if heading and _heading_words(heading) == words)
+
+
+@lru_cache(maxsize=4096)  # a collection's headings come again with every search
+def _heading_words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
+    """Candidates by their scores, best first, where those of some chunks count `HEADING_FACTOR` times."""
+    factors = {True: HEADING_FACTOR, False: 1.0}
+    ordered = list(candidates)
+    for candidate in ordered:
+        factor = factors[candidate.key in headed]
+        candidate.heading_factor = factor if factor != 1 else None
+        score = candidate.order_score
+        candidate.fused_score = score * factor if score >= 0 else score / factor
+    return iter(sorted(ordered, key=lambda candidate: -candidate.order_score))
 
 
 def fuse_completed(

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 # The first hits, and the first chunks of each search, by which it is judged whether there is an answer.
 JUDGED_HITS, JUDGED_DEPTH = 5, 10
 # Scores of a candidate that its hit bears.
-STAGE_SCORES = ("vector_score", "keyword_score", "fused_score", "vector_contribution", "keyword_contribution", "boost")
+STAGE_SCORES = (
+    *("vector_score", "keyword_score", "fused_score"),
+    *("vector_contribution", "keyword_contribution", "boost", "heading_factor"),
+)
 
 
 def search_results(

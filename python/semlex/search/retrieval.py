@@ -17,6 +17,8 @@ from semlex.search.fusion import (
     candidates_of,
     fuse,
     fuse_completed,
+    headed_by,
+    headed_first,
     vector_weight,
 )
 from semlex.search.grouping import best_of_documents, lacks_documents
@@ -203,6 +205,8 @@ class Retrieval:
         fused, fusion = await self._fuse(snapshot, state, candidates, spread)
         if state.request.boosts:
             fused = await self._boost(snapshot, state, candidates, fused)
+        if headed := headed_by(state.request.text, candidates.results):
+            fused = headed_first(fused, headed)
         left_out: LeftOut | None = None
         least = state.request.options.get("min_similarity")
         if least is not None:

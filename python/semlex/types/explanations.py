@@ -189,6 +189,7 @@ class HitExplanation:
             None.
         confidence: Probability that the hit is relevant, by the collection's calibration, or None.
         order: Its place among the hits by its key, from 0; ties are broken by it.
+        heading_factor: Factor on its fused score because its heading is the query; None if it is not.
     """
 
     id: str
@@ -199,12 +200,15 @@ class HitExplanation:
     keyword_contribution: float | None
     confidence: float | None = None
     order: int = 0
+    heading_factor: float | None = None
 
     def __str__(self) -> str:
         parts = ("vector", self.vector_contribution), ("keyword", self.keyword_contribution)
         told = [f"{name} adds {value:.4f}" for name, value in parts if value is not None]
         if self.confidence is not None:
             told.append(f"confidence {self.confidence:.2f}")
+        if self.heading_factor is not None:
+            told.append(f"its heading is the query: score times {self.heading_factor:g}")
         words = [str(term) for term in self.terms]
         return f"{self.rank}. {self.place or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
 

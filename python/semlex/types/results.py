@@ -67,6 +67,7 @@ class SearchResult(StoredChunk):
         vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``.
         boost: Product of the factors of matching boosts, already in the fused score; None if none were given. If one
             search answered alone, the fused score is its score times this.
+        heading_factor: Factor that is already in the fused score because the chunk's heading is the query; else None.
         rerank_score: The reranker's score: 0 to 1 from all that semlex brings, any finite number from your own.
         mixed_score: Score that orders reranked hits: the reranker's and the fused score, each in standard deviations
             from its mean over all reranked hits, weighted by `rerank_weight`. Comparable only within one search.
@@ -90,6 +91,7 @@ class SearchResult(StoredChunk):
     vector_contribution: float | None = None
     keyword_contribution: float | None = None
     boost: float | None = None
+    heading_factor: float | None = None
     rerank_score: float | None = None
     mixed_score: float | None = None
     excerpt: str = ""
@@ -147,6 +149,7 @@ SCORES = (
     "vector_contribution",
     "keyword_contribution",
     "boost",
+    "heading_factor",
     "rerank_score",
     "mixed_score",
     "confidence",

@@ -404,3 +404,25 @@ def test_one_retriever_in_many_threads(library: SyncRetriever) -> None:
     serial = [plain(library.search(query, 7)) for query in QUERIES]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda query: plain(library.search(query, 7)), QUERIES * 3)) == serial * 3
+
+
+async def test_a_heading_that_is_the_query_counts_twice(database_url: str) -> None:
+    """Stop words of a heading are not indexed: "in" and "out" differ all the same."""
+    titles = ("How to log a user in", "How to log a user out")
+    text = "Call it with the request and the user: log {}."
+    async with opened(database_url, "none") as retriever:
+        documents = [Document(text.format("user " * (3 - n)), {"section_title": t}, id=t) for n, t in enumerate(titles)]
+        await retriever.add_documents([*documents, Document("something else")])
+        for title in titles:
+            hits = await retriever.search(f"{title.lower()}?", 2, explain=True)
+            assert [hit.heading_factor for hit in hits] == [2, None]
+            assert hits[0].id == title
+            assert hits[0].fused_score == 2 * (hits[0].keyword_score or 0)
+            assert hits.explanation is not None
+            assert "its heading is the query" in str(hits.explanation.hits[0])
+        assert {hit.heading_factor for hit in await retriever.search("how to log a user", 2)} == {None}
+    async with opened(database_url, 16, collection="vectors") as retriever:
+        await retriever.add_documents([*documents, Document("something else")])
+        for fusion in ("score", "rrf", "linear"):
+            first, second = await retriever.search(titles[1], 2, fusion=fusion)
+            assert (first.id, first.heading_factor, second.heading_factor) == (titles[1], 2, None)

@@ -58,6 +58,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
                 hit.keyword_contribution,
                 hit.confidence,
                 by_key[hit.id],
+                hit.heading_factor,
             )
             for hit in results
         ),

@@ -129,6 +129,7 @@ class LegResult:
     milliseconds: float = 0.0
     error: BaseException | None = None
     side_values: list[Any] | None = None  # the other leg's side column for each chunk
+    headings: list[str] | None = None  # the innermost heading above each chunk, or ""; None if it is not known
     scorer: Scorer | None = None  # scores chunks that the other leg found
     # Whether a score of NaN means that the query's own words exclude the chunk.
     has_exclusions: bool = False

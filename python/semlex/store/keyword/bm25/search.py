@@ -153,6 +153,10 @@ DEEPER = 4
 MAX_DEPTH = 10_000
 # The id of no chunk.
 NO_CHUNK = -1
+# The innermost heading above a chunk.
+HEADING = sql.SQL(
+    "COALESCE(c.subsection_title[cardinality(c.subsection_title)], NULLIF(c.section_title, ''), c.chapter_title)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +209,14 @@ class Bm25Leg:
         return ExpectingBm25Leg(self, side_column, statements, expected, missing, (postings, best))
 
     def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
-        """Key, id, side column and texts of the chunks that exist and pass the filter."""
+        """Key, id, side column, heading and texts of the chunks that exist and pass the filter."""
         column = side_column or SideColumn(sql.SQL("NULL"))
         text = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}{texts} FROM {chunk} AS c "
+            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}, {heading}{texts} FROM {chunk} AS c "
             "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
         ).format(
             column=column.expression,
+            heading=HEADING,
             texts=self.query.text_columns,
             chunk=self.names.chunk,
             condition=condition.expression,
@@ -302,7 +307,7 @@ async def _result(
 ) -> LegResult:
     """The best chunks."""
     query = leg.query
-    found: list[tuple[float, Key, Any]] = []
+    found: list[tuple[float, Key, Any, str]] = []
     depth, looked_at = leg.depth, 0
     warnings: list[str] = []
     while True:
@@ -312,8 +317,8 @@ async def _result(
             ids, scores = query.best(postings, depth, leg.condition.ids)
             rows = await fetch(snapshot, leg.keys_of(ids[looked_at:], leg.unchecked, side_column))
         score_of = dict(zip(ids.tolist(), scores.tolist(), strict=True))
-        held = query.hold_phrases([row[4:] for row in rows])
-        found += [(score_of[row[2]], (row[0], row[1]), row[3]) for row in compress(rows, held)]
+        held = query.hold_phrases([row[5:] for row in rows])
+        found += [(score_of[row[2]], (row[0], row[1]), row[3], row[4]) for row in compress(rows, held)]
         first, looked_at = None, len(ids)
         if len(found) >= leg.limit or looked_at < depth:
             break
@@ -327,9 +332,10 @@ async def _result(
     found.sort(key=lambda entry: (-entry[0], *key_order(entry[1])))
     del found[leg.limit :]
     return LegResult(
-        [key for _, key, _ in found],
-        np.array([score for score, _, _ in found], dtype=np.float64),
-        side_values=[value for _, _, value in found] if side_column else None,
+        [key for _, key, _, _ in found],
+        np.array([score for score, _, _, _ in found], dtype=np.float64),
+        side_values=[value for _, _, value, _ in found] if side_column else None,
+        headings=[heading for _, _, _, heading in found],
         scorer=Bm25Scorer(leg.names, query, postings, query.texts_left(looked_at), found_all=found_all),
         has_exclusions=query.excludes,
         has_phrases=query.wants_phrases,
