@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether it began with Ctrl-C: modules that are being loaded turn the interrupt into errors of their own."""
+    """Whether Ctrl-C caused an error: modules that are being imported turn the interrupt into their own errors."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -1,4 +1,4 @@
-"""The commands by name, each with its example; and commands in messages as they are to be typed."""
+"""The commands with their examples, and commands in messages that users can type."""
 
 from __future__ import annotations
 

@@ -148,8 +148,8 @@ def print_notes(report: IndexReport) -> None:
         print_note(f"{characters} of {counted(report.repaired, 'file')} could not be read, and became U+FFFD")
     if report.cut:
         print_note(
-            f"of {counted(report.cut, 'chunk')} only the beginning was embedded; fewer tokens per chunk "
-            "(--chunk-tokens) would keep what it leaves out"
+            f"{counted(report.cut, 'chunk')} exceeded the model's limit: only the beginning was embedded; "
+            "choose smaller chunks (--chunk-tokens)"
         )
     if report.outdated:
         was = "was" if report.outdated == 1 else "were"

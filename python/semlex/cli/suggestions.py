@@ -121,7 +121,7 @@ def _did_you_mean(meant: Sequence[str], typed: Sequence[str]) -> str:
 
 
 def sharpen(error: Any, typed: Sequence[str]) -> None:
-    """Puts into an error of the arguments what was probably meant, or an example."""
+    """Add what was probably meant, or an example, to an error about arguments."""
     if error.ctx is None:
         return
     name = error.ctx.command_path.removeprefix("semlex").strip()

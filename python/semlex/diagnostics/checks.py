@@ -180,8 +180,8 @@ def findings_of_pooling(pooling: Pooling, server: str) -> Iterator[Finding]:
             "hint",
             f"server {server}",
             f"is reached through a pooler{how}",
-            "all of semlex works so, but an index that is built concurrently holds up writers: give semlex "
-            "maintain create-index --concurrently the address of the server itself",
+            "only concurrent index builds are affected, because they block writers here: run semlex maintain "
+            "create-index --concurrently with the address of the server itself",
         )
 
 

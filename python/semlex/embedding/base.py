@@ -148,7 +148,7 @@ class CheckedEmbedder(ABC):
 
     @abstractmethod
     def _open_tokenizer(self) -> TokenCounter:
-        """Return what counts the model's tokens."""
+        """Return the token counter of the model."""
 
 
 def check_vectors(

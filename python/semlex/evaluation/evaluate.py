@@ -190,7 +190,7 @@ def warning_notes(retriever: PostgreSQLRetriever, warnings: Counter[str], querie
     """Return the searches' warnings (text -> number of queries), and a note on texts that the model cut."""
     notes = [f"{count} of {queries} queries: {text}" for text, count in warnings.items()]
     if cut := getattr(retriever.embedder, "documents_cut", 0):
-        notes.append(f"of {cut} texts the model embedded only the beginning: they are longer than it reads")
+        notes.append(f"{cut} texts exceed the model's limit: only their beginning was embedded")
     return notes
 
 

@@ -155,7 +155,7 @@ def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str =
 
 
 def negated(tree: FilterTree, place: str = PLACE) -> FilterTree:
-    """What holds where a filter does not."""
+    """Return the filter that is true exactly if a filter is false."""
     node = node_of(tree)
     if isinstance(node, Not):
         return node.part

@@ -116,7 +116,7 @@ class Chunker:
                 chunk.token_count = count
 
     def _shortened(self, text: str, chunks: list[Chunk]) -> list[Chunk]:
-        """Take the overlap away from chunks that are too long, and cut those without.
+        """Remove the overlap of chunks that are too long; split those that have none.
 
         Texts get strictly shorter until every one fits or is a single character, so repeating this ends.
         """

@@ -257,7 +257,7 @@ class PageArguments(TypedDict, total=False):
 
 
 class WhyArguments(TypedDict, total=False):
-    """What an explanation takes beside the arguments of its search."""
+    """Arguments of an explanation, in addition to those of its search."""
 
     document: Annotated[
         str, Option(text="Path of a document, with or without its source and a line, or the id of a chunk.")

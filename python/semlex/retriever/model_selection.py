@@ -193,7 +193,7 @@ def _configured(options: ModelOptions, stored: EmbeddingVersion | None) -> Model
 
 
 def _stored(stored: EmbeddingVersion, options: ModelOptions) -> ModelChoice[Embedder]:
-    """The embedder of a name that the database holds."""
+    """Return the embedder that a stored name means."""
     name = stored.model
     dimensions = stored.dimensions if options.dimensions is None else options.dimensions
     listed = _check_usable(name, options)
@@ -217,7 +217,7 @@ def _check_usable(name: str, options: ModelOptions) -> list[str]:
     """
     if name.startswith(LANGCHAIN):
         raise ModelNotFoundError(
-            "it is one of LangChain, which only a program can bring: SemlexVectorStore(embedding), or "
+            "it is a model of LangChain, so pass it in your program: SemlexVectorStore(embedding), or "
             "embedding_model=LangChainEmbedder(embedding)"
         )
     if leads_to(name) is not None:

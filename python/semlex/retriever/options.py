@@ -53,7 +53,7 @@ class ModelKeys(TypedDict, total=False):
         Sequence[str],
         Option(
             text="Models behind servers or in folders that a collection may name, beside those of SEMLEX_MODELS and of "
-            "your own settings file. Other such names are not followed: words answer then, with a warning.",
+            "your own settings file. Other such names are not used: only keyword search answers then, with a warning.",
             form="object",
         ),
     ]
@@ -323,7 +323,7 @@ class ReadOptions(TypedDict, total=False):
     ]
     id_field: Annotated[
         str | None,
-        Option(text="Of tables and JSON Lines: the field that names a record; no two of a file may share a value."),
+        Option(text="For tables and JSON Lines: the field with the id of a record, unique within a file."),
     ]
     detect_encoding: Annotated[
         bool,

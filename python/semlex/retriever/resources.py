@@ -44,7 +44,7 @@ ModelKey = tuple[str, str, int] | None
 
 
 class Resources:
-    """Opened once, used by every collection, closed together.
+    """What the collections of a client share: opened once, closed together.
 
     A forked child drops what it inherited and opens everything again at its first call.
 
@@ -281,7 +281,7 @@ class Resources:
         return opened
 
     def configure_keyword_index(self, index: Bm25Index, options: Bm25Options) -> None:
-        """Gives an index its constants and its share of the memory; the shares of the others become smaller."""
+        """Set an index's constants and its share of the memory, which reduces the shares of the others."""
         index.configure(options)
         if self._keyword_cache_bytes is None:
             return

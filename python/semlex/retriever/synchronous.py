@@ -107,7 +107,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(call(), self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Ends all calls, runs a last one, and stops the thread with everything that the loop still has."""
+        """Cancel all calls, run a last one, and stop the loop and its thread."""
         with self._lock:
             closing, self._closing = self._closing, True
             future = None if closing else asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)

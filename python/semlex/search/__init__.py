@@ -1,1 +1,1 @@
-"""The way out: a query, its legs, one ranking, results."""
+"""The search pipeline: a query, vector and keyword search, one ranking, results."""

@@ -125,5 +125,5 @@ def usable_scores(made: ArrayLike, count: int) -> NDArray[np.float32]:
     """The scores that a reranker gave."""
     scores = np.asarray(made, dtype=np.float32)
     if scores.shape != (count,) or not np.isfinite(scores).all():
-        raise ModelError("the reranker's scores cannot be used: not one finite number a text")
+        raise ModelError("the reranker's scores cannot be used: expected one finite number per text")
     return scores

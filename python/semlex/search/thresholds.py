@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 def check_thresholds(options: SearchOptions, *, mode: str | None, fusion: str) -> None:
-    """Refuse thresholds that a search cannot keep."""
+    """Refuse thresholds that a search cannot apply."""
     has_similarity = options.get("min_similarity") is not None
     if options.get("max_results") is not None and (has_similarity or options.get("min_rerank") is not None):
-        raise ConfigurationError("a threshold and max_results exclude each other: ask for more with top_k")
+        raise ConfigurationError(
+            "a threshold and max_results exclude each other: leave max_results out and raise top_k"
+        )
     if has_similarity and mode == "keyword":
         raise ConfigurationError("min_similarity is a cosine, which mode 'keyword' does not compute: use another mode")
     if has_similarity and mode != "vector" and fusion != "score":

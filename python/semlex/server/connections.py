@@ -235,7 +235,7 @@ STOPPING = "stopping"
 
 
 class StoppingServer(uvicorn.Server):
-    """Uvicorn, which ends what goes on for too long as if the clients had left."""
+    """Uvicorn that ends overlong requests at a stop, as if their clients had disconnected."""
 
     def __init__(self, config: uvicorn.Config, seconds: float, clock: Clock = SYSTEM) -> None:
         # Uvicorn itself would cancel it: a status 500 and a trace in the log, of a stop that was wanted.

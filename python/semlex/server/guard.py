@@ -104,7 +104,10 @@ class Guard:
         options = self._state.options
         lines = scope["headers"]
         if len(lines) > options.header_count or sum(len(name) + len(value) for name, value in lines) > MAX_LINES_BYTES:
-            raise Problem(431, f"at most {options.header_count} header lines are read, of {MAX_LINES_BYTES:,} bytes")
+            raise Problem(
+                431,
+                f"too many header lines: at most {options.header_count} with {MAX_LINES_BYTES:,} bytes in all are read",
+            )
         self._addresses.check(scope, headers)
         if options.token_file is None:
             return Caller("", options.rights)

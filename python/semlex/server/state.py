@@ -102,7 +102,7 @@ class ServerState:
         return {f"pool_{name}": float(value) for name, value in pool.items()}
 
     def route_of(self, scope: Scope) -> BaseRoute | None:
-        """The route of a request that was refused before it was looked for; None if the path is none."""
+        """Return the route of a request that was refused before routing; None for an unknown path."""
         return next((route for route in self.routes if route.matches(scope)[0] is not Match.NONE), None)
 
     def seconds_of(self, path: str) -> float:

@@ -427,8 +427,8 @@ async def source_snapshot(database: Database, url: str | None) -> AsyncIterator[
     address = url or database.url
     if address is None and not database.has_several_connections:
         raise ConfigurationError(
-            "a table is read through one connection and written through another, and only one was given: name the "
-            "address of its database (source_url=), or open the collection with a pool or an address"
+            "importing a table needs a second connection: give the address of its database (source_url=), or open "
+            "the collection with a pool or an address"
         )
     async with AsyncExitStack() as stack:
         if address is None:

@@ -105,7 +105,7 @@ async def read_job(connection: Connection, schema: str, job_id: UUID) -> JobInfo
 
 
 def unknown_job(job_id: UUID) -> ConfigurationError:
-    """The error of a job that is not there."""
+    """Return the error for an unknown job."""
     return ConfigurationError(
         f"unknown job {job_id}: it may have ended and been removed, or belong to another schema; semlex jobs lists all"
     )

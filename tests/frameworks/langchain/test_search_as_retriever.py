@@ -130,7 +130,7 @@ class Broken:
 
 
 def test_a_compressor_refuses_what_it_cannot_use() -> None:
-    with pytest.raises(ModelError, match="not one finite number"):
+    with pytest.raises(ModelError, match="one finite number per text"):
         SemlexReranker(reranker=Broken()).compress_documents(DOCUMENTS, "keys")
     for wrong in (None, "none", 3, "no-such-reranker"):
         with pytest.raises((ValueError, ModelNotFoundError), match="reranker"):

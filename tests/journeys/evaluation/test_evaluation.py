@@ -364,7 +364,7 @@ class HastyEmbedder(HashEmbedder):
 
 async def test_reports_tell_what_went_wrong(database_url: str) -> None:
     queries, judgements = {"q": "key", "r": "vault"}, {"q": {"d": 1}, "r": {"e": 1}}
-    cut = "of 7 texts the model embedded only the beginning: they are longer than it reads"
+    cut = "7 texts exceed the model's limit: only their beginning was embedded"
     async with PostgreSQLRetriever(database_url, HastyEmbedder(), "none", collection="hasty") as retriever:
         await retriever.add_texts(["a key", "a vault"], ids=["d", "e"])
         report = await tune(retriever, queries, judgements)

@@ -143,7 +143,7 @@ def measure(
     k: K = 10,
     fusion: Annotated[list[str] | None, typer.Option(help="Fusion to measure; repeatable; default: all.")] = None,
     rerank: Annotated[
-        bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker; default: if there is one.")
+        bool | None, typer.Option("--rerank/--no-rerank", help="Measure the reranker. Default: if one is configured.")
     ] = None,
     reranker: Reranker = None,
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("route",))],

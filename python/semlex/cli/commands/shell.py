@@ -135,7 +135,7 @@ def write_history(file: Path, found: Sequence[str]) -> None:
 # Command -> what follows it, and what it does.
 HELP = {
     "why": ("DOC", "why a document is where it is in the last answer, or why it is missing"),
-    "mode": ("vector|keyword|hybrid", "how the next questions are searched; without a word: as is best"),
+    "mode": ("vector|keyword|hybrid", "mode of the next queries; no argument: choose automatically"),
     "filter": ("EXPR", "a condition such as year >= 2020 for the next questions; without one: none"),
     "open": ("N", "open hit N of the last answer in $EDITOR; without a number: the first"),
     "top": ("N", "number of hits"),
@@ -271,7 +271,7 @@ class Session:
         if mode and mode not in modes():
             raise ConfigurationError(f":mode takes {', '.join(modes())}; got {mode!a}")
         self.options["mode"] = mode or None
-        inform(f"mode: {mode or 'as is best'}")
+        inform(f"mode: {mode or 'chosen automatically'}")
 
     def _filter(self, expression: str) -> None:
         from semlex.filters.text import tree_of_text

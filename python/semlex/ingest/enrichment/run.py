@@ -132,7 +132,7 @@ def asked_line(model: ChatModel, context: str, text: str, mark: str) -> tuple[st
             close()
     line = clean_line(_written("".join(parts)))
     if not line:
-        raise NoLineError("the model's answer contains no line; choose another model")
+        raise NoLineError("the model's answer contains no description; choose another model")
     return line, last or Completion("")
 
 

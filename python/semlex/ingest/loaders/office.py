@@ -65,7 +65,7 @@ class MissingOfficeLoader(OfficeLoader):
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:  # noqa: ARG002 - the same for every loader
         """Raise the error that names the extra."""
-        raise LoadError("no_reader", f'it is {self.name}, which an extra reads: pip install "semlex[{EXTRA}]"')
+        raise LoadError("no_reader", f'files of the format {self.name} need an extra: pip install "semlex[{EXTRA}]"')
 
 
 def read(name: str, data: bytes) -> LoadedDocument:

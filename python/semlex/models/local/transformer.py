@@ -344,8 +344,8 @@ class Transformer:
             weight = model.get_output_embeddings().weight.detach()
             if max(ids) >= weight.shape[0]:
                 raise ModelError(
-                    f"{self.folder.name}: its tokenizer knows token {max(ids)}, its output layer ends at "
-                    f"{weight.shape[0]}; the two files do not belong together, fetch the model again"
+                    f"{self.folder.name}: its tokenizer has token {max(ids)}, but its output layer has "
+                    f"{weight.shape[0]} tokens; the files do not match: download the model again"
                 )
             rows: NDArray[np.float32] = weight[list(ids)].float().cpu().numpy()
             return rows

@@ -53,7 +53,9 @@ def reasons(standing: Standing, results: SearchResults) -> tuple[Reason, ...]:
         return (Reason("excluded", f"{by} it out: {parts}", f"leave that out of {where}"),)
     if standing.ranking.best is None:
         missing = tuple(_of_legs(standing))
-        return missing or (Reason("unknown", "the search did not find it, and no leg tells why"),)
+        return missing or (
+            Reason("unknown", "the search did not find it, and neither vector nor keyword search reports why"),
+        )
     return (_of_candidate(standing, results), *_beside(standing))
 
 

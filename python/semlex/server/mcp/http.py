@@ -54,7 +54,7 @@ SESSION, REVISION = b"mcp-session-id", b"mcp-protocol-version"
 
 
 class Entrance:
-    """Looks from where a request comes and whose token it has, before it is answered."""
+    """Checks the host, the origin and the token of a request before it is answered."""
 
     def __init__(self, app: ASGIApp, addresses: Addresses, find_caller: Callable[[str], Caller | None] | None) -> None:
         self._app, self._addresses, self._find = app, addresses, find_caller

@@ -229,7 +229,7 @@ def _options(method: Callable[..., Any]) -> dict[str, Declared]:
 
 
 def _field(one: Declared) -> tuple[Any, Any]:
-    """The type of an option in a body, and its default; without one, the method's own holds."""
+    """Return the type of an option in a body, and its default; without one, the method's default applies."""
     option, kind = one.option, TEXTS.get(one.name) or OBJECTS.get(one.form)
     if one.form == "choice":
         kind = Literal[one.choices]

@@ -79,7 +79,7 @@ class KeywordEngine:
         return excluding(query, exclude) if exclude and self.reads_operators else query
 
     def exclusions(self, query: str | None, exclude: Sequence[str] = ()) -> Exclusions | None:
-        """What a search excludes, to be searched in texts; None if nothing."""
+        """Return what a search excludes, to look for it in texts; None if nothing."""
         text = excluding(query if self.reads_operators else None, exclude)
         return Exclusions.of(self._analyzers, text) if text else None
 

@@ -197,4 +197,4 @@ def _check_place(found: tuple[Any, ...] | None, table: str) -> None:
     if read_only == "on":
         raise ReadOnlyError(f"{DOING}: the transaction is read-only and takes no temporary table; begin another")
     if taken is not None:
-        raise ConfigurationError(f"{DOING}: there is a table {table!r} already; give it another name")
+        raise ConfigurationError(f"{DOING}: the table {table!r} exists already; choose another name")

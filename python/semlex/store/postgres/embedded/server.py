@@ -104,7 +104,7 @@ def launch(folder: Path, major: int, timeout: float, start_lock: int) -> None:
 
 
 def server_memory(memory: int) -> int:
-    """Bytes that an embedded server counts on, of a machine with so much memory."""
+    """Return the bytes of a machine's memory that an embedded server may assume to have."""
     return min(memory // MEMORY_PART, MAX_MEMORY)
 
 
@@ -348,7 +348,7 @@ class EmbeddedServer:
                 raise failure(self.folder, f"the server takes no connections after {self._timeout:g} s")
             time.sleep(POLL_SECONDS)
         raise EmbeddedServerError(
-            f"the start of the server of {self.folder} was given up, because it was closed meanwhile"
+            f"the start of the server in {self.folder} was cancelled, because it was closed meanwhile"
         )
 
     def _is_ready(self, *, again: bool = False) -> bool:
