@@ -183,7 +183,9 @@ def test_a_stored_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "output", output.output)
     model = "[/red]x[link=file:///etc]y\n\x1b]z"
     made = datetime(2026, 1, 1, tzinfo=UTC)
-    listed = CountedCollection("a", "bm25", "english", model, 3, made, documents=1, chunks=1, estimated=False)
+    listed = CountedCollection(
+        "a", "bm25", "english", model, 3, made, description="", documents=1, chunks=1, estimated=False
+    )
     print_collections([listed], header=False)
     assert streams.out.getvalue().split() == ["a", "1", "1", "[/red]x[link=file:///etc]y\\n\\x1b]z", "english"]
 

@@ -33,10 +33,10 @@ def test_index_search_status_drop(shell: Shell) -> None:
     assert summary["mode"] == "hybrid"
     assert summary["timings"]["total"] > 0
     shown = re.findall(r"^ *(\S[\w ]*?)(?:  .*)?$", shell("status", "-c", "handbook").stdout, re.MULTILINE)
-    assert shown[:4] == ["Collection", "name", "server", "Postgres"]
-    assert shown[4:10] == ["Content", "sources", "documents", "chunks", "tokens", "tokens of a chunk"]
-    assert shown[10:14] == ["Vectors", "model", "dimensions", "chunks with a vector"]
-    assert shown[14:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
+    assert shown[:5] == ["Collection", "name", "description", "server", "Postgres"]
+    assert shown[5:11] == ["Content", "sources", "documents", "chunks", "tokens", "tokens of a chunk"]
+    assert shown[11:15] == ["Vectors", "model", "dimensions", "chunks with a vector"]
+    assert shown[15:] == ["Words", "engine", "size", "entries", "Last run", "begun", "documents", "took"]
     [status] = shell.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
