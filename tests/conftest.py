@@ -31,11 +31,13 @@ TORCH = Path(__file__).parent / "torch"
 RESILIENCE = Path(__file__).parent / "resilience"
 FRAMEWORKS = Path(__file__).parent / "frameworks"
 NEWEST_POSTGRES = 18
-# What this machine is set to is nothing to the tests: neither variables nor the user's own file of settings.
+# What this machine is set to is nothing to the tests: neither variables nor files of the user.
 for _name in [*os.environ]:
     if _name.startswith(("SEMLEX_", "RAG_", "PG", "DATABASE_URL")) and _name != REQUIRED:
         del os.environ[_name]
 os.environ["XDG_CONFIG_HOME"] = str(TEMPORARY / "semlex-tests-without-settings")
+# A model in the cache of the hub would be the default of new collections.
+os.environ["HF_HUB_CACHE"] = str(TEMPORARY / "semlex-tests-without-models")
 # Commands that tests run leave no server behind; test_keep_alive has its own.
 os.environ["SEMLEX_KEEP_ALIVE"] = "0"
 # For the folders that pytest makes, and for programs that tests start.
