@@ -22,7 +22,7 @@ from semlex.errors import (
 from semlex.ingest.embed import GIVEN, embedder_version
 from semlex.models.files import find_cached
 from semlex.models.model_names import LANGCHAIN, bare_name, host_of, leads_to
-from semlex.models.onnx_files import ONNX_PREFIX
+from semlex.models.onnx_files import ONNX_PREFIX, split_name
 from semlex.open_collection import OpenModels, OpenReranker
 from semlex.parameters import model_defaults
 from semlex.reranking.registry import choose_reranker
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from semlex.store.schema.collection import EmbeddingVersion
 
 STORED = "the collection's model"
+NOT_ONNX = ""  # in place of the name of a file
 SHOWN_NAME = 200  # characters of a stored name that a message shows
 
 
@@ -100,7 +101,7 @@ class ModelOptions:
             return {}
         model, dimensions = self.default_model, self.default_dimensions
         found: dict[str, tuple[Any, Any]] = {}
-        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not same_name(model, stored.model):
+        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not _same_model(model, stored.model):
             found["embedding_model"] = (model, stored.model)
         if self.dimensions is None and dimensions not in (None, stored.dimensions):
             found["dimensions"] = (dimensions, stored.dimensions)
@@ -247,6 +248,12 @@ def same_name(listed: str, stored: str) -> bool:
     if listed == stored or {listed, stored} <= {STATIC, WHEEL_MODEL}:
         return True
     return leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored
+
+
+def _same_model(wanted: str, stored: str) -> bool:
+    """Whether a name of the user's leads to the model of the stored name; of an ONNX model to its file, too."""
+    files = [split_name(name)[1] if name.startswith(ONNX_PREFIX) else NOT_ONNX for name in (wanted, stored)]
+    return same_name(wanted, stored) and files[0] == files[1]
 
 
 def _check_cached(name: str) -> None:

@@ -15,7 +15,7 @@ from semlex.models.model_names import host_of, key_for, leads_to
 from semlex.retriever.model_selection import STORED
 from semlex.retriever.synchronous import SyncRetriever
 from semlex.testing import HashEmbedder
-from tests.support import model_cache
+from tests.support import model_cache, onnx_models
 from tests.support.model_cache import without
 from tests.support.model_servers import ModelServerDouble, openai_embeddings
 
@@ -310,6 +310,23 @@ def test_a_default_model_is_for_new_collections(database_url: str, double: Model
     assert len(double.requests) == sent
     with pytest.raises(ModelMismatchError):
         SyncRetriever(database_url, name, collection="static").initialize()
+
+
+def test_a_default_onnx_model_is_not_taken_for_another_file_of_it(database_url: str, empty_cache: Path) -> None:
+    def write(folder: Path) -> Path:
+        onnx_models.write_graph(folder / "onnx" / "model_int8.onnx", int8=True)
+        return onnx_models.write_folder(folder)
+
+    model_cache.put_into_cache(empty_cache, "org/tiny", write)
+    named = "onnx:org/tiny#onnx/model_int8.onnx"
+    with SyncRetriever(database_url, named, collection="c") as retriever:
+        retriever.add_texts(["the quick fox", "a dog"])
+    for default, unused in ((named, {}), ("onnx:org/tiny", {"embedding_model": ("onnx:org/tiny", named)})):
+        with SyncRetriever(database_url, defaults={"embedding_model": default}, collection="c") as retriever:
+            assert retriever.search(QUERY).mode == "hybrid"
+            assert retriever.unused_defaults == unused
+    with pytest.raises(ModelMismatchError):
+        SyncRetriever(database_url, "onnx:org/tiny", collection="c").initialize()
 
 
 def test_a_default_model_does_not_open_what_the_database_names(collection: str, double: ModelServerDouble) -> None:
