@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from semlex import PostgreSQLRetriever
 from semlex.cli.reports import print_report
 from semlex.embedding import sentence_transformers as module
 from semlex.embedding.base import Embedder
+from semlex.embedding.onnx import OnnxEmbedder
 from semlex.embedding.registry import choose_embedder
 from semlex.embedding.sentence_transformers import SentenceTransformersEmbedder
 from semlex.errors import (
@@ -112,6 +114,37 @@ def test_the_packages_own_vectors(embedder, package):
     for text in SENTENCES:
         assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
     assert isinstance(embedder, Embedder)
+
+
+class ForExport(torch.nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.model = BertModel.from_pretrained(str(folder), attn_implementation="eager").eval()
+
+    def forward(self, ids, mask, types):
+        return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+
+
+def test_the_same_model_as_an_onnx_file_has_the_same_vectors(folder, package, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    example = torch.ones(2, 5, dtype=torch.long)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            ForExport(folder),
+            (example, example, 0 * example),
+            str(copy / "model.onnx"),
+            input_names=names,
+            output_names=["last_hidden_state"],
+            dynamic_axes={name: {0: "b", 1: "t"} for name in [*names, "last_hidden_state"]},
+            dynamo=False,
+        )
+    embedder = OnnxEmbedder(str(copy))
+    assert_allclose(embedder.embed_documents(SENTENCES), unit(package.encode_document(SENTENCES)), atol=2e-6)
+    for text in SENTENCES:
+        assert_allclose(embedder.embed_query(text), unit(package.encode_query(text)), atol=2e-6)
+    assert embedder.max_tokens == SentenceTransformersEmbedder(str(folder), "cpu").max_tokens
 
 
 @pytest.mark.parametrize("dimensions", [1, 7, HIDDEN])
