@@ -127,9 +127,10 @@ OFFERS = (
         "search",
         ("search",),
         "Search documents",
-        "Find passages in the user's indexed documents, by meaning and by words. Use it first for any question that "
-        "those documents may answer. Returns the best passages with text, absolute file path and line to cite, and "
-        "scores. A low best_similarity and a low coverage mean that the collection probably holds no answer.",
+        "Find passages in the user's indexed documents. Use it first for any question that they may answer. Give the "
+        "question as query, and always terms, which decide what is found. Returns text, absolute file path and line to "
+        'cite, and scores. If the result says "probably not in here", or no passage answers, try once more with other '
+        "terms.",
     ),
     Offer(
         "get_chunk",
@@ -143,8 +144,7 @@ OFFERS = (
         "get_document",
         ("get document",),
         "Read a document",
-        "Read a whole document, by its name or path as search shows it; long ones in parts (next_start). Use outline "
-        "first for a long one.",
+        "Read a whole document; long ones in parts (next_start). Use outline first for a long one.",
         own=("start",),
     ),
     Offer(
@@ -157,21 +157,20 @@ OFFERS = (
         "answer_research_question",
         ("answer",),
         "Answer with citations",
-        "Answer a question from the documents alone, with citations that were looked up, or say why an "
-        "answer is impossible. Use it for a documented answer; use search to read and judge passages yourself.",
+        "Answer a question from the documents alone, with citations that were looked up, or say why not. Use search "
+        "to judge passages yourself.",
     ),
     Offer(
         "why",
         ("why",),
         "Why is a document not found",
-        "Explain why a document is where it is in the results for a question, or why it is missing, and what helps. "
-        "Use it when a document that should be found is not.",
+        "Explain why a document that search should find is missing or ranked low, and what helps.",
     ),
     Offer(
         "list_collections",
         ("list collections",),
         "List collections",
-        "List the collections of documents with their sizes. Use it when you do not know which collection to ask.",
+        "List the collections with what is in them and their sizes. Use it when you do not know which one to ask.",
     ),
     Offer(
         "collection_stats",

@@ -162,11 +162,27 @@ def _tool(offer: Offer, work: Any, shape: Shape) -> Tool:
         model_config = ConfigDict(extra="forbid", title=given.__name__)
 
     tool.fn_metadata.arg_model = Strict
-    tool.parameters = Strict.model_json_schema(by_alias=True)
+    tool.parameters = _brief(Strict.model_json_schema(by_alias=True))
     schemas = Schemas()
     schema = schemas.of(shape)
     tool.fn_metadata.output_schema = schema | {"$defs": schemas.definitions} if schemas.definitions else schema
     return tool
+
+
+def _brief(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of arguments in few tokens: without titles, and an argument that can be left out is not also null."""
+    found = {name: value for name, value in schema.items() if name != "title"}
+    properties = {}
+    for name, one in found.get("properties", {}).items():
+        kinds = [kind for kind in one.get("anyOf", ()) if kind != {"type": "null"}]
+        own = {key: value for key, value in one.items() if key not in ("title", "anyOf")}
+        if len(kinds) == 1 and one.get("default", ...) is None:
+            del own["default"]
+            own |= kinds[0]
+        elif kinds:
+            own["anyOf"] = one["anyOf"]
+        properties[name] = own
+    return found | {"properties": properties}
 
 
 def _refused(error: ValidationError) -> str:

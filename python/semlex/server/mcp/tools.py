@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from mcp.server.mcpserver import Context
 from mcp.types import CallToolResult
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from semlex.chat.untrusted import one_line, visible
 from semlex.diagnostics.status import CollectionStatus, CountedCollection
@@ -36,7 +36,7 @@ from semlex.types.answers import Answer
 from semlex.types.documents import Heading, Outline, WholeDocument, json_value
 from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
-from semlex.types.queries import MAX_QUERY_BYTES
+from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES, terms_errors, words_of_terms
 from semlex.types.reports import JobInfo
 from semlex.types.results import SearchMode, SearchResult, SearchResults
 from semlex.types.support import SUPPORT_TEXT
@@ -73,23 +73,32 @@ OPTIONS = declared(SearchArguments)
 
 Collection: TypeAlias = Annotated[
     str | None,
-    Field(description="Name from list_collections; left out: the server's own, or the only one there is."),
+    Field(description="From list_collections. Default: the server's, or the only one."),
 ]
 Question: TypeAlias = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_QUERY_BYTES, description="A question or words; also in the documents' words."),
+    Field(min_length=1, max_length=MAX_QUERY_BYTES, description="The user's question."),
+]
+Terms: TypeAlias = Annotated[
+    str | None,
+    BeforeValidator(lambda given: words_of_terms(given) if given and not terms_errors(given) else given),
+    Field(
+        max_length=MAX_TERMS_BYTES,
+        description="3 to 8 words or phrases that the documents themselves would use in the passage that answers: of "
+        "its heading, technical words, names, synonyms.",
+    ),
 ]
 TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Number of hits.")]
 Filters: TypeAlias = Annotated[
     str | None,
     Field(
         max_length=4096,
-        description=f"{OPTIONS['filters'].option.text} list_fields names the fields.",
+        description="Such as lang == 'de' and year >= 2020; see list_fields.",
     ),
 ]
 Mode: TypeAlias = Annotated[
     SearchMode | None,
-    Field(description=f"{OPTIONS['mode'].option.text} vector: by meaning; keyword: by words."),
+    Field(description="vector: by meaning; keyword: by words; default: both."),
 ]
 Excluded: TypeAlias = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=512)]] | None,
@@ -100,11 +109,11 @@ Document: TypeAlias = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="Name or path of a document as search shows it; a line may follow (keys.md:9).",
+        description="Name or path as search shows it; a line may follow (keys.md:9).",
     ),
 ]
 ChunkId: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, description="The id of a hit.")]
-Start: TypeAlias = Annotated[int, Field(ge=0, description="Character to begin at: next_start of the call before.")]
+Start: TypeAlias = Annotated[int, Field(ge=0, description="next_start of the call before.")]
 Folder: TypeAlias = Annotated[
     str,
     Field(min_length=1, max_length=4096, description="A folder or file: absolute, or below an allowed folder."),
@@ -203,16 +212,19 @@ class Tools:
     async def search(
         self,
         query: Question,
+        terms: Terms = None,
         collection: Collection = None,
+        *,
         top_k: TopK = 5,
         filters: Filters = None,
         mode: Mode = None,
-        *,
         exclude: Excluded = None,
     ) -> CallToolResult:
         """Hits, best first."""
         searched = await self._access.collection(collection)
-        found = await searched.search(query, top_k, filters, mode=mode, exclude=exclude, deadline=SEARCH_SECONDS)
+        found = await searched.search(
+            query, top_k, filters, mode=mode, exclude=exclude, terms=terms, deadline=SEARCH_SECONDS
+        )
         name = searched.names.collection
         hits, warnings = shown_hits(name, found, Budget()), self._worded(found.warnings)
         if found.support == "unlikely":
@@ -308,11 +320,16 @@ class Tools:
         )
 
     async def answer_research_question(
-        self, question: Question, collection: Collection = None, top_k: TopK = 20, filters: Filters = None
+        self,
+        question: Question,
+        terms: Terms = None,
+        collection: Collection = None,
+        top_k: TopK = 20,
+        filters: Filters = None,
     ) -> CallToolResult:
         """An answer with citations."""
         opened = await self._access.collection(collection)
-        found = await opened.answer(question, top_k=top_k, filters=filters)
+        found = await opened.answer(question, top_k=top_k, filters=filters, terms=terms)
         result = _quoted(opened.names.collection) | found.to_dict() | {"warnings": self._worded(found.warnings)}
         passages = {source.number: source for source in found.context.sources}
         for one in result["sources"]:
@@ -328,6 +345,7 @@ class Tools:
         self,
         document: Document,
         question: Question,
+        terms: Terms = None,
         *,
         collection: Collection = None,
         top_k: TopK = 5,
@@ -336,7 +354,7 @@ class Tools:
     ) -> CallToolResult:
         """Why a document is where it is in an answer, or missing."""
         opened = await self._access.collection(collection)
-        found = await opened.why(document, question, top_k, filters, mode=mode, deadline=SEARCH_SECONDS)
+        found = await opened.why(document, question, top_k, filters, mode=mode, terms=terms, deadline=SEARCH_SECONDS)
         result = _quoted(opened.names.collection) | found.to_dict() | {"notes": self._worded(found.notes)}
         for reason in result["reasons"]:
             reason["remedy"] = self._access.for_assistant(reason["remedy"])
@@ -360,7 +378,11 @@ class Tools:
             "writes": access.may("write"),
             "folders": [str(folder) for folder in access.folders],
         }
-        lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
+        lines = [
+            f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks"
+            + (f". {one_line(one.description)}" if one.description else "")
+            for one in shown
+        ]
         lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
         return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
