@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATE = kept_runs.ROOT / ".state" / "bench"
 OWN_OPTIONS = {
     "quality": ("data", "model"),
-    "structure": ("model",),
+    "structure": ("model", "terms"),
     "calibration": ("data",),
     "onnx": ("model_folder",),
 }
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
     parser.add_argument("--data", type=Path, help="quality, calibration: folder of judged sets")
+    parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")
     options = parser.parse_args(arguments)

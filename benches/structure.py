@@ -2,6 +2,8 @@
 
 Sixty questions of users on three manuals ([their origin](../tests/data/manuals/README.md)), hybrid search with static
 embeddings. "success@3" is the share that one of the first three results answers. `--model` takes another model.
+"Calls" are 40 of them with terms, which a language model wrote from the description of the assistants' tool and the
+question alone. `--terms FILE` adds recorded terms: lines with `question`, `terms`, and `plain`, those without names.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "data" / "manuals"
 TOP, DEEP = 3, 10
 SUCCESS_BAR, CUT_BAR, PATHLESS_BAR = 0.9, 0.01, 0.02
+# Least share of questions that are answered within `TOP`, by how their terms came about.
+TERMS_BARS = {"calls": 0.8, "terms": 0.9, "terms without names": 0.8}
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*")
 _MARKDOWN_HEADING = re.compile(r"#{1,6}\s")
 _CODE_DIRECTIVE = re.compile(r"\.\. (code-block|code|sourcecode|note|warning|tip|seealso)::")
@@ -81,8 +85,12 @@ MANUALS = (
 )
 
 
-def run(bench: Bench, *, quick: bool, state: Path, model: str | None = None) -> None:
-    """Takes the figures, with static embeddings or with another model."""
+def run(bench: Bench, *, quick: bool, state: Path, model: str | None = None, terms: Path | None = None) -> None:
+    """Takes the figures, with static embeddings or with another model, and with recorded terms."""
+    recorded = {"calls": recorded_terms(QUESTIONS / "calls.jsonl", "terms")}
+    if terms is not None:
+        recorded |= {"terms": recorded_terms(terms, "terms"), "terms without names": recorded_terms(terms, "plain")}
+    with_terms: dict[str, list[Outcome]] = {name: [] for name in recorded}
     manuals = MANUALS[:1] if quick else MANUALS
     outcomes: list[Outcome] = []
     chunks = cut = pathless = 0
@@ -95,6 +103,12 @@ def run(bench: Bench, *, quick: bool, state: Path, model: str | None = None) -> 
             ) as retriever:
                 retriever.index(source)
                 own = [outcome_of(question, retriever) for question in questions_of(manual)]
+                for name, written in recorded.items():
+                    with_terms[name] += [
+                        outcome_of(question, retriever, written[question["question"]])
+                        for question in questions_of(manual)
+                        if question["question"] in written
+                    ]
                 rows = chunks_of(retriever)
             for outcome in own:
                 if not outcome.is_within(TOP):
@@ -111,13 +125,22 @@ def run(bench: Bench, *, quick: bool, state: Path, model: str | None = None) -> 
                 print(f"    cut: {row.where}", flush=True)
             for row in [row for row in rows if row.lacks_path][:3]:
                 print(f"    no path: {row.where}", flush=True)
-    for depth, bar in ((TOP, SUCCESS_BAR), (DEEP, None)):
+    for depth, bar in ((1, None), (TOP, SUCCESS_BAR), (DEEP, None)):
         success = share(outcome.is_within(depth) for outcome in outcomes)
         bench.at_least(f"all, success@{depth}", success, unit="of questions", bar=bar)
+    _add_with_terms(bench, with_terms)
     found = share(outcome.has_file for outcome in outcomes)
     bench.at_least(f"all, a right file among the first {TOP}", found, unit="of questions", bar=None)
     bench.at_most("cut from what they introduce", cut / chunks, unit="of chunks", bar=CUT_BAR)
     bench.at_most("without heading path", pathless / chunks, unit="of chunks", bar=PATHLESS_BAR)
+
+
+def _add_with_terms(bench: Bench, outcomes: dict[str, list[Outcome]]) -> None:
+    for name, own in outcomes.items():
+        for depth in (1, TOP, DEEP):
+            success = share(outcome.is_within(depth) for outcome in own)
+            bar = TERMS_BARS[name] if depth == TOP else None
+            bench.at_least(f"{name} ({len(own)}), success@{depth}", success, unit="of questions", bar=bar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +161,15 @@ class Outcome:
         return self.rank is not None and self.rank <= depth
 
 
-def outcome_of(question: Question, retriever: SyncRetriever) -> Outcome:
-    """Asks a question."""
-    hits = retriever.search(question["question"], top_k=DEEP)
+def recorded_terms(path: Path, field: str) -> dict[str, str]:
+    """Question -> the terms that a language model wrote for it."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {line["question"]: line[field] for line in lines}
+
+
+def outcome_of(question: Question, retriever: SyncRetriever, terms: str | None = None) -> Outcome:
+    """Asks a question, with terms or without."""
+    hits = retriever.search(question["question"], top_k=DEEP, terms=terms)
     rank = next((hit.rank for hit in hits if is_answered(question, [hit])), None)
     has_file = any(hit.source_document in question["places"] for hit in hits[:TOP])
     return Outcome(question["question"], rank, has_file)
