@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from semlex import Client
+from semlex import Client, StaticEmbedder
 from semlex.filters.forms import filter_tree
 from semlex.options.declare import declared, unpacked
 from semlex.retriever.operations import OPERATIONS
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ids = [offer.name for offer in OFFERS]
+# Name, description and arguments of all of them: every conversation pays for these.
+MAX_READING_TOKENS = 2_000
 
 
 async def listed(*, writes: bool) -> dict[str, Any]:
@@ -73,6 +75,15 @@ async def test_a_tool_says_what_a_model_needs_to_choose_it(offer: Offer) -> None
     assert tool.output_schema["properties"]
     for name, schema in tool.input_schema["properties"].items():
         assert len(schema["description"]) > 5, name
+
+
+async def test_the_tools_that_read_cost_few_tokens() -> None:
+    tools = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in (await listed(writes=False)).values()
+    ]
+    count = StaticEmbedder().count_tokens([json.dumps(tool) for tool in tools]).sum()
+    assert count <= MAX_READING_TOKENS, count
 
 
 async def test_without_writes_there_are_the_tools_that_read() -> None:

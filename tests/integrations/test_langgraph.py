@@ -76,7 +76,11 @@ async def test_a_model_reads_what_is_wrong_with_its_search(
 ) -> None:
     with SyncRetriever(database_url, "none") as retriever:
         retriever.add_texts(["a key of ann"])
-        graph = compiled(ToolNode([retrieval_tool(retriever, "handbook", "Searches the handbook.")]), MessagesState)
+        handbook = retrieval_tool(retriever, "handbook", "Searches the handbook.")
+        assert handbook.invoke({"query": "pear", "terms": "ann"}) == "a key of ann"
+        graph = compiled(ToolNode([handbook]), MessagesState)
+        assert handbook.args.keys() == {"query", "terms"}
+        assert handbook.description.startswith("Searches the handbook. Give the user's question as query, and always")
         call = {"name": "handbook", "args": {"query": query}, "id": "1", "type": "tool_call"}
         asked = {"messages": [AIMessage("", tool_calls=[call])]}
         for answer in (graph.invoke(asked), await graph.ainvoke(asked)):

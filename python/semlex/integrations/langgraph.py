@@ -15,7 +15,9 @@ from semlex.integrations.langchain import SemlexRetriever  # first: it says what
 from langchain_core.callbacks import Callbacks  # noqa: TC002 # isort: skip
 from langchain_core.documents import Document  # noqa: TC002 # isort: skip
 from langchain_core.runnables import RunnableConfig, RunnableLambda  # isort: skip
-from langchain_core.tools import ToolException, create_retriever_tool  # isort: skip
+from langchain_core.prompts import PromptTemplate, aformat_document, format_document  # isort: skip
+from langchain_core.tools import StructuredTool, ToolException  # isort: skip
+from pydantic import BaseModel, Field  # isort: skip
 
 from semlex.errors import SearchTimeoutError, ValidationError
 
@@ -29,7 +31,22 @@ if TYPE_CHECKING:
     from semlex.integrations.calls import AnyCollection
 
 
-NOTHING_FOUND = "Nothing was found. Ask in other words."
+NOTHING_FOUND = "Nothing was found. Ask with other terms."
+HOW_TO_ASK = (
+    "Give the user's question as query, and always terms. If the texts do not answer, or the result says "
+    '"probably not in here", try once more with other terms.'
+)
+
+
+class ToolInput(BaseModel):
+    """What a model gives to the tool."""
+
+    query: str = Field(description="The user's question.")
+    terms: str | None = Field(
+        None,
+        description="3 to 8 words or phrases that the documents themselves would use in the passage that answers: of "
+        "its heading, technical words, names, synonyms.",
+    )
 
 
 def retrieval_node(
@@ -81,35 +98,38 @@ def retrieval_tool(
 ) -> BaseTool:
     """A tool that searches: the model reads the texts, and the documents are the message's artifact.
 
-    If the model's query is refused (blank, too long) or finds nothing, the model reads that, and the graph goes on.
+    The model is asked for the user's question and for terms of the documents. If its query is refused (blank, too long)
+    or finds nothing, the model reads that, and the graph goes on.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
         name: Name of the tool for the model.
-        description: Its description for the model.
+        description: Its description for the model: what is in the collection. How to ask is added to it.
         document_prompt: How a document becomes text. Default: its text alone.
         options: Fields of `SemlexRetriever`: ``k``, ``filters``, ``mode``, ``search_kwargs``.
     """
     retriever = SemlexRetriever(collection=collection, **({"details": True} | options))
-    tool = create_retriever_tool(
-        retriever, name, description, document_prompt=document_prompt, response_format="content_and_artifact"
+    prompt = document_prompt or PromptTemplate.from_template("{page_content}")
+
+    def run(query: str, terms: str | None = None, callbacks: Callbacks = None) -> tuple[str, list[Document]]:
+        with _refused_to_the_model():
+            found = retriever.invoke(query, {"callbacks": callbacks}, **({"terms": terms} if terms else {}))
+        return "\n\n".join(format_document(one, prompt) for one in found) or NOTHING_FOUND, found
+
+    async def arun(query: str, terms: str | None = None, callbacks: Callbacks = None) -> tuple[str, list[Document]]:
+        with _refused_to_the_model():
+            found = await retriever.ainvoke(query, {"callbacks": callbacks}, **({"terms": terms} if terms else {}))
+        return "\n\n".join([await aformat_document(one, prompt) for one in found]) or NOTHING_FOUND, found
+
+    return StructuredTool(
+        name=name,
+        description=f"{description} {HOW_TO_ASK}",
+        func=run,
+        coroutine=arun,
+        args_schema=ToolInput,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
     )
-    search, asearch = tool.func, tool.coroutine
-    assert search is not None  # noqa: S101 - it has both
-    assert asearch is not None  # noqa: S101
-
-    def run(query: str, callbacks: Callbacks = None) -> tuple[str, list[Document]]:
-        with _refused_to_the_model():
-            text, found = search(query, callbacks)
-        return text if found else NOTHING_FOUND, found
-
-    async def arun(query: str, callbacks: Callbacks = None) -> tuple[str, list[Document]]:
-        with _refused_to_the_model():
-            text, found = await asearch(query, callbacks)
-        return text if found else NOTHING_FOUND, found
-
-    tool.func, tool.coroutine, tool.handle_tool_error = run, arun, True
-    return tool
 
 
 @contextmanager

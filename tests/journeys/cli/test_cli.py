@@ -40,7 +40,15 @@ def test_index_search_status_drop(shell: Shell) -> None:
     [status] = shell.objects("status", "-c", "handbook")
     assert status["documents"] == 2
     assert status["last_run"]["added"] == 2
-    assert [entry["name"] for entry in shell.objects("collections")] == ["handbook"]
+    [entry] = shell.objects("collections")
+    assert (entry["name"], entry["description"]) == ("handbook", "Among its titles: Keys.")
+    assert shell.objects("collections", "describe", "All", "rules", "-c", "handbook") == [{"description": "All rules"}]
+    assert shell("collections", "describe", "-c", "handbook").stdout == "All rules\n"
+    shell("collections", "describe", "--reset", "-c", "handbook")
+    assert status["description"] == shell.objects("status", "-c", "handbook")[0]["description"] == entry["description"]
+    [*hits, _] = shell.objects("search", "grass", "--terms", "rotate --key", "-c", "handbook", "--top-k", "1")
+    assert hits[0]["source_document"] == "keys.md"
+    assert "--chat-model" in shell("search", "grass", "--rewrite", "-c", "handbook", code=2).stderr
     assert shell.objects("collections", "drop", "handbook", "--yes") == [{"collection": "handbook", "dropped": True}]
     assert shell.objects("collections") == []
 

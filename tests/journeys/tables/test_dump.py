@@ -113,6 +113,7 @@ def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tm
     with retriever(database_url, model="none", keyword="tsvector", distance="l2") as store:
         store.tables.dump(tmp_path / "empty")
         store.add_documents([Document("apple", id="a")])
+        store.describe("All about apples")
         store.tables.dump(tmp_path / "words")
     with SyncClient(database_url, "none", use_reranking=False) as client:
         assert client.restore(tmp_path / "empty", "none").chunks == 0
@@ -121,6 +122,7 @@ def test_a_collection_without_vectors_and_one_without_rows(database_url: str, tm
     for name, engine in (("words", "tsvector"), ("other", "bm25")):
         with retriever(database_url, model="none", collection=name) as store:
             assert store.status().keyword == engine
+            assert (store.description(), store.status().description) == ("All about apples",) * 2
             assert [hit.id for hit in store.search("apple")] == ["a"]
 
 

@@ -105,9 +105,15 @@ class SemlexKeywordRetriever(StoreRetriever):
     The score is that of BM25, from 0, comparable within one query. See `StoreRetriever` for its arguments.
     """
 
-    async def _run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Found:
-        """Return the documents with the words of the query."""
-        return await self._search(filters, top_k, query=query, mode="keyword", rerank=False)
+    async def _run(
+        self,
+        query: str,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        terms: str | list[str] | None = None,
+    ) -> Found:
+        """Return the documents with the words of the query, and of terms that the documents would use."""
+        return await self._search(filters, top_k, query=query, terms=terms, mode="keyword", rerank=False)
 
     run, run_async = map(FOUND, both_ways(_run))
 
@@ -158,12 +164,17 @@ class SemlexHybridRetriever(StoreRetriever):
         query_embedding: list[float] | None = None,
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
+        terms: str | list[str] | None = None,
     ) -> Found:
-        """Return the documents that fit best; without an embedding the store's own model embeds the query."""
+        """Return the documents that fit best, also by terms that the documents would use.
+
+        Without an embedding the store's own model embeds the query.
+        """
         return await self._search(
             filters,
             top_k,
             query=query,
+            terms=terms,
             vector=query_embedding,
             mode="hybrid",
             weights=None if self.alpha is None else {"vector": self.alpha, "keyword": 1 - self.alpha},

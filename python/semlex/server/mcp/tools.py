@@ -66,6 +66,8 @@ MAX_PROBLEMS = 20
 NOT_IN_HERE = "it is probably not in here. Search again with other words that the documents may use."
 # Host, user and folder of the database: for the operator alone.
 OF_THE_OPERATOR = ("server", "data_folder")
+# `list_collections` has the description, in a quote.
+LEFT_OUT = (*OF_THE_OPERATOR, "description")
 
 # --- arguments
 
@@ -93,7 +95,7 @@ Filters: TypeAlias = Annotated[
     str | None,
     Field(
         max_length=4096,
-        description="Such as lang == 'de' and year >= 2020; see list_fields.",
+        description="A filter such as lang == 'de' and year >= 2020; see list_fields.",
     ),
 ]
 Mode: TypeAlias = Annotated[
@@ -184,12 +186,13 @@ def result_shapes() -> dict[str, Shape]:
         "answer_research_question": QUOTED | _without(Answer, "sources") | {"sources": sources},
         "why": QUOTED | attributes(Explanation),
         "list_collections": {
+            "notice": QUOTED["notice"],
             "collections": [CountedCollection],
             "complete": Annotated[bool, "Whether the list is complete; other names work as well."],
             "writes": Annotated[bool, "Whether documents can be added and indexes changed here."],
             "folders": Annotated[list[str], "Folders that index_folder may read."],
         },
-        "collection_stats": _without(CollectionStatus, *OF_THE_OPERATOR),
+        "collection_stats": _without(CollectionStatus, *LEFT_OUT),
         "list_fields": QUOTED | attributes(FieldSummaries) | {"complete": Annotated[bool, "Whether these are all."]},
         "job_status": {"jobs": [_without(JobInfo, "arguments")]},
         "index_folder": chosen(IndexReport, *INDEXED)
@@ -372,25 +375,27 @@ class Tools:
         access = self._access.access
         counted = [one for one in await self._access.client.count_collections() if access.sees(one.name)]
         shown = counted[:MAX_COLLECTIONS]
+        for one in (values := json_value(shown)):
+            one["description"] = one_line(one["description"])
         result = {
-            "collections": json_value(shown),
+            "notice": NOTICE,
+            "collections": values,
             "complete": len(shown) == len(counted),
             "writes": access.may("write"),
             "folders": [str(folder) for folder in access.folders],
         }
-        lines = [
-            f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks"
-            + (f". {one_line(one.description)}" if one.description else "")
-            for one in shown
-        ]
+        lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
         lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
+        if about := [f"{one['name']}: {one['description']}" for one in values if one["description"]]:
+            quotes = Quotes()
+            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(about), label="What is in them:")]
         return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
     async def collection_stats(self, collection: Collection = None) -> CallToolResult:
         """Figures of a collection."""
         opened = await self._access.collection(collection)
         found = (await opened.status()).to_dict()
-        result = {name: value for name, value in found.items() if name not in OF_THE_OPERATOR}
+        result = {name: value for name, value in found.items() if name not in LEFT_OUT}
         if result["index_problem"] is not None:
             result["index_problem"] = self._access.for_assistant(result["index_problem"])
         lines = [f"{name}: {value}" for name, value in result.items() if isinstance(value, (str, int, float))]
