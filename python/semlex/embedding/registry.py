@@ -46,7 +46,6 @@ def choose_embedder(
     device: str | None = None,
     dimensions: int | None = None,
     revision: str | None = None,
-    allow_download: bool = False,
     why: str = AS_CONFIGURED,
     send_key: bool = True,
     tokenizer: str | PathLike[str] | None = None,
@@ -62,7 +61,6 @@ def choose_embedder(
             ``gemini:MODEL``, ``ollama:MODEL`` or ``http(s)://HOST[:PORT]/v1#MODEL``; None to choose automatically.
         dimensions: Length of the vectors. For static models it is a check; all others are cut to it.
         revision: Branch, tag or commit of the hub.
-        allow_download: Whether a configured model may be fetched from the hub.
         why: Reason in the line about the choice.
         send_key: Whether ``SEMLEX_EMBEDDING_API_KEY`` may go to the server of a configured address.
         tokenizer: Of a model behind a server; see `semlex.models.tokenizer.given_tokenizer`.
@@ -83,7 +81,7 @@ def choose_embedder(
     else:
         server = _at_server(configured, dimensions, tokenizer, send_key=send_key)
         if server is None:
-            choice = _on_this_machine(configured, device, dimensions, revision, allow_download=allow_download, why=why)
+            choice = _on_this_machine(configured, device, dimensions, revision, why=why)
         elif revision is not None:
             raise ConfigurationError(f"revision={revision!r} is for models of the hub; a server has its own")
         else:
@@ -97,14 +95,14 @@ def choose_embedder(
 
 
 def _on_this_machine(
-    configured: str, device: str | None, dimensions: int | None, revision: str | None, *, allow_download: bool, why: str
+    configured: str, device: str | None, dimensions: int | None, revision: str | None, *, why: str
 ) -> ModelChoice[Embedder]:
     if configured == KEYWORDS_ONLY:
         return ModelChoice(None, f"keyword search only, {why}")
     if configured in (STATIC, WHEEL_MODEL):  # the second is the name that a collection remembers
         return ModelChoice(StaticEmbedder(), f"hybrid search with static embeddings, {why}")
     if leads_to_onnx(configured, revision):
-        return _as_onnx(configured, dimensions, revision, allow_download=allow_download, why=why)
+        return _as_onnx(configured, dimensions, revision, why=why)
     from semlex.embedding.sentence_transformers import (  # noqa: PLC0415 - only the chosen kind is loaded
         PREFIX,
         SentenceTransformersEmbedder,
@@ -114,16 +112,14 @@ def _on_this_machine(
     chosen: Embedder
     name = configured.removeprefix(PREFIX)
     if name not in ("", configured):
-        chosen = SentenceTransformersEmbedder(
-            name, device, dimensions=dimensions, revision=revision, allow_download=allow_download
-        )
+        chosen = SentenceTransformersEmbedder(name, device, dimensions=dimensions, revision=revision)
         return ModelChoice(chosen, f"hybrid search with {name}, {why}")
     if not is_path_or_hub_id(configured):
         raise ConfigurationError(
             "the model must be 'static', 'none', the path of a local folder, a hub id, "
             f"{', '.join(f'{scheme}:NAME' for scheme in SCHEMES)} or http(s)://HOST[:PORT]/v1#MODEL"
         )
-    folder = find_model(configured, revision=revision, allow_download=allow_download)
+    folder = find_model(configured, revision=revision)
     from semlex.embedding.qwen3 import Qwen3EmbeddingEncoder  # noqa: PLC0415 - only the chosen kind is loaded
 
     if folder.read_json("config.json").get("model_type") == "qwen3":
@@ -140,14 +136,10 @@ def _on_this_machine(
     return ModelChoice(chosen, f"hybrid search with {folder.name}, {why}")
 
 
-def _as_onnx(
-    configured: str, dimensions: int | None, revision: str | None, *, allow_download: bool, why: str
-) -> ModelChoice[Embedder]:
+def _as_onnx(configured: str, dimensions: int | None, revision: str | None, *, why: str) -> ModelChoice[Embedder]:
     from semlex.embedding.onnx import OnnxEmbedder  # noqa: PLC0415 - only the chosen kind is loaded
 
-    chosen = OnnxEmbedder(
-        configured.removeprefix(ONNX_PREFIX), dimensions=dimensions, revision=revision, allow_download=allow_download
-    )
+    chosen = OnnxEmbedder(configured.removeprefix(ONNX_PREFIX), dimensions=dimensions, revision=revision)
     return ModelChoice(chosen, f"hybrid search with {bare_name(configured)} ({chosen.file}, ONNX), {why}")
 
 

@@ -106,13 +106,13 @@ def brier(confidences: Numbers, relevant: Truths) -> float:
     return float(np.mean((confidences - relevant) ** 2))
 
 
-def calibration_error(confidences: Numbers, relevant: Truths, bins: int = BINS) -> float:
+def calibration_error(confidences: Numbers, relevant: Truths) -> float:
     """Return the expected calibration error: mean distance between mean confidence and share of relevant hits.
 
     The bins hold equally many hits (Nguyen and O'Connor, EMNLP 2015); equal confidences are never parted.
     """
-    places = np.minimum((_middle_ranks(confidences) - 0.5) * bins / len(confidences), bins - 1).astype(np.int64)
-    apart = np.bincount(places, weights=confidences - relevant, minlength=bins)
+    places = np.minimum((_middle_ranks(confidences) - 0.5) * BINS / len(confidences), BINS - 1).astype(np.int64)
+    apart = np.bincount(places, weights=confidences - relevant, minlength=BINS)
     return float(np.abs(apart).sum() / len(confidences))
 
 

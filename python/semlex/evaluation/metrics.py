@@ -108,7 +108,7 @@ SEED = 20_260_101  # any number; fixed, so that the same values give the same p 
 _BLOCK_VALUES = 4_000_000  # of random numbers that are in memory at once
 
 
-def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUNDS, seed: int = SEED) -> float:
+def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUNDS) -> float:
     """Return the two-sided p of a paired randomisation test of the means of one value a query, shape (n,) each.
 
     p is the share of random swaps of the two values of queries whose difference of means is at least the one found,
@@ -119,7 +119,7 @@ def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUND
     differences = differences[differences != 0]  # swapping equal values changes nothing
     if not len(differences):
         return 1.0
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     # Sums that are equal but for rounding are equal.
     threshold = abs(differences.sum()) - 1e-9 * np.abs(differences).sum()
     extreme = 0
@@ -134,22 +134,20 @@ def randomisation_p(ours: ArrayLike, baseline: ArrayLike, *, rounds: int = ROUND
     return (extreme + 1) / (rounds + 1)
 
 
-def bootstrap_interval(
-    ours: ArrayLike, baseline: ArrayLike, *, level: float = 0.95, rounds: int = ROUNDS, seed: int = SEED
-) -> tuple[float, float]:
-    """Return the percentile interval of the mean difference of n values each, drawn again with replacement."""
+def bootstrap_interval(ours: ArrayLike, baseline: ArrayLike) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean difference of n values each, drawn again with replacement."""
     differences = _differences(ours, baseline)
     if not len(differences):
         raise ConfigurationError("an interval needs at least one query")
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     block = max(1, _BLOCK_VALUES // len(differences))
     means = np.concatenate(
         [
-            differences[random.integers(len(differences), size=(min(block, rounds - start), len(differences)))].mean(1)
-            for start in range(0, rounds, block)
+            differences[random.integers(len(differences), size=(min(block, ROUNDS - start), len(differences)))].mean(1)
+            for start in range(0, ROUNDS, block)
         ]
     )
-    lower, upper = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    lower, upper = np.quantile(means, [0.025, 0.975])
     return float(lower), float(upper)
 
 

@@ -87,8 +87,6 @@ async def tune(
     *,
     fusion: WeightedFusion | None = None,
     k: int = 10,
-    default: float | None = None,
-    candidates: int = CANDIDATES,
     folds: int = FOLDS,
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -104,13 +102,13 @@ async def tune(
     if retriever.info.settings.keyword_engine == "none":
         raise ConfigurationError("tuning needs both legs; the collection was made without a keyword engine")
     # Some embedders declare what suits them.
-    usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT) if default is None else default
+    usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
     considered = {query: judgements[query] for query in texts}
     unit = judged or await judged_unit(retriever, considered)
     found: dict[str, Parts] = {}
 
     async def ask(query: str) -> None:
-        found[query] = await search_parts(retriever, searchable(texts[query])[0], chosen, max(k, candidates), unit)
+        found[query] = await search_parts(retriever, searchable(texts[query])[0], chosen, max(k, CANDIDATES), unit)
         if progress is not None:
             progress(Progress("search", len(found), len(texts), "queries"))
 

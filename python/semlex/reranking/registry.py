@@ -43,7 +43,6 @@ def choose_reranker(
     *,
     device: str | None = None,
     revision: str | None = None,
-    allow_download: bool = False,
 ) -> ModelChoice[Reranker]:
     """Choose a reranker: the configured one, else Qwen3 from the cache on a GPU, else none.
 
@@ -75,7 +74,6 @@ def choose_reranker(
             this machine; ``auto``: the configured one, or Qwen3-Reranker-0.6B if it is cached and there is a GPU.
         device: For local models, as for `semlex.reranking.qwen3.Qwen3Reranker`.
         revision: Branch, tag or commit of the hub.
-        allow_download: Whether the model may be fetched from the hub.
 
     Raises:
         ConfigurationError: ``use_reranking`` is not a bool or ``auto``, or contradicts ``configured``; a name is
@@ -94,7 +92,7 @@ def choose_reranker(
     if configured is not None and not isinstance(configured, str):
         return ModelChoice(configured, f"reranking with the reranker that was passed, {configured.identity}")
     if configured != AUTOMATIC and not (configured or "").startswith(f"{AUTOMATIC}:"):
-        return _named(configured or DEFAULT_RERANKING_MODEL, device, revision, allow_download=allow_download)
+        return _named(configured or DEFAULT_RERANKING_MODEL, device, revision)
     choice = _automatic(device, str(configured).partition(":")[2].strip() or None)
     if choice.model is None and use_reranking is True:
         raise ConfigurationError(f"use_reranking=True, but 'auto' found nothing to rerank with ({choice.reason})")
@@ -132,7 +130,6 @@ def _named(
     device: str | None = None,
     revision: str | None = None,
     *,
-    allow_download: bool = False,
     why: str = "as configured",
 ) -> ModelChoice[Reranker]:
     if name == TERM_OVERLAP:
@@ -146,7 +143,7 @@ def _named(
         reason = f"reranking with {server.identity}, {why}; queries and candidate texts are sent to {server.host}"
         return ModelChoice(server, reason)
     if leads_to_onnx(name, revision):
-        return _as_onnx(name, revision, allow_download=allow_download)
+        return _as_onnx(name, revision)
     model = name.removeprefix(CROSS_ENCODER)
     if not is_path_or_hub_id(model):
         raise ConfigurationError(
@@ -154,7 +151,7 @@ def _named(
             "cross-encoder:PATH_OR_ID, onnx:PATH_OR_ID, cohere:MODEL, jina:MODEL, llm:openai:MODEL, "
             "llm:openrouter:MODEL, or http(s)://HOST/v1#MODEL with nothing, tei+ (without #MODEL) or llm+ in front"
         )
-    folder = find_model(model, revision=revision, allow_download=allow_download, without_hub=WITHOUT_HUB)
+    folder = find_model(model, revision=revision, without_hub=WITHOUT_HUB)
     from semlex.reranking.cross_encoder import CrossEncoderReranker, is_cross_encoder  # noqa: PLC0415 - only the chosen kind is loaded
     from semlex.reranking.qwen3 import Qwen3Reranker  # noqa: PLC0415 - as above
 
@@ -168,10 +165,10 @@ def _named(
     return ModelChoice(reranker, f"reranking with {model}, as configured")
 
 
-def _as_onnx(name: str, revision: str | None, *, allow_download: bool) -> ModelChoice[Reranker]:
+def _as_onnx(name: str, revision: str | None) -> ModelChoice[Reranker]:
     from semlex.reranking.onnx import OnnxReranker  # noqa: PLC0415 - only the chosen kind is loaded
 
-    chosen = OnnxReranker(name.removeprefix(ONNX_PREFIX), revision=revision, allow_download=allow_download)
+    chosen = OnnxReranker(name.removeprefix(ONNX_PREFIX), revision=revision)
     return ModelChoice(chosen, f"reranking with {bare_name(name)} (ONNX), as configured")
 
 
