@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DistanceName = Literal["cosine", "l2", "inner_product"]
 StorageName = Literal["vector", "halfvec"]
-OnBadText = Literal["error", "repair", "skip"]
 
 # What counts tokens where no model brings a tokenizer: words as Unicode defines them (Annex 29).
 UNICODE_WORDS = "unicode-words/1"

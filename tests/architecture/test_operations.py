@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, is_typeddict
 import pytest
 
 import semlex.options.answers
+import semlex.options.indexing
 import semlex.options.search
 import semlex.retriever.options
 from semlex.options.declare import arguments_of, declared
@@ -81,7 +82,9 @@ def test_counts_of_values_and_candidates_are_declared() -> None:
     assert {"query", "depth", "boost", "deadline"} <= arguments_of(OPERATIONS["candidates"].method).keys()
 
 
-@pytest.mark.parametrize("module", [semlex.options.answers, semlex.options.search, semlex.retriever.options])
+@pytest.mark.parametrize(
+    "module", [semlex.options.answers, semlex.options.indexing, semlex.options.search, semlex.retriever.options]
+)
 def test_every_key_is_declared(module: ModuleType) -> None:
     for kind in filter(is_typeddict, vars(module).values()):
         assert declared(kind).keys() == kind.__annotations__.keys(), kind

@@ -18,6 +18,8 @@ from semlex.errors import ConfigurationError, ModelServesError
 from semlex.filters.fields import nearest
 from semlex.ingest.files.safe_open import only_below
 from semlex.ingest.given_documents import GivenDocuments
+from semlex.options.declare import declared
+from semlex.options.indexing import ChunkSizes, FindOptions, FolderKeys, ReadOptions
 from semlex.types.documents import Document, json_value
 from semlex.types.reports import MAX_ARGUMENT_BYTES, MAX_LISTED_PROBLEMS
 from semlex.validation import (
@@ -172,10 +174,6 @@ def _texts(field: str, value: object) -> Errors:
     return strings_errors(field, value) or [error for text in texts for error in text_errors(field, text)]
 
 
-def _flag(field: str, value: object) -> Errors:
-    return kind_errors(field, value, bool)
-
-
 def _number(field: str, value: object) -> Errors:
     return whole_number_errors(field, value, 0)
 
@@ -262,26 +260,26 @@ def _counts(report: IndexReport) -> dict[str, Any]:
     return {name: getattr(report, name) for name in names} | named
 
 
-_CHUNKS: dict[str, Check] = {"chunk_tokens": _number, "overlap_tokens": _number, "min_tokens": _number}
+def _declared(options: type) -> dict[str, Check]:
+    def check(field: str, value: object) -> Errors:
+        return declared(options)[field].errors(value)
+
+    return dict.fromkeys(declared(options), check)
+
+
 _FILES: dict[str, Check] = {
     "paths": _paths,
-    "source": _text,
-    "include": _texts,
-    "exclude": _texts,
-    "recursive": _flag,
-    "text_fields": _texts,
-    "id_field": _text,
-    "detect_encoding": _flag,
-    "on_bad_text": _one_of("error", "repair", "skip"),
-    **_CHUNKS,
+    **_declared(FindOptions),
+    **_declared(ReadOptions),
+    **_declared(ChunkSizes),
 }
 KINDS: dict[str, JobKind] = {
     "index": JobKind(_index, _FILES, "paths"),
-    "sync": JobKind(_sync, {**_FILES, "keep_deleted": _flag, "allow_empty": _flag}, "paths"),
+    "sync": JobKind(_sync, {**_FILES, **_declared(FolderKeys)}, "paths"),
     # Not "fail": a repeated attempt would fail on its own rows.
     "add": JobKind(_add, {"documents": _documents, "on_duplicate": _one_of("update", "skip")}, "documents"),
     "optimize": JobKind(_optimize, {}),
-    "rechunk": JobKind(_rechunk, {**_CHUNKS, "source": _text}),
+    "rechunk": JobKind(_rechunk, {**_declared(ChunkSizes), "source": _text}),
     "embed": JobKind(_embed, {}),
     "reembed": JobKind(
         _reembed, {"model": _text, "dimensions": _number, "vector_storage": _one_of("vector", "halfvec")}, "model"

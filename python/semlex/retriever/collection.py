@@ -42,6 +42,7 @@ from semlex.options.answers import (
     ContextOptions,
 )
 from semlex.options.declare import check_options, declared, operation, picked
+from semlex.options.indexing import ChunkSizes, FolderKeys, ReadOptions
 from semlex.options.search import (
     DEFAULT_DEPTH,
     CandidateArguments,
@@ -61,7 +62,7 @@ from semlex.retriever.fields import Fields
 from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import fallen_back
-from semlex.retriever.options import ChunkSizes, FolderKeys, IndexOptions, ReadOptions, SyncOptions, WatchOptions
+from semlex.retriever.options import IndexOptions, SyncOptions, WatchOptions
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables
 from semlex.search.explain.answer import explained_search

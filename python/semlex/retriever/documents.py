@@ -18,8 +18,8 @@ from semlex.ingest.loaders.extraction import checked_extraction
 from semlex.ingest.loaders.registry import structure_named
 from semlex.ingest.run import FileRun, known_sources
 from semlex.options.declare import check_options, operation, picked
+from semlex.options.indexing import ChunkSizes, RechunkOptions
 from semlex.progress import ProgressOption, shown
-from semlex.retriever.options import ChunkSizes, RechunkOptions
 from semlex.search.postprocess.whole_document import headings_of, text_of
 from semlex.store.query.chunks import fetch_documents
 from semlex.store.query.documents import Records, find_named, read_known_sources, read_records, without_line

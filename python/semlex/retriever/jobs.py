@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.jobs.job import Job
 from semlex.jobs.kinds import arguments_to_store
 from semlex.options.declare import check_options, operation
-from semlex.retriever.options import JobOptions
+from semlex.options.indexing import JobOptions
 from semlex.store.jobs import JobQueue, NewJob
 from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.registry import find_collection, list_collections

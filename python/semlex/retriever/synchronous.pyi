@@ -21,6 +21,7 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
+from semlex.options.indexing import JobOptions, RechunkOptions
 from semlex.options.search import CandidateOptions, FacetOptions, RankingOptions, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, StorageName
 from semlex.progress import ProgressOption
@@ -35,7 +36,7 @@ from semlex.retriever.indexes import Indexes
 from semlex.retriever.jobs import Jobs
 from semlex.retriever.json_fallback import JSONKBRetriever
 from semlex.retriever.knowledge_base import KnowledgeBase
-from semlex.retriever.options import ClientOptions, IndexOptions, JobOptions, KnowledgeOptions, ModelKeys, RechunkOptions, RetrieverOptions, ServerKeys, SyncOptions, WatchOptions
+from semlex.retriever.options import ClientOptions, IndexOptions, KnowledgeOptions, ModelKeys, RetrieverOptions, ServerKeys, SyncOptions, WatchOptions
 from semlex.retriever.postgres import PostgreSQLRetriever
 from semlex.retriever.queries import Queries
 from semlex.retriever.tables import Tables

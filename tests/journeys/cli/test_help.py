@@ -16,7 +16,8 @@ from semlex.cli.manual import EXAMPLES, PANELS, WITHOUT_COLLECTION, WITHOUT_SERV
 from semlex.cli.options import COMMON
 from semlex.cli.suggestions import COMMANDS, OPTIONS
 from semlex.options.declare import declared
-from semlex.retriever.options import FileOptions, JobOptions, ReadOptions, RechunkOptions, SyncOptions
+from semlex.options.indexing import JobOptions, ReadOptions, RechunkOptions
+from semlex.retriever.options import FileOptions, SyncOptions
 from tests.support.command_tree import MAIN, RUNNABLE, TREE, is_group
 from tests.support.waiting import LIMIT
 

@@ -31,7 +31,7 @@ from semlex.cli.terminal import counted, inform, messages, one_line, output, pri
 from semlex.errors import ConfigurationError
 from semlex.ingest.progress import DeleteReport
 from semlex.options.declare import picked
-from semlex.retriever.options import ChunkSizes, FindOptions, ReadOptions
+from semlex.options.indexing import ChunkSizes, FindOptions, ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from semlex.cli.reports import print_report, print_sync
 from semlex.cli.terminal import inform, messages, resumable
 from semlex.errors import ConfigurationError
 from semlex.options.declare import picked
-from semlex.retriever.options import ChunkSizes
+from semlex.options.indexing import ChunkSizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -43,7 +43,7 @@ def submit(
         str | None,
         typer.Option(metavar="JSON", help='Further arguments of the job: \'{"include": ["*.md"]}\'; - for stdin.'),
     ] = None,
-    options: Annotated[dict[str, Any], Flags("retriever.options:JobOptions")],
+    options: Annotated[dict[str, Any], Flags("options.indexing:JobOptions")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
     timeout: Annotated[float | None, duration("With --wait: maximum time; then the exit code is 7.")] = None,
 ) -> None:

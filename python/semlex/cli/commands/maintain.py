@@ -89,7 +89,7 @@ def reindex(context: Context) -> None:
 def rechunk(
     context: Context,
     *,
-    options: Annotated[dict[str, Any], Flags("retriever.options:RechunkOptions")],
+    options: Annotated[dict[str, Any], Flags("options.indexing:RechunkOptions")],
 ) -> None:
     """Cut documents again from their files: those cut by an older version, or all with other settings."""
     with context.opened() as retriever, context.progress() as progress:

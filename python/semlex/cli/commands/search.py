@@ -66,7 +66,7 @@ def try_folder(
     options: Annotated[dict[str, Any], Flags("options.search:SearchArguments", only=("top_k", "mode"))],
     reading: Annotated[
         dict[str, Any],
-        Flags("retriever.options:FileOptions", only=("text_fields", "id_field", "detect_encoding", "on_bad_text")),
+        Flags("options.indexing:ReadOptions"),
     ],
     open_page: Annotated[
         bool, typer.Option("--open", help="Then open a page that shows how the order came about.")

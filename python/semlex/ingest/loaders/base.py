@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from semlex.errors import ConfigurationError
-from semlex.parameters import OnBadText
+from semlex.options.indexing import OnBadText
 from semlex.validation import is_one_of
 
 if TYPE_CHECKING:

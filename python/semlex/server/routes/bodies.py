@@ -21,11 +21,11 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from semlex.options.declare import Declared, Operation, arguments_of, declared, unpacked
+from semlex.options.indexing import FindOptions
 from semlex.options.search import MAX_FIELDS
 from semlex.retriever.collection import Collection
 from semlex.retriever.fields import Fields
 from semlex.retriever.jobs import Jobs
-from semlex.retriever.options import FindOptions
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES

@@ -1,0 +1,131 @@
+"""Options of reading files and of jobs: which files are meant, how they are read and cut."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+
+from semlex.options.declare import Option
+from semlex.types.chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS, max_min, max_overlap
+from semlex.types.reports import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, MAX_PRIORITY, MAX_UNIQUE_KEY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OnBadText = Literal["error", "repair", "skip"]
+
+
+class ChunkSizes(TypedDict, total=False):
+    """How texts are cut."""
+
+    chunk_tokens: Annotated[
+        int | None,
+        Option(
+            text="Maximum tokens of a chunk. Default: as the collection's other files.",
+            minimum=MIN_CHUNK_TOKENS,
+            maximum=MAX_CHUNK_TOKENS,
+        ),
+    ]
+    overlap_tokens: Annotated[
+        int | None,
+        Option(
+            text="Maximum tokens that neighbours share. Default: as the collection's other files.",
+            minimum=0,
+            maximum=max_overlap(MAX_CHUNK_TOKENS),
+        ),
+    ]
+    min_tokens: Annotated[
+        int | None,
+        Option(
+            text="Sections with fewer tokens are joined with the next one if both fit. Default: as the other files.",
+            minimum=0,
+            maximum=max_min(MAX_CHUNK_TOKENS),
+        ),
+    ]
+
+
+class RechunkOptions(ChunkSizes, total=False):
+    """Options of `Documents.rechunk`."""
+
+    source: Annotated[str | None, Option(text="Name of the only source to work on.")]
+    dry_run: Annotated[
+        bool, Option(text="Count only: the report has what would be changed, the chunks, and those to be embedded.")
+    ]
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job."""
+
+    priority: Annotated[
+        int,
+        Option(text="Jobs with a higher priority run first. Default: 0.", minimum=-MAX_PRIORITY, maximum=MAX_PRIORITY),
+    ]
+    unique_key: Annotated[
+        str | None,
+        Option(
+            text="While a job of this key is queued for the collection, it is returned, and no other one is stored.",
+            maximum=MAX_UNIQUE_KEY_BYTES,
+        ),
+    ]
+    not_before: Annotated[datetime | None, Option(text="Earliest start, such as 2026-12-24T18:00+01:00.")]
+    max_attempts: Annotated[
+        int,
+        Option(
+            text=f"Number of attempts before it has failed. Default: {DEFAULT_ATTEMPTS}.",
+            minimum=1,
+            maximum=MAX_ATTEMPTS,
+        ),
+    ]
+
+
+class FindOptions(TypedDict, total=False):
+    """Which files are meant."""
+
+    source: Annotated[str | None, Option(text="Name of the new source, instead of its folder's.")]
+    include: Annotated[
+        Sequence[str] | None,
+        Option(text="Glob patterns of files to read. Default: the usual text formats.", form="texts"),
+    ]
+    exclude: Annotated[Sequence[str], Option(text="Glob patterns of files and folders to leave out.", form="texts")]
+    recursive: Annotated[bool, Option(text="Read folders below, too. Default: True.")]
+
+
+class ReadOptions(TypedDict, total=False):
+    """How files are read."""
+
+    text_fields: Annotated[
+        Sequence[str],
+        Option(
+            text="Of tables and JSON Lines: the fields that are text; the others become metadata. Default: all that "
+            "hold text.",
+            form="texts",
+        ),
+    ]
+    id_field: Annotated[
+        str | None,
+        Option(text="For tables and JSON Lines: the field with the id of a record, unique within a file."),
+    ]
+    detect_encoding: Annotated[
+        bool,
+        Option(
+            text="Read a text that is not UTF-8 in its most probable encoding, instead of reporting it as a problem."
+        ),
+    ]
+    on_bad_text: Annotated[
+        OnBadText,
+        Option(
+            text="What happens to a file with bytes that are not text, or characters that cannot be stored: 'error' "
+            "reports it, 'repair' puts U+FFFD for each, 'skip' leaves the file out. The report counts them. "
+            "Default: error.",
+        ),
+    ]
+
+
+class FolderKeys(FindOptions, total=False):
+    """What is kept in step with folders."""
+
+    keep_deleted: Annotated[bool, Option(text="Keep documents whose file is gone.")]
+    allow_empty: Annotated[
+        bool,
+        Option(text="Delete the documents of a path that is missing or holds no file, instead of refusing it."),
+    ]
