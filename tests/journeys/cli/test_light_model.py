@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from semlex.embedding import light_model
+from semlex.errors import ModelError
+from semlex.ingest.embed import DocumentVectors
 from tests.support import model_cache, onnx_models
 
 NAME = "BAAI/bge-small-en-v1.5"
@@ -64,3 +66,14 @@ def test_what_was_chosen_before_stays(shell, folder):
     for number in (0, 1):
         assert "is on this machine" not in shell("index", str(folder), "-c", f"c{number}").stderr
         assert all("onnx" not in name for name in models_of(shell, f"c{number}"))
+
+
+def test_a_run_that_ended_before_its_first_chunk_goes_on_with_the_same_model(shell, folder, monkeypatch):
+    async def stopped(*_, **__):
+        raise ModelError("stopped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DocumentVectors, "of", stopped)
+        shell("index", str(folder), "-c", "a", code=4)
+    assert "the collection's model" in shell("index", str(folder), "-c", "a").stderr
+    assert models_of(shell, "a") == [f"onnx:{NAME}"]
