@@ -13,7 +13,7 @@ from semlex.answering.prompts import SCHEMA, messages_for
 from semlex.answering.written_answer import UnusableAnswerError, WrittenAnswer, parted
 from semlex.chat.base import Completion
 from semlex.errors import SemlexError, WorkAbandonedError
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Answer, AnswerSentence, Usage
+from semlex.types.answers import Answer, AnswerSentence, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
@@ -78,24 +78,32 @@ class Answering:
     analyzer: _core.Analyzer
     executor: ModelExecutor
     model: ChatModel | None = None  # None: the answer is taken from the passages
-    min_coverage: float = MIN_COVERAGE  # see `thin_support`
-    min_similarity: float = MIN_SIMILARITY
+    min_coverage: float | None = None  # see `thin_support`
+    min_similarity: float | None = None
     started: float = field(default_factory=time.perf_counter)  # by ``time.perf_counter``
 
 
-def thin_support(results: SearchResults, min_coverage: float, min_similarity: float) -> str | None:
-    """Return why hits do not support an answer: none, or every known figure is below its limit; else None."""
+NO_ANSWER = "no answer in these documents"
+
+
+def thin_support(results: SearchResults, min_coverage: float | None, min_similarity: float | None) -> str | None:
+    """Return why hits do not support an answer, else None.
+
+    With limits: every known figure that has one is below it. Without: the search says that it is probably not in here.
+    """
     if not results:
-        return "nothing was found"
+        return f"{NO_ANSWER}: nothing was found"
     figures = (
         ("coverage", results.coverage, min_coverage),
         ("best similarity", results.best_similarity, min_similarity),
     )
-    known = [(name, value, least) for name, value, least in figures if value is not None]
-    if not known or any(value >= least for _, value, least in known):
+    told = ", ".join(f"{name} {value:.2f}" for name, value, _ in figures if value is not None)
+    if min_coverage is None and min_similarity is None:
+        return f"{NO_ANSWER}: {told}" if results.support == "unlikely" else None
+    known = [(value, least) for _, value, least in figures if value is not None and least is not None]
+    if not known or any(value >= least for value, least in known):
         return None
-    told = ", ".join(f"{name} {value:.2f} (at least {least:g})" for name, value, least in known)
-    return f"the passages found barely cover the question: {told}"
+    return f"{NO_ANSWER}: {told}, below the minimum"
 
 
 async def answer_events(
@@ -144,7 +152,7 @@ async def answer_events(
         question,
         tuple(sentences),
         context,
-        confidence(question, sentences, context, answering.analyzer),
+        None if wrote is None or not sentences else documented(question, sentences, context, answering.analyzer),
         wrote,
         refused,
         usage,
@@ -153,10 +161,8 @@ async def answer_events(
     )
 
 
-def confidence(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
-    """Return how well an answer is documented, 0 to 1; see `Answer.confidence`."""
-    if not sentences:
-        return 0.0
+def documented(question: str, sentences: list[AnswerSentence], context: Context, analyzer: _core.Analyzer) -> float:
+    """Return how well an answer is documented, 0 to 1; see `Answer.documented`."""
     supported = sum(sentence.is_supported for sentence in sentences) / len(sentences)
     cited = {one.source for sentence in sentences for one in sentence.citations if one.is_verified}
     passages = (f"{source.headings}\n{source.text}" for source in context.sources if source.number in cited)

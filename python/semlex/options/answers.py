@@ -16,7 +16,6 @@ from semlex.options.search import (
     RouteOption,
     Terms,
 )
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY
 from semlex.types.queries import MIN_SHARE
 
 ContextOrder: TypeAlias = Literal["score", "document"]
@@ -93,19 +92,18 @@ class AnswerOptions(TypedDict, total=False):
     terms: Terms
     rewrite: RewriteOption
     min_coverage: Annotated[
-        float,
+        float | None,
         Option(
-            text=f"Refuse to answer if the hits share less than this of the question's words and are less similar than "
-            f"min_similarity. Default: {MIN_COVERAGE:g}.",
+            text="Refuse to answer if the hits share less than this of the question's words and are less similar than "
+            "min_similarity; 0: never. Default: refuse if the answer is probably not in the documents.",
             minimum=0,
             maximum=1,
         ),
     ]
     min_similarity: Annotated[
-        float,
+        float | None,
         Option(
-            text=f"Refuse to answer if the best hit is less similar and min_coverage is not reached. "
-            f"Default: {MIN_SIMILARITY:g}.",
+            text="Refuse to answer if the best hit is less similar and min_coverage is not reached; 0: never.",
             minimum=0,
             maximum=1,
         ),

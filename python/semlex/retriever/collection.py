@@ -81,7 +81,7 @@ from semlex.store.query.description import MAX_DESCRIPTION_BYTES, read_descripti
 from semlex.store.query.documents import Records
 from semlex.store.query.filters import log_unknown_fields, parse_filters
 from semlex.store.schema.dropping import drop_collection
-from semlex.types.answers import MIN_COVERAGE, MIN_SIMILARITY, Context
+from semlex.types.answers import Context
 from semlex.types.checkups import MAX_SAMPLE, MAX_SEED
 from semlex.types.documents import Ids
 from semlex.types.explanations import Explanation
@@ -472,7 +472,7 @@ class Collection:
         With a `chat_model` the answer is written by that model, which is sent the question and the passages. Without
         one it consists of up to three sentences of the documents, chosen by the question's words.
 
-        There is an answer or a reason why not (`Answer.refused`): nothing was found, the passages found barely cover
+        There is an answer or a reason why not (`Answer.refused`): nothing was found, the documents probably do not hold
         the question, or the model finds no answer in them. If the model's server fails, the answer has a warning and
         sentences of the documents instead. What the model wrote without a quote that is in the documents is in the
         answer and in `Answer.unsupported`.
@@ -520,7 +520,7 @@ class Collection:
             raise ValidationError(errors)
         check_parameters(kind_errors("context", context, Context, NoneType))
         check_options(AnswerArguments, {"tokens": tokens, **options}, "answer")
-        limits = options.pop("min_coverage", MIN_COVERAGE), options.pop("min_similarity", MIN_SIMILARITY)
+        limits = options.pop("min_coverage", None), options.pop("min_similarity", None)
         search = {name: value for name, value in options.items() if value is not None}
         if context is not None and search:
             raise ConfigurationError(f"context= has made its search already: give {', '.join(search)} to `context`")

@@ -118,14 +118,11 @@ class Context:
         return joined([paragraph(joined([size, left])), table(["", "place", "passage"], rows), notes(self.warnings)])
 
 
-# Below both of them, where both are known, the passages found barely cover the question.
-MIN_COVERAGE = 0.25
-MIN_SIMILARITY = 0.35
 Verdict = Literal["exact", "normalised", "altered", "not found", "unknown source"]
 # Verdicts that say: these words stand there.
 SHOWN_CITATIONS = 10
 ANSWER_KEYS = (
-    *("question", "text", "confidence", "model", "refused", "route", "unsupported", "sentences", "sources"),
+    *("question", "text", "kind", "documented", "model", "refused", "route", "unsupported", "sentences", "sources"),
     *("usage", "timings", "warnings"),
 )
 VERIFIED: frozenset[Verdict] = frozenset({"exact", "normalised"})
@@ -205,10 +202,11 @@ class Answer:
     Attributes:
         sentences: The answer; empty if it was refused.
         context: The passages that it was made from, with the hits of the search.
-        confidence: 0 to 1: the share of its sentences with a verified citation, times the share of the question's words
-            (without stop words) that occur in the passages with a verified citation; 0 without an answer. It measures
-            how well the answer is documented, not whether it is true.
-        model: The model that wrote it; None for an extractive answer, which consists of sentences of the documents.
+        documented: Of an answer that a model wrote, 0 to 1: the share of its sentences with a verified citation, times
+            the share of the question's words (without stop words) that occur in the passages with a verified citation.
+            It measures how well the answer is documented, not whether it is true. None for passages, and without an
+            answer.
+        model: The model that wrote it; None for passages, which are sentences of the documents.
         refused: Why the answer was refused, or None.
         timings: Milliseconds: ``context``, ``first_sentence``, ``total``.
         warnings: What did not go as requested, for example a failed model server.
@@ -217,7 +215,7 @@ class Answer:
     question: str
     sentences: tuple[AnswerSentence, ...]
     context: Context
-    confidence: float = 0.0
+    documented: float | None = None
     model: str | None = None
     refused: str | None = None
     usage: Usage = field(default_factory=Usage)
@@ -229,7 +227,8 @@ class Answer:
             return f"Answer: none; {shortened(self.refused, 200)}"
         cited = [f"  [{one.source}] {shortened(one.place, 60)}  {one.verdict}" for one in self.citations]
         more = [f"  … and {len(cited) - SHOWN_CITATIONS} more"] if len(cited) > SHOWN_CITATIONS else []
-        head = f"Answer, confidence {self.confidence:.2f}: {shortened(self.text, 600)}"
+        how = "Passages" if self.documented is None else f"Answer, documented {self.documented:.2f}"
+        head = f"{how}: {shortened(self.text, 600)}"
         return "\n".join([head, *cited[:SHOWN_CITATIONS], *more])
 
     def _repr_html_(self) -> str:
@@ -238,12 +237,15 @@ class Answer:
             [text(f"[{one.source}]"), text(one.place), text(one.quote), text(one.verdict)] for one in self.citations
         ]
         cited = [table(["", "place", "quote", "verdict"], rows)] if rows else []
-        confidence = (
-            [] if self.refused is not None else [paragraph(joined([text("confidence "), figure(self.confidence)]))]
-        )
-        return joined(
-            [paragraph(bold(self.question)), paragraph(text(answer)), *cited, *confidence, notes(self.warnings)]
-        )
+        how = [] if self.refused is not None else [paragraph(text("passages of the documents"))]
+        if self.documented is not None:
+            how = [paragraph(joined([text("documented "), figure(self.documented)]))]
+        return joined([paragraph(bold(self.question)), paragraph(text(answer)), *cited, *how, notes(self.warnings)])
+
+    @property
+    def kind(self) -> Literal["written", "passages"]:
+        """Return whether a language model wrote it, or it consists of passages of the documents."""
+        return "passages" if self.model is None else "written"
 
     @property
     def text(self) -> str:

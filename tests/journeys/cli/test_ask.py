@@ -38,14 +38,19 @@ def test_without_a_model(asked: Shell) -> None:
     done = asked(*QUESTION)
     assert "Rotate a key every ninety days. [1]" in done.stdout
     assert "keys.md:5" in done.stdout
-    assert "confidence" in done.stderr
-    assert "sentences of the documents" in done.stderr
+    assert "passages of the documents, not an answer" in done.stderr
+    assert "documented" not in done.stderr
 
 
 def test_no_answer(asked: Shell) -> None:
-    assert "no answer: nothing was found" in asked("ask", "zebras").stdout
+    assert "no answer in these documents: nothing was found" in asked("ask", "zebras").stdout
     answer = json.loads(asked("ask", "zebras", "--json").stdout)
-    assert (answer["refused"], answer["text"], answer["sentences"]) == ("nothing was found", "", [])
+    assert (answer["refused"], answer["text"], answer["sentences"]) == (
+        "no answer in these documents: nothing was found",
+        "",
+        [],
+    )
+    assert (answer["kind"], answer["documented"]) == ("passages", None)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -60,6 +65,7 @@ def test_a_model_that_quotes_wrongly(asked: Shell, stream: bool) -> None:
     assert "(not found)" in done.stdout or "(altered)" in done.stdout
     assert "(unknown source)" in done.stdout
     assert "11 tokens read, 7 written" in done.stderr
+    assert "documented 0.00" in done.stderr
     assert [one.get("type") for one in objects] == (["sentence", "sentence", "answer"] if stream else [None])
     assert objects[-1]["unsupported"] == ["Keys are stored on Mars."]
     if stream:

@@ -57,7 +57,7 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
     assert wrong.verdict == "altered"
     assert answer.unsupported == ("Bananas are blue.",)
     # Half of the sentences; "key" and "rotated" stand in the passage, "often" does not.
-    assert answer.confidence == pytest.approx(1 / 2 * 2 / 3)
+    assert (answer.kind, answer.documented) == ("written", pytest.approx(1 / 2 * 2 / 3))
     assert answer.usage == Usage(11, 7)
     assert answer.model.startswith("small-model@127.0.0.1")
     assert (answer.refused, answer.warnings) == (None, ())
@@ -197,16 +197,17 @@ def test_a_model_that_finds_nothing_is_a_refusal(page):
     with chat_server(lambda _: answer_text([])) as double, opened(page, double) as retriever:
         answer = retriever.answer(QUESTION)
     assert answer.refused == "the language model finds no answer in the passages"
-    assert (answer.text, answer.confidence, answer.sentences) == ("", 0.0, ())
+    assert (answer.text, answer.documented, answer.sentences) == ("", None, ())
     assert answer.context.results  # what was found is there
 
 
 def test_thin_support_is_a_refusal_and_nothing_is_sent(page):
     with chat_server(lambda _: answer_text(TWO)) as double, opened(page, double) as retriever:
         nothing = retriever.answer("zebras?")
-        assert nothing.refused == "nothing was found"
+        assert nothing.refused == "no answer in these documents: nothing was found"
         thin = retriever.answer("does the xylophone quintet of Ulan Bator play bananas?")
-        assert thin.refused.startswith("the passages found barely cover the question: coverage ")
+        assert thin.refused.startswith("no answer in these documents: coverage ")
+        assert thin.context.results.support == "unlikely"
         assert double.requests == []
         assert retriever.answer("does the xylophone quintet of Ulan Bator play bananas?", min_coverage=0).text
         assert retriever.answer(QUESTION, min_coverage=1).refused is not None

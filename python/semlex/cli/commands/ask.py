@@ -82,7 +82,7 @@ def _print_sentence(sentence: AnswerSentence, *, as_json: bool) -> None:
 def _print_end(answer: Answer) -> None:
     """Where the quotes stand, and how the answer came about."""
     if answer.refused is not None:
-        output.print(f"no answer: {escape(answer.refused)}")
+        output.print(escape(one_line(answer.refused)))
     headings = {source.number: source.headings for source in answer.context.sources}
     for citation in dict.fromkeys(answer.citations):
         above = headings.get(citation.source)
@@ -92,11 +92,12 @@ def _print_end(answer: Answer) -> None:
         output.print(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")
     for warning in answer.warnings:
         print_note(warning)
-    wrote = "sentences of the documents" if answer.model is None else f"written by {answer.model}"
+    wrote = "passages of the documents, not an answer" if answer.model is None else f"written by {answer.model}"
     counted = [answer.usage.prompt_tokens, answer.usage.completion_tokens]
     usage = "" if None in counted else f" · {counted[0]:,} tokens read, {counted[1]:,} written"
     if answer.sentences:
-        inform(f"[dim]confidence {number(answer.confidence, 2)} · {escape(one_line(wrote))}{usage}[/dim]")
+        how = "" if answer.documented is None else f"documented {number(answer.documented, 2)} · "
+        inform(f"[dim]{how}{escape(one_line(wrote))}{usage}[/dim]")
     if answer.context.results.route is not None:
         inform(f"[dim]route: {escape(one_line(str(answer.context.results.route)))}[/dim]")
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in answer.timings.items())

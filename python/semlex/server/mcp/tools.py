@@ -611,8 +611,9 @@ def _answer_text(found: Answer, result: dict[str, Any]) -> str:
         lines = [f"No answer: {found.refused}"]
     else:
         quotes = Quotes()
-        how = f"written by {found.model}" if found.model else "sentences of the documents"
-        label = f"Answer ({how}; documented to {found.confidence:.0%})"
+        label = "Passages of the documents"
+        if found.documented is not None:
+            label = f"Answer (written by {found.model}; documented to {found.documented:.0%})"
         lines = [f"{quotes.head()}\n\n{quotes.quote('', found.text, label=label)}"]
         cited = {one.source for one in found.citations}
         places = [
