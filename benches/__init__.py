@@ -35,6 +35,7 @@ BENCHES = (
     "structure",
     "answers",
     "calibration",
+    "support",
     "checkup",
     "enrich",
     "first_minute",

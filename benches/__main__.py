@@ -25,6 +25,7 @@ OWN_OPTIONS = {
     "quality": ("data", "model"),
     "structure": ("model", "terms"),
     "calibration": ("data",),
+    "support": ("data", "model"),
     "onnx": ("model_folder",),
 }
 WITH_MILLION = ("bm25", "ingest", "load")
@@ -48,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="bm25: also a million chunks, half an hour long; ingest, load: also memory",
     )
-    parser.add_argument("--data", type=Path, help="quality, calibration: folder of judged sets")
+    parser.add_argument("--data", type=Path, help="quality, calibration, support: folder of judged sets")
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")
-    parser.add_argument("--model", help="quality: an embedding model to measure as well; structure: instead")
+    parser.add_argument("--model", help="quality: an embedding model to measure as well; structure, support: instead")
     options = parser.parse_args(arguments)
     if options.figures:
         figures.write()

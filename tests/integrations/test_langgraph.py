@@ -68,6 +68,7 @@ async def test_the_filter_of_a_node_may_come_from_state_and_config(database_url:
         (" ", "query is blank", "error"),
         ("x" * 5_000, "4,096 bytes", "error"),
         ("pear", "Nothing was found", "success"),
+        ("which zebras of Ulan Bator play with a key?", "probably not in here", "success"),
         ("key", "a key of ann", "success"),
     ],
 )

@@ -25,11 +25,12 @@ MODELS = st.sampled_from([None, "unknown", *CURVES])
 
 @given(EVIDENCE, MODELS, st.floats(0, 8))
 def test_more_of_the_words_never_make_an_answer_less_likely(evidence: Evidence, model: str | None, more: float) -> None:
-    one = support_of(evidence, model, has_all_words=False)
+    one = support_of(evidence, model, coverage=0.5, chunks=100)
     if evidence.words is not None:
-        better = support_of(replace(evidence, words=evidence.words + more), model, has_all_words=False)
+        better = support_of(replace(evidence, words=evidence.words + more), model, coverage=0.5, chunks=100)
         assert ORDER.index(better) >= ORDER.index(one)
-    assert support_of(evidence, model, has_all_words=True) == "likely"
+    assert support_of(evidence, model, coverage=1.0, chunks=1) == "likely"
+    assert support_of(evidence, model, coverage=0.1, chunks=9) != "unlikely"
     if evidence.words is None and model not in CURVES:
         assert one == "unsure"
 
@@ -39,7 +40,8 @@ def test_a_part_that_is_not_known_leaves_the_judgement_to_what_is() -> None:
     assert curve.parts == ("words", "nearness")
     assert curve.logit(Evidence(words=3, nearness=2, overlap=0.5)) == pytest.approx(1 + 6 - 1)
     assert curve.logit(Evidence(words=3)) is None
-    assert [support_of(Evidence(words=words), None, has_all_words=False) for words in (0, 1, 2)] == ORDER
+    assert [support_of(Evidence(words=words), None, coverage=0.5, chunks=10) for words in (0, 1, 2)] == ORDER
+    assert support_of(Evidence(words=0), None, coverage=0.09, chunks=1) == "unlikely"
     assert WORDS.parts == ("words",)
     for curves in CURVES.values():
         assert any(set(curve.parts) == {one.name for one in fields(Evidence)} for curve in curves)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from semlex.integrations.calls import AnyCollection
 
 
-NOTHING_FOUND = "Nothing was found. Ask with other terms."
+NOTHING_FOUND = "Nothing was found: it is probably not in here. Ask with other terms."
 HOW_TO_ASK = (
     "Give the user's question as query, and always terms. If the texts do not answer, or the result says "
     '"probably not in here", try once more with other terms.'
@@ -99,7 +99,8 @@ def retrieval_tool(
     """A tool that searches: the model reads the texts, and the documents are the message's artifact.
 
     The model is asked for the user's question and for terms of the documents. If its query is refused (blank, too long)
-    or finds nothing, the model reads that, and the graph goes on.
+    or finds nothing, the model reads that, and the graph goes on. A search whose `SearchResults.support` is
+    ``unlikely`` finds nothing; with ``supported=False`` it gives its documents.
 
     Args:
         collection: A collection or a retriever, as for `SemlexRetriever`.
@@ -108,7 +109,7 @@ def retrieval_tool(
         document_prompt: How a document becomes text. Default: its text alone.
         options: Fields of `SemlexRetriever`: ``k``, ``filters``, ``mode``, ``search_kwargs``.
     """
-    retriever = SemlexRetriever(collection=collection, **({"details": True} | options))
+    retriever = SemlexRetriever(collection=collection, **({"details": True, "supported": True} | options))
     prompt = document_prompt or PromptTemplate.from_template("{page_content}")
 
     def run(query: str, terms: str | None = None, callbacks: Callbacks = None) -> tuple[str, list[Document]]:

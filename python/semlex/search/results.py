@@ -105,7 +105,9 @@ def _support(state: SearchState, found: Found) -> Support:
             nearness=min(max(nearness, 0.0), MAX_NEARNESS),
         )
     model = None if embedding is None else embedding.model
-    return support_of(evidence, model, has_all_words=coverage is not None and coverage >= 1)
+    chunks = keyword.postings.chunks if keyword is not None and keyword.postings is not None else 0
+    chunks = max(chunks, *(len(leg.keys) for leg in good.values()))
+    return support_of(evidence, model, coverage=coverage, chunks=chunks)
 
 
 def _without_vector(results: list[SearchResult], answered: list[str], found: Found) -> int | None:

@@ -13,10 +13,12 @@ SUPPORT_TEXT: dict[Support, str] = {
     "unsure": "perhaps in here",
     "unlikely": "probably not in here",
 }
-# Odds of 1 to 7 and of 9 to 2. `./x bench calibration` says how many questions with an answer are below the first.
+# Odds of 1 to 7 and of 9 to 2. `./x bench support` says how many questions with an answer are below the first.
 LEAST_LOGIT = -2.0
 LIKELY_LOGIT = 1.5
 MAX_NEARNESS = 6.0
+MIN_CHUNKS = 10
+SMALL_COVERAGE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +65,16 @@ class SupportCurve:
         return self.intercept + math.fsum(weight * value for weight, value in values)
 
 
-# Learned by `./x bench calibration`. Cosines have other values with each model, so only models that were measured have
+# Learned by `./x bench support`. Cosines have other values with each model, so only models that were measured have
 # curves with cosines, by the last part of their names. The first curve whose parts are known decides.
-WORDS_AND_OVERLAP = SupportCurve(intercept=-5.55, words=4.376, overlap=3.942)
-WORDS = SupportCurve(intercept=-5.15, words=4.855)
+WORDS_AND_OVERLAP = SupportCurve(intercept=-5.363, words=4.363, overlap=3.297)
+WORDS = SupportCurve(intercept=-5.109, words=4.839)
 CURVES: dict[str, tuple[SupportCurve, ...]] = {
     "l2_supercat_256": (
         SupportCurve(
-            intercept=-5.69, words=3.945, overlap=2.396, similarity=16.993, background=-14.331, nearness=-1.089
+            intercept=-5.829, words=3.867, overlap=1.903, similarity=16.774, background=-14.289, nearness=-0.950
         ),
-        SupportCurve(intercept=-5.28, similarity=26.112, background=-18.625, nearness=-0.762),
+        SupportCurve(intercept=-5.463, similarity=25.102, background=-17.727, nearness=-0.639),
     ),
     "all-MiniLM-L6-v2": (
         SupportCurve(
@@ -83,17 +85,22 @@ CURVES: dict[str, tuple[SupportCurve, ...]] = {
 }
 
 
-def support_of(evidence: Evidence, model: str | None, *, has_all_words: bool) -> Support:
+def support_of(evidence: Evidence, model: str | None, *, coverage: float | None, chunks: int) -> Support:
     """Return the judgement of a search with hits.
 
     Args:
         model: Name of the embedding model; None without vectors.
-        has_all_words: Whether one hit holds all of the question's words.
+        coverage: Greatest share of the question's weight in one hit; None if unknown.
+        chunks: How many chunks the collection has, as far as the search knows.
     """
-    if has_all_words:
+    if coverage is not None and coverage >= 1:
         return "likely"
+    # In a few chunks every word is frequent, and weighs little beside a word that is in none.
+    is_too_small = chunks < MIN_CHUNKS and (coverage is None or coverage >= SMALL_COVERAGE)
     for curve in (*CURVES.get(PurePath(model or "").name, ()), WORDS_AND_OVERLAP, WORDS):
         logit = curve.logit(evidence)
         if logit is not None:
-            return "unlikely" if logit < LEAST_LOGIT else "likely" if logit >= LIKELY_LOGIT else "unsure"
+            if logit < LEAST_LOGIT and not is_too_small:
+                return "unlikely"
+            return "likely" if logit >= LIKELY_LOGIT else "unsure"
     return "unsure"

@@ -109,6 +109,7 @@ class SemlexRetriever(BaseRetriever):
         mode: ``vector``, ``keyword`` or ``hybrid``. Default: hybrid if both searches are possible.
         search_kwargs: Other arguments of `Collection.search`, such as ``rerank``, ``min_similarity``, ``boost``.
         details: Whether the metadata gets places and scores (`SearchResults.to_documents`).
+        supported: Whether a search whose `SearchResults.support` is ``unlikely`` gives no documents.
     """
 
     collection: Any
@@ -117,6 +118,7 @@ class SemlexRetriever(BaseRetriever):
     mode: str | None = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     details: bool = False
+    supported: bool = False
 
     @field_validator("collection")
     @classmethod
@@ -132,6 +134,8 @@ class SemlexRetriever(BaseRetriever):
         given = {"filters": self.filters, "mode": self.mode} | self.search_kwargs | options
         given["filters"] = filters_of(given["filters"])
         found = await searched(self._runner.collection, query, **({"top_k": self.k if k is None else k} | given))
+        if self.supported and found.support == "unlikely":
+            return []
         return found.to_documents() if self.details else documents_of(found)
 
     _get_relevant_documents, _aget_relevant_documents = both_ways(_relevant)
