@@ -96,8 +96,7 @@ class ReadOptions(TypedDict, total=False):
     text_fields: Annotated[
         Sequence[str],
         Option(
-            text="Of tables and JSON Lines: the fields that are text; the others become metadata. Default: all that "
-            "hold text.",
+            text="For tables and JSON Lines: the fields with text; the others become metadata. Default: all with text.",
             form="texts",
         ),
     ]

@@ -65,7 +65,7 @@ def init(
     folder: Annotated[
         bool, typer.Option("--folder", help="Write semlex.toml in the working directory instead of your own file.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file where it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a settings file that lists every setting with its default, commented out."""
     from semlex.settings.table import write_template

@@ -80,7 +80,7 @@ def add(
         str, typer.Argument(metavar="TYPE", help="How values are compared: number or text; instant for @created.")
     ],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Even if no chunk has such a value.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Add the index even if no chunk has such a value.")] = False,
 ) -> None:
     """Index a field for comparisons (<, <=, >, >=, between) and prefixes; equality needs no index."""
     with context.opened() as retriever, context.progress() as progress:

@@ -150,7 +150,7 @@ def sync(
     """Make a collection match files and folders: as `semlex index`, but documents whose file is gone are deleted.
 
     Renamed files keep their chunks and vectors. A file that cannot be read keeps its document: it is listed at the end
-    and the exit code is 5. --watch keeps the collection in step.
+    and the exit code is 5. --watch keeps the collection in sync.
 
     With --enrich, a language model describes each chunk in one line. You see the cost first.
     """

@@ -42,7 +42,7 @@ def pull(
 ) -> None:
     """Download a model from the hub into its local cache.
 
-    Only data files are downloaded (safetensors, JSON, text). Of a name with onnx: in front, its ONNX file is downloaded
+    Only data files are downloaded (safetensors, JSON, text). With the prefix onnx:, the ONNX file is downloaded
     instead of the safetensors. The same command resumes an interrupted download.
     """
     from semlex.models.files import pull_model
@@ -181,7 +181,9 @@ def set_model(
 def rollback(
     context: Context,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Even if chunks lack a vector that cannot be made.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Roll back even if chunks lack a vector that cannot be computed.")
+    ] = False,
 ) -> None:
     """Go back to the embeddings that were used before the last change."""
     alone = replace(context, embedding_model="none", dimensions=None, tokenizer=None)

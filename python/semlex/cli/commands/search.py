@@ -68,9 +68,7 @@ def try_folder(
         dict[str, Any],
         Flags("options.indexing:ReadOptions"),
     ],
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Then open a page that shows how the order came about.")
-    ] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Then open a page that explains the ranking.")] = False,
 ) -> None:
     """Index a folder into its own collection and ask it a question.
 
