@@ -203,9 +203,10 @@ export function searchView(app, place) {
 /** Says what can be asked, before something is. @param {any} app @param {HTMLElement} place */
 async function invite(app, place) {
   const collection = app.collection();
-  const { documents, chunks } = app.collections.find((/** @type {any} */ one) => one.name === collection) ?? {};
+  const { documents, chunks, description } = app.collections.find((/** @type {any} */ one) => one.name === collection) ?? {};
   fill(place, h("p", {}, "Ask in your own words, or look for exact ones.",
-    chunks !== undefined && ` This collection has ${counted(documents)} documents in ${counted(chunks)} chunks.`));
+    chunks !== undefined && ` This collection has ${counted(documents)} documents in ${counted(chunks)} chunks.`),
+    description && h("p", {}, own(description)));
   const found = await get("v1/chunks", { collection, limit: LISTED, fields: "heading_path,source_document" }).catch(() => ({ chunks: [] }));
   const examples = headingsOf(found.chunks).slice(0, EXAMPLES);
   if (examples.length === 0) return;

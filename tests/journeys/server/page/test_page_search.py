@@ -10,6 +10,7 @@ import pytest
 
 from semlex import SyncClient
 from semlex.testing import HashEmbedder
+from semlex.types.support import SUPPORT_TEXT
 from tests.support.http_server import COLLECTION
 from tests.support.shown import HAS_HITS, candidates, click, order, show_all, slide
 
@@ -70,6 +71,8 @@ def test_the_scores_of_the_page_are_the_librarys_to_the_last_bit(shown: Shown, l
 def test_a_hit_shows_its_arithmetic_and_its_words(shown: Shown) -> None:
     with shown.asking("how do I rotate keys", w="0.25") as page:
         assert page.value("document.querySelectorAll('.hits mark').length") > 0
+        support = SUPPORT_TEXT[candidates(page, "how do I rotate keys")["support"]]
+        assert page.value("document.querySelector('.verdict strong').innerText") == f"{support.capitalize()}."
         page.value("document.querySelector('.hits .score summary').click()")
         text = page.wait("document.querySelector('.hits .arithmetic').innerText")
         assert "(1 \N{MINUS SIGN} 0.25) \N{MULTIPLICATION SIGN}" in text
