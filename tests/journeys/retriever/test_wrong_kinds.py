@@ -98,6 +98,8 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "count": lambda _: {},
     "list_chunks": lambda _: {"limit": 5},
     "status": lambda _: {},
+    "description": lambda _: {},
+    "describe": lambda _: {"text": "good"},
     "collections": lambda _: {},
     "documents.sources": lambda _: {},
     "sync": lambda folder: {"paths": str(folder), "dry_run": True},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ASKED = {
     "/v1/collections/{name}": ("/v1/collections/handbook", "/v1/collections/handbook?exact=true"),
     "/v1/collections/{name}/embeddings": ("/v1/collections/handbook/embeddings",),
+    "/v1/collections/{name}/description": (),  # below
     "/v1/collections/{name}/queries": ("/v1/collections/handbook/queries",),
     "/v1/document": ("/v1/document?document=keys.md",),
     "/v1/outline": ("/v1/outline?document=keys.md",),
@@ -58,6 +59,11 @@ async def test_every_route_answers_for_a_collection_in_use(used: Client, tmp_pat
             for path in ASKED.get(route, (route,)):
                 answer = await served.http.get(path.format(**known))
                 assert answer.status_code == 200, (path, answer.text)
+        place = "/v1/collections/handbook/description"
+        for text, told in (("All keys", "All keys"), (None, "Among its titles: Keys.")):
+            assert (await served.http.put(place, json={"text": text})).json() == {"description": told}
+            [one] = (await served.http.get("/v1/collections")).json()["collections"]
+            assert one["description"] == (await served.http.get(place)).json()["description"] == told
         about = (await served.http.get("/v1/collections/handbook")).json()
         assert datetime.fromisoformat(about["last_run"]["started_at"]).tzinfo is not None
         assert (await served.http.get("/v1/collections/handbook/queries")).json()["logged"] == 1

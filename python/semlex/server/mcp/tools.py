@@ -375,8 +375,10 @@ class Tools:
         access = self._access.access
         counted = [one for one in await self._access.client.count_collections() if access.sees(one.name)]
         shown = counted[:MAX_COLLECTIONS]
-        for one in (values := json_value(shown)):
-            one["description"] = one_line(one["description"])
+        values, budget = json_value(shown), Budget()
+        for one in values:
+            about = one_line(one["description"])
+            one["description"] = about if budget.take(about) else ""
         result = {
             "notice": NOTICE,
             "collections": values,
@@ -385,10 +387,10 @@ class Tools:
             "folders": [str(folder) for folder in access.folders],
         }
         lines = [f"{one.name}: {_count(one.documents)} documents, {_count(one.chunks)} chunks" for one in shown]
-        lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
-        if about := [f"{one['name']}: {one['description']}" for one in values if one["description"]]:
+        if described := [f"{one['name']}: {one['description']}" for one in values if one["description"]]:
             quotes = Quotes()
-            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(about), label="What is in them:")]
+            lines += ["", quotes.head(), "", quotes.quote("", "\n".join(described), label="What is in them:")]
+        lines += [f"... and {len(counted) - len(shown):,} more"] if len(shown) < len(counted) else []
         return tool_result(result, "\n".join(lines) or "No collections exist yet.")
 
     async def collection_stats(self, collection: Collection = None) -> CallToolResult:

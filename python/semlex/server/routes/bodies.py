@@ -26,6 +26,7 @@ from semlex.options.search import MAX_FIELDS
 from semlex.retriever.collection import Collection
 from semlex.retriever.fields import Fields
 from semlex.retriever.jobs import Jobs
+from semlex.store.query.description import MAX_DESCRIPTION_BYTES
 from semlex.store.query.selection import MAX_BOOSTS
 from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, StoredChunk
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES
@@ -319,6 +320,17 @@ class DocumentsBody(Body):
     documents: list[GivenDocument] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     on_duplicate: Literal["update", "skip", "fail"] = "update"
     create: bool = Field(default=False, description="Whether a missing collection is made.")
+
+
+class DescriptionBody(BaseModel):
+    """What is in a collection."""
+
+    model_config = STRICT
+
+    text: (
+        Annotated[str, Text(MAX_DESCRIPTION_BYTES, "word", "At most 1,000 bytes of UTF-8, not blank, without NUL.")]
+        | None
+    ) = Field(description="What is in it; null: titles of its documents describe it again.")
 
 
 class DeleteBody(Body):

@@ -18,6 +18,7 @@ from semlex.server.routes.bodies import (
     ChunkFieldNames,
     CollectionQuery,
     DeleteBody,
+    DescriptionBody,
     DocumentName,
     DocumentsBody,
     FilterParameter,
@@ -159,6 +160,21 @@ async def embeddings(context: Current, name: NamePath) -> Response:
     """The sets of vectors of a collection."""
     opened = await context.collection(name)
     return json_response({"embeddings": json_value(await opened.embeddings.list())})
+
+
+@route(collections, "GET", "/v1/collections/{name}/description", "description", returns={"description": str})
+async def description(context: Current, name: NamePath) -> Response:
+    """What is in the collection: what was written about it, else titles of its documents."""
+    opened = await context.collection(name)
+    return json_response({"description": await opened.description()})
+
+
+@route(collections, "PUT", "/v1/collections/{name}/description", "describe", returns={"description": str})
+async def describe(context: Current, name: NamePath, body: DescriptionBody) -> Response:
+    """Say what is in the collection."""
+    opened = await context.collection(name)
+    await opened.describe(body.text)
+    return json_response({"description": await opened.description()})
 
 
 @route(collections, "GET", "/v1/collections/{name}/queries", "queries", returns=QueryLogSummary)
