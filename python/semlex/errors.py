@@ -199,7 +199,8 @@ class MissingExtraError(SemlexError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str, otherwise: str = "") -> None:
         instead = f"; or {otherwise}" if otherwise else ""
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'semlex[{extra}]'{instead}")
+        install = f"'semlex[{extra}]'" if extra else package
+        super().__init__(f"{purpose} needs the package {package!r}: pip install {install}{instead}")
 
 
 class ModelError(SemlexError, RuntimeError):

@@ -30,9 +30,10 @@ HARMLESS = (
     "dict[str, Any]",
     "Mapping[str, Any]",
 )
-# JSON values; what a setting may be; whatever holds rows.
+# JSON values; what a setting may be; whatever holds rows; classes of packages that are not installed here.
 UNTYPED = {
     "FacetValue.value",
+    "SearchResults.to_pandas",
     "FacetValue.__init__",
     "Job.arguments",
     "Job.__init__",

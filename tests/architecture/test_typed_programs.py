@@ -66,7 +66,7 @@ retriever.search("question", group_by="chunk")  # wrong
 retriever.search_page(retriever.search("question").next_cursor)  # wrong
 retriever.search_many(3)  # wrong
 retriever.fields.facets(["year"])["year"].value  # wrong
-retriever.search("question")[0].score  # wrong
+retriever.search("question")[0].scores  # wrong
 retriever.search("question").hits  # wrong
 retriever.add_documents("one text")  # wrong
 retriever.add_documents([], on_duplicate="replace")  # wrong

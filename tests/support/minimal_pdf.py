@@ -8,13 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def pdf(pages: Sequence[Sequence[tuple[int, str]]], *, info: str = "", trailer: str = "") -> bytes:
-    """A PDF whose pages have lines of a size each."""
+def pdf(
+    pages: Sequence[Sequence[tuple[int, str]]], *, info: str = "", trailer: str = "", line_height: int = 50
+) -> bytes:
+    """A PDF whose pages have lines of a size each; with the usual height each of them is a paragraph."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for page in pages:
         lines = "\n".join(
-            f"BT /F1 {size} Tf 72 {720 - 50 * number} Td ({text}) Tj ET" for number, (size, text) in enumerate(page)
+            f"BT /F1 {size} Tf 72 {720 - line_height * number} Td ({text}) Tj ET"
+            for number, (size, text) in enumerate(page)
         )
         objects.append(f"<< /Length {len(lines)} >>\nstream\n{lines}\nendstream")
         objects.append(

@@ -74,6 +74,38 @@ def xlsx(strings: str) -> bytes:
     return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
 
 
+def workbook(**sheets: dict[int, list[str]]) -> bytes:
+    """A workbook whose sheets have texts in the rows of these numbers, from the second column on."""
+    name = f"{OPEN_XML}/spreadsheetml/2006/main"
+    parts: dict[str, str | int] = {}
+    for number, rows in enumerate(sheets.values(), 1):
+        lines = "".join(
+            f'<row r="{row}">'
+            + "".join(
+                f'<c r="{chr(66 + column)}{row}" t="inlineStr"><is><t>{text}</t></is></c>'
+                for column, text in enumerate(texts)
+            )
+            + "</row>"
+            for row, texts in rows.items()
+        )
+        styled = '<row r="1"><c r="A1" s="1"/></row>'  # a cell without a value is none
+        parts[f"xl/worksheets/sheet{number}.xml"] = (
+            f'<worksheet xmlns="{name}"><sheetData>{styled}{lines}</sheetData></worksheet>'
+        )
+    listed = "".join(
+        f'<sheet name="{title}" sheetId="{number}" r:id="r{number}"/>' for number, title in enumerate(sheets, 1)
+    )
+    relations = "".join(
+        f'<Relationship Id="r{number}" Type="{OFFICE}/worksheet" Target="worksheets/sheet{number}.xml"/>'
+        for number in range(1, len(sheets) + 1)
+    )
+    parts["xl/workbook.xml"] = f'<workbook xmlns="{name}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>'
+    parts["xl/_rels/workbook.xml.rels"] = (
+        f'<Relationships xmlns="{OPEN_XML}/package/2006/relationships">{relations}</Relationships>'
+    )
+    return packed("spreadsheetml.sheet", "xl/workbook.xml", parts)
+
+
 def epub(*chapters: str | int | None) -> bytes:
     """A book; a chapter that is None is named in it and not there."""
     names = [f"{number}.xhtml" for number in range(len(chapters))]

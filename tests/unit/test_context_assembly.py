@@ -185,9 +185,9 @@ def test_a_count_that_is_none_is_refused(number):
 
 
 def test_places_of_near_duplicates_are_told():
-    like = [SearchResult("t", id="x", source_document="b.pdf", page=3, line=7), SearchResult("t", id="y")]
+    like = [SearchResult("t", id="x", source_document="b.pdf", place="p. 3"), SearchResult("t", id="y")]
     made = assembled(HITS[:1], 10_000, same={HITS[0].id: like})
-    assert made.sources[0].same_as == ("b.pdf, page 3", "y")
+    assert made.sources[0].same_as == ("b.pdf, p. 3", "y")
 
 
 # --- the text of a prompt ---------------------------------------------------------------------------------------------

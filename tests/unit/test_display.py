@@ -95,7 +95,7 @@ class Elements(HTMLParser):
 def hits_of(words: list[str]) -> list[SearchResult]:
     a, b, c, d = words
     return [
-        SearchResult(a, id=b, rank=1, source_document=c, line=3, vector_score=0.25, excerpt=d, heading_path=(a, d)),
+        SearchResult(a, id=b, rank=1, source_document=c, place=d, vector_score=0.25, excerpt=d, heading_path=(a, d)),
         SearchResult(d, id=a, rank=2, fused_score=-0.0001, excerpt=f"x **{a}** … {b}"),
     ]
 
@@ -105,9 +105,9 @@ def sample(words: list[str]) -> list[Any]:
     a, b, c, d = words
     found = SearchResults(hits_of(words), warnings=[c], fusion="score")
     known = KnowledgeHit(a, id=b, rank=1, collection=c, collection_rank=1, merge_score=0.5, excerpt=d)
-    sources = (ContextSource(1, a, b, c, (d,)), ContextSource(2, d, "", b, (a,), line=3))
+    sources = (ContextSource(1, a, b, c, (d,)), ContextSource(2, d, "", b, (a,), place=d))
     context = Context(a, sources, 12, (found[0],), found, (b,))
-    cited = (Citation(1, a, b, "exact", line=4), Citation(2, d, c, "not found"))
+    cited = (Citation(1, a, b, "exact", place=c), Citation(2, d, c, "not found"))
     missed = AskedHeading(a, (b,), c, None, "below_top_k", (d,))
     share = Share(1, 2, 0.5, (0.1, 0.9))
     return [
@@ -143,7 +143,7 @@ def test_a_table_of_hits_has_their_scores_places_and_marks() -> None:
     found = SearchResults(
         [
             SearchResult(
-                "Rotate a key.", id="a", rank=1, source_document="keys.md", line=7, match_line=9,
+                "Rotate a key.", id="a", rank=1, source_document="keys.md", place="line 9",
                 heading_path=("Keys",), vector_score=-0.00001, fused_score=0.91234, excerpt="Rotate a **key**.",
             )
         ],
@@ -173,7 +173,7 @@ def test_a_search_is_printed_a_line_a_hit() -> None:
     hits = [
         SearchResult(
             "Rotate a key every\nninety days.", id=str(number), rank=number, fused_score=1 / number, vector_score=0.5,
-            source_document="keys.md", line=number, excerpt="Rotate a **key** every\nninety days.",
+            source_document="keys.md", place=f"line {number}", excerpt="Rotate a **key** every\nninety days.",
         )
         for number in range(1, 13)
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from semlex.ingest.loaders import office, registry
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.office import word_joiner
 from semlex.ingest.loaders.worker import IDLE_SECONDS, MAX_SECONDS, START_SECONDS, Worker
 from tests.support.manual_clock import ManualClock
 from tests.support.minimal_pdf import pdf
-from tests.support.open_xml import docx, epub, without_part, xlsx
+from tests.support.open_xml import docx, epub, without_part, workbook, xlsx
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -84,6 +88,45 @@ def test_headings_and_tables_are_kept() -> None:
     assert not loaded.pages
     assert load("a.xlsx", xlsx("<si><t>name</t></si>")).text == "## Prices\n\n| name | 7 |\n| --- | --- |"
     assert load("a.rtf", rb"{\rtf1\ansi Hello {\b bold} text\par Next}").text == "Hello bold text\n\nNext"
+
+
+def test_words_of_a_pdf_are_joined_where_a_line_has_split_them() -> None:
+    lines = [
+        "The database of the statistical sys-",
+        "tem has a point that is floating or fixed, see Springer-",
+        "Verlag, and a floating-",
+        "point number of any base, in UTF-",
+        "8 as well-",
+        "known ones and data-",
+        "bases of a well-known kind: end.",
+    ]
+    loaded = load("a.pdf", pdf([[(12, line) for line in lines]], line_height=14))
+    flat = " ".join(loaded.text.split())
+    assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", loaded.text)
+    for words in (
+        *("statistical system has", "Springer-Verlag", "floating-point number", "UTF-8 as", "well-known ones"),
+        "and databases of",
+    ):
+        assert words in flat
+
+
+@given(st.lists(st.sampled_from(["data", "base", "well", "known", "\x02", "\x02 ", "-", " ", "A", "7"])).map("".join))
+def test_joined_words_lose_marks_and_nothing_else(text: str) -> None:
+    made = word_joiner([text, "database well-known"])(text)
+    assert re.sub(r"[\s\x02-]", "", made) == re.sub(r"[\s\x02-]", "", text)
+    assert not re.search(r"\w\x02\s*\w", made)
+
+
+def test_rows_of_sheets() -> None:
+    book = workbook(Prices={3: ["name", "price"], 4: ["kettle", "7"], 7: ["pan", "9"]}, Two={2: ["only"]}, None_={})
+    loaded = load("a.xlsx", book)
+    places = [one.place for one in loaded.records]
+    assert [(one.sheet, one.row) for one in places] == [("Prices", 3), ("Two", 2)]
+    assert [loaded.text[at:].split("\n")[0] for at in places[0].breaks] == [
+        "| kettle | 7 |",
+        *["|  |  |"] * 2,
+        "| pan | 9 |",
+    ]
 
 
 def test_mails() -> None:

@@ -291,7 +291,7 @@ def test_cells_with_the_headings_above_them() -> None:
         ("# Other\nend", "markdown", (), 4),
         ("as it is", "plain", ("Other",), 5),
     ]
-    found = [(one.structure, tuple(one.titles), one.metadata["cell"]) for one in loaded.records]
+    found = [(one.structure, tuple(one.titles), one.place.cell) for one in loaded.records]
     assert [(text, *rest) for text, rest in zip(texts(loaded), found, strict=True)] == expected
     assert loaded.title == "Guide"
 
@@ -465,9 +465,11 @@ def test_front_matter() -> None:
     }
     assert read("---\ntitle: 2024\r\na: 1\r\n---\r\n# No").title == "2024"
     assert read("---\na: 1\n").metadata == {}
-    # A rule, a paragraph between two, and front matter without a text behind it are text.
-    for text in ("---\n\na: 1\n\n---\n# A\n", "---\nwords\n---\n# A\n", "---\na: 1\n---\n\n"):
+    # A rule and a paragraph between two are text; what is no simple value, or has no text behind it, is not.
+    for text in ("---\n\na: 1\n\n---\n# A\n", "---\nwords\n---\n# A\n"):
         assert read(text).records == ()
+    for text in ("---\na: 1\n---\n\n", "---\na:\n  b: c\n---\n"):
+        assert [one.strip() for one in texts(read(text))] == [""]
 
 
 def test_front_matter_is_bounded() -> None:

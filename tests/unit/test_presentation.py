@@ -133,14 +133,24 @@ def test_two_parts_and_a_text_that_is_not_the_contents() -> None:
     assert marked_text("**other** text", content, "bold") == Text("**other** text")
 
 
-def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_the_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_heading_takes_one_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = hit("text", source_document="keys.md", place="line 9", heading_path=("Keys", "Client.post(path, " * 30))
+    streams = Streams(monkeypatch, is_terminal=True)
+    print_results(SearchResults([long]), as_json=False)
+    first, *_ = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue()).splitlines()
+    assert len(first) <= output.output.width
+    assert first.startswith("1. keys.md:9  Keys > Client.post(path, ")
+    assert first.endswith("…")
+
+
+def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_bold_words(monkeypatch: pytest.MonkeyPatch) -> None:
     content = "def key():\n    if key:\n\n        return 1\n"
     for is_terminal in (False, True):
         streams = Streams(monkeypatch, is_terminal=is_terminal)
         print_results(SearchResults([hit(content, excerpt=content.replace("key", "**key**"))]), as_json=False)
         shown = re.sub(r"\x1b\[[\d;]*m", "", streams.out.getvalue())
         assert "   def key():\n   if key:\n       return 1\n" in shown
-        assert ("\x1b[1;33mkey" in streams.out.getvalue()) == is_terminal
+        assert ("\x1b[1mkey" in streams.out.getvalue()) == is_terminal
 
 
 # --- places and figures ---------------------------------------------------------------------------------------------
@@ -148,11 +158,11 @@ def test_a_pipe_gets_the_texts_own_lines_and_a_terminal_the_colours(monkeypatch:
 
 def test_a_place_can_be_opened_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", line=7, match_line=9)
+    below = hit(source="docs", root=str(tmp_path / "docs"), source_document="a/keys.md", place="line 9")
     assert location_of(below) == f"docs{os.sep}a{os.sep}keys.md:9"
-    elsewhere = hit(source="docs", root="/srv/docs", source_document="keys.md", line=7)
-    assert location_of(elsewhere) == "/srv/docs/keys.md:7"
-    assert location_of(hit(source_document="given.md", line=7)) == "given.md:7"
+    elsewhere = hit(source="docs", root="/srv/docs", source_document="keys.pdf", place="p. 7")
+    assert location_of(elsewhere) == "/srv/docs/keys.pdf, p. 7"
+    assert location_of(hit(source_document="given.md", place="line 7")) == "given.md:7"
     assert location_of(hit()) == "id"
 
 

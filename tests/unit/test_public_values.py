@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import json
 import math
@@ -291,12 +292,19 @@ def test_a_document_with_its_time_in_a_recording() -> None:
 
 def test_a_hit_is_shown_by_place_and_scores() -> None:
     text = "secret " * 1000
-    hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", line=7, match_line=9, rank=2)
+    hit = SearchResult(text, {"note": text}, "a'b", source_document="docs/keys.md", place="line 9", rank=2)
     hit.excerpt, hit.vector_score, hit.keyword_score, hit.fused_score = text, 0.123456, None, 0.0
-    assert repr(hit) == (
-        """SearchResult(rank=2, id="a'b", place='docs/keys.md:9', vector_score=0.1235, fused_score=0)"""
-    )
-    assert repr(SearchResult("text", id="added")) == "SearchResult(rank=0, id='added')"
+    shown = f"{'secret ' * 11}se…"
+    assert repr(hit) == f"SearchResult(rank=2, location='docs/keys.md:9', score=0, text={shown!r})"
+    assert repr(SearchResult("text", id="a'b")) == """SearchResult(rank=0, id="a'b", text='text')"""
+    assert (hit.text, hit.score) == (text, 0.0)
+
+
+def test_a_hit_becomes_a_mapping() -> None:
+    hit = SearchResult("text", HitMetadata({"year": 2024}, 0.5, None), "1", place="p. 36", page=36)
+    values = dataclasses.asdict(hit)
+    assert (values["content"], values["metadata"], values["place"]) == ("text", {"year": 2024}, "p. 36")
+    assert json.loads(json.dumps(hit.to_dict()))["place"] == "p. 36"
 
 
 def test_both_retrievers_take_the_same_kinds_of_query() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from semlex.store.keyword.base import LINE_END
 from semlex.types.answers import Citation, Verdict
+from semlex.types.documents import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +56,7 @@ class Evidence:
         source = searched.source
         verdict, place = searched.find(quote)
         if place is None:
-            return Citation(number, source.document, quote, verdict, source.line, source.page)
+            return Citation(number, source.document, quote, verdict, source.line, source.page, place=source.place)
         return citation_at(source, quote, verdict, *place)
 
 
@@ -66,7 +67,8 @@ def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int,
     first, last = source.char_start, source.char_end
     is_piece = first is not None and last is not None and last - first == len(source.text)
     begins, ends = (first + start, first + end) if is_piece and first is not None else (None, None)
-    return Citation(source.number, source.document, quote, verdict, line, source.page, begins, ends)
+    place = source.place if line == source.line else place_of(line)
+    return Citation(source.number, source.document, quote, verdict, line, source.page, begins, ends, place)
 
 
 Place = tuple[int, int]

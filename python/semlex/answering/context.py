@@ -16,7 +16,8 @@ from semlex.search.postprocess.diversity import diversified
 from semlex.search.postprocess.passages import is_near, joined
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
 from semlex.search.postprocess.surroundings import placed, read_around
-from semlex.types.answers import Context, ContextSource, place_of
+from semlex.types.answers import Context, ContextSource
+from semlex.types.documents import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -248,10 +249,11 @@ class Assembly:
             passage.char_start,
             passage.char_end,
             tuple(hits),
-            tuple(dict.fromkeys(_place(like) for hit in hits for like in self._same.get(hit.id, ()))),
+            tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
+            place_of(first.line, first.page, *first.place[:3]),
         )
 
 
-def _place(hit: SearchResult) -> str:
-    return place_of(hit.source_document or hit.id, hit.line, hit.page)
+def _location(hit: SearchResult) -> str:
+    return hit.location or hit.id

@@ -28,7 +28,7 @@ def head(mark: str) -> str:
 
 def block(source: ContextSource, mark: str) -> str:
     """Return one passage with its number and place."""
-    above = [one_line(text) for text in (source.place, source.headings, source.introduction)]
+    above = [one_line(text) for text in (source.location, source.headings, source.introduction)]
     first = f"[{source.number}] {' — '.join(filter(None, above))}"
     return f"{first}\n<<< {mark}\n{visible(source.text)}\n>>> {mark}"
 

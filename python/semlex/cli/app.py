@@ -47,7 +47,9 @@ def semlex(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Report more: all options in a help, and settings that a collection ignores."
+            "--verbose",
+            "-v",
+            help="Report more: scores of hits, all options in a help, settings that a collection ignores.",
         ),
     ] = False,
     quiet: Annotated[

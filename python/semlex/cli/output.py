@@ -16,8 +16,10 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from semlex.cli.terminal import UNSAFE, inform, marked_text, messages, one_line, output
+from semlex.cli.terminal import UNSAFE, inform, is_verbose, marked_text, messages, one_line, output
 from semlex.errors import ConfigurationError
+from semlex.types.display import HEADING_SEPARATOR, shortened
+from semlex.types.documents import located
 from semlex.types.support import SUPPORT_TEXT
 
 if TYPE_CHECKING:
@@ -164,6 +166,8 @@ def choosing(names: str | None, *, as_json: bool, header: bool) -> Iterator[Colu
 
 
 EXCERPT_LINES = 12
+# Characters that a heading has at least, however long its file's name is.
+MIN_HEADING = 20
 INDENT = 3
 
 
@@ -205,30 +209,38 @@ def _print_objects(results: SearchResults, beside: dict[str, Any]) -> None:
 
 
 def print_results(results: SearchResults, *, as_json: bool) -> None:
-    """Prints hits, best first, and how they were found."""
+    """Prints hits, best first; with ``--verbose`` or ``--explain`` also their scores, and how they were found."""
     if as_json:
         _print_objects(results, {})
         return
+    with_details = is_verbose() or results.explanation is not None
     names = {id(document.hits[0]): document for document in results.documents}
     for result in results:
         if (document := names.get(id(result))) is not None:
             output.print(f"[bold underline]{escape(one_line(document.source_document or result.id))}[/bold underline]")
-        heading = escape(one_line(" > ".join(result.heading_path)))
-        location = escape(one_line(location_of(result)))
-        output.print(f"[bold]{result.rank}. {location}[/bold]" + (f"  [cyan]{heading}[/cyan]" if heading else ""))
-        output.print(f"   {_scores(result)}", style="dim")
-        _print_excerpt(result)
+        _print_hit(result, with_scores=with_details)
     if not results:
         output.print("nothing found")
     for warning in results.warnings:
         print_note(warning)
     if results:
-        verdict, figures = SUPPORT_TEXT[results.support], best_match(results)
-        inform(f"[bold]{verdict}[/bold]" + (f"[dim]; {figures}[/dim]" if figures else ""))
-    for leg in results.legs.values():
-        if leg.share is not None:
-            inform(f"[dim]{leg}[/dim]")
-    _print_search(results)
+        inform(f"[bold]{SUPPORT_TEXT[results.support]}[/bold]")
+    if with_details:
+        _print_search(results)
+    _print_ways_on(results)
+
+
+def _print_hit(result: SearchResult, *, with_scores: bool) -> None:
+    """File, place and headings of a hit on one line, and its excerpt below."""
+    location = f"{result.rank}. {one_line(location_of(result))}"
+    heading = HEADING_SEPARATOR.join(result.heading_path)
+    if output.is_terminal:
+        heading = shortened(heading, max(MIN_HEADING, output.width - len(location) - 2))
+    shown = f"  [cyan]{escape(one_line(heading))}[/cyan]" if heading else ""
+    output.print(f"[bold]{escape(location)}[/bold]{shown}")
+    if with_scores:
+        output.print(f"   {_scores(result)}", style="dim")
+    _print_excerpt(result)
 
 
 def print_statement(statement: str, results: SearchResults) -> None:
@@ -237,16 +249,27 @@ def print_statement(statement: str, results: SearchResults) -> None:
     sys.stdout.flush()
     for warning in results.warnings:
         print_note(warning)
-    _print_search(results)
+    if is_verbose():
+        _print_search(results)
+    _print_ways_on(results)
 
 
 def _print_search(results: SearchResults) -> None:
-    """How the hits were found, and what leads on."""
+    """How the hits were found."""
+    if figures := best_match(results):
+        inform(f"[dim]{figures}[/dim]")
+    for leg in results.legs.values():
+        if leg.share is not None:
+            inform(f"[dim]{leg}[/dim]")
     model = f" · {results.embedding_model}" if results.embedding_model else ""
     fusion = f" · fused by {results.fusion}" if results.fusion else ""
     rerank = f" · reranked by {results.reranker_model}" if results.reranker_model else ""
     timings = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in results.timings.items())
     inform(f"[dim]{results.mode} search{escape(model)}{fusion}{escape(rerank)} · {timings}[/dim]")
+
+
+def _print_ways_on(results: SearchResults) -> None:
+    """The route of the question, and the next page."""
     if results.route is not None:
         inform(f"[dim]route: {escape(one_line(str(results.route)))}[/dim]")
     if results.next_cursor is not None:
@@ -261,13 +284,12 @@ def print_timings(results: SearchResults) -> None:
 
 
 def location_of(result: SearchResult) -> str:
-    """File and line of a hit, relative to the working directory when below it, else absolute; else its id."""
+    """File and place of a hit, relative to the working directory when below it, else absolute; else its id."""
     location = result.source_document or result.id
     if result.root:
         path = Path(result.root) / location
         location = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-    line = result.match_line or result.line
-    return location if line is None else f"{location}:{line}"
+    return located(location, result.place)
 
 
 def best_match(results: SearchResults) -> str:
@@ -314,8 +336,8 @@ def _scores(result: SearchResult) -> str:
 
 
 def _print_excerpt(result: SearchResult) -> None:
-    """The lines of the excerpt that are not blank; matched words in colour on a terminal, the bare text in a pipe."""
-    text = marked_text(result.excerpt, result.content, "bold yellow")
+    """The lines of the excerpt that are not blank; matched words in bold on a terminal, the bare text in a pipe."""
+    text = marked_text(result.excerpt, result.content, "bold")
     lines = [line for line in text.split("\n") if line.plain.strip()]
     margin = min((len(line.plain) - len(line.plain.lstrip()) for line in lines[1:]), default=0)
     for line in lines[:EXCERPT_LINES]:

@@ -6,7 +6,7 @@ inside the text, so finished chunks are counted. Those above the bound lose thei
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ from semlex.ingest.loaders.registry import load, loader_named, loader_of
 from semlex.models.tokenizer import counter_of_words
 from semlex.parameters import UNICODE_WORDS
 from semlex.types.chunks import ChunkSettings
-from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, Document, line_breaks
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_METADATA_BYTES, NOWHERE, Document, StoredPlace, line_breaks
 from semlex.validation import text_errors
 
 if TYPE_CHECKING:
@@ -45,21 +45,22 @@ _NO_METADATA: Mapping[str, Any] = {}  # shared: every further object is one that
 
 @dataclass(slots=True)
 class Chunk:
-    """A slice of a text and what is stored with it; `chunk_no` counts from 0, `line` from 1, `parent` is a chunk_no."""
+    """A slice of a text and what is stored with it; `chunk_no` counts from 0, `line` from 1."""
 
     chunk_no: int
     text: str
     heading_path: tuple[str, ...]
     char_start: int
     char_end: int  # exclusive
-    line: int
+    line: int | None
     token_count: int
     chunk_type: Literal["text", "code"] = "text"
     introduction: str = ""
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
     summary: str = ""
     page: int | None = None
-    parent: int | None = None
+    place: dict[str, Any] | None = None  # a `StoredPlace` as it is stored
+    parent: int | None = None  # a chunk_no
 
 
 class CutText(NamedTuple):
@@ -148,9 +149,9 @@ class Chunker:
         for piece in smaller:
             piece.heading_path, piece.chunk_type = chunk.heading_path, chunk.chunk_type
             piece.introduction = chunk.introduction
+            piece.line = line_at(chunk.line, chunk.text[: piece.char_start])
             piece.char_start += chunk.char_start
             piece.char_end += chunk.char_start
-            piece.line += chunk.line - 1
         return smaller
 
     @cached_property
@@ -213,8 +214,30 @@ def _from(text: str, chunk: Chunk, start: int) -> Chunk:
     """Return the chunk from `start` on."""
     rest = text[start : chunk.char_end].lstrip()
     start = chunk.char_end - len(rest)
-    line = chunk.line + line_breaks(text[chunk.char_start : start])
+    line = line_at(chunk.line, text[chunk.char_start : start])
     return replace(chunk, text=rest, char_start=start, line=line, token_count=UNKNOWN)
+
+
+def line_at(line: int | None, before: str) -> int | None:
+    """Return the line that follows a text which begins on another."""
+    return None if line is None else line + line_breaks(before)
+
+
+def _place_in(record: Record, chunk: Chunk) -> dict[str, Any] | None:
+    """Return the place of a chunk of a record: its first row, and where further ones begin."""
+    place = record.place
+    if place is NOWHERE:
+        return None
+    if place.row is not None and place.breaks:
+        passed = bisect_right(place.breaks, chunk.char_start)
+        breaks = _breaks_in(chunk, place.breaks, passed)
+        place = place._replace(row=place.row + passed, breaks=breaks)
+    return place.as_json()
+
+
+def _breaks_in(chunk: Chunk, breaks: Sequence[int], first: int) -> list[int]:
+    """Return which of these characters of a document, from number `first` on, are in a chunk's text, and where."""
+    return [at - chunk.char_start for at in breaks[first : bisect_left(breaks, chunk.char_end)]]
 
 
 MAX_TITLE_CHARACTERS = 500
@@ -295,6 +318,7 @@ def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Chu
         _check_copies(_json_bytes(loaded.metadata) * len(chunks))
         for chunk in chunks:
             chunk.metadata = loaded.metadata
+            chunk.line = chunk.line if loaded.has_lines else None
     _place(chunks, loaded.pages)
     return title, chunks
 
@@ -318,7 +342,11 @@ def _cut_records(loaded: LoadedDocument, chunker: Chunker) -> list[Chunk]:
             chunk.chunk_no = len(chunks)
             chunk.char_start += record.start
             chunk.char_end += record.start
-            chunk.line += line - 1
+            if not loaded.has_lines:
+                chunk.line = record.line
+            elif chunk.line is not None:
+                chunk.line += line - 1
+            chunk.place = _place_in(record, chunk)
             chunk.heading_path = (*record.titles, *chunk.heading_path)
             chunk.metadata, chunk.summary = shared, record.summary
             chunks.append(chunk)
@@ -351,5 +379,7 @@ def _place(chunks: Sequence[Chunk], pages: Sequence[int]) -> None:
         ):
             above.pop()
         chunk.parent = above[-1].chunk_no if above else None
-        chunk.page = bisect_right(pages, chunk.char_start) if pages else None
+        if pages:
+            chunk.page = bisect_right(pages, chunk.char_start)
+            chunk.place = StoredPlace(breaks=_breaks_in(chunk, pages, chunk.page)).as_json()
         above.append(chunk)

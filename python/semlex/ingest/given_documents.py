@@ -7,9 +7,9 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -39,7 +39,14 @@ if TYPE_CHECKING:
     from semlex.json_values import AnyId
     from semlex.types.vectors import Vectors
 
-    Given = Iterable[Document | ChunkMetadata]
+    class DataFrame(Protocol):
+        """A data frame of pandas or polars, or a table of pyarrow."""
+
+        @property
+        def columns(self) -> Any:
+            """Return its columns, or their names."""
+
+    Given = Iterable[Document | ChunkMetadata | Mapping[str, Any]] | DataFrame
 
 # What is done with documents that break a rule.
 OnError = Literal["raise", "skip"]
@@ -50,6 +57,8 @@ MAX_WRONG_ITEMS = 1_000
 NO_METADATA: dict[str, Any] = {}
 NO_CHILDREN: list[str] = []
 # Keys of metadata that a message may name.
+TEXT_KEYS = {"content", "text"}
+DOCUMENT_FIELDS = frozenset(one.name for one in fields(Document)) - {"content"}
 SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
 
@@ -76,9 +85,45 @@ def listed(
 def documents_in(documents: Given) -> list[Any]:
     """Return the items of an iterable of documents, read once."""
     if hasattr(documents, "columns"):  # iterating a data frame would give the names of its columns
-        limit = 'list of Document (for a data frame: add_texts(df.text, metadata=df[["year"]].to_dict("records")))'
-        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(documents).__name__)])
-    return listed(documents, "documents", "Document", field="document", kinds=(Document, ChunkMetadata))
+        return [_document_of(row) for row in _rows_of(documents)]
+    kinds = (Document, ChunkMetadata, Mapping)
+    found = listed(documents, "documents", "Document", field="document", kinds=kinds)
+    return [_document_of(one) if isinstance(one, Mapping) else one for one in found]
+
+
+def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
+    """Return the rows of a data frame as mappings, without values that are missing."""
+    names = getattr(frame, "column_names", None) or list(frame.columns)
+    if not TEXT_KEYS & {name for name in names if isinstance(name, str)}:
+        shown = ", ".join(str(name) for name in names if SHOWN_KEY.fullmatch(str(name)))
+        limit = (
+            f"data frame with a column 'content' or 'text' (it has {shown or 'none'}: rename the one with the texts)"
+        )
+        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+    if hasattr(frame, "to_dicts"):
+        rows = frame.to_dicts()
+    else:
+        rows = frame.to_pylist() if hasattr(frame, "to_pylist") else frame.to_dict("records")
+    return [{name: value for name, value in row.items() if not _is_missing(value)} for row in rows]
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a value stands for none: NaN, NaT, `pandas.NA` and None."""
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124
+    except (TypeError, ValueError):  # pandas.NA is no bool, nor is an array
+        return type(value).__name__ == "NAType"
+
+
+def _document_of(given: Mapping[str, Any]) -> Any:
+    """Return the document of a mapping: ``content`` or ``text``, fields of `Document`; all other keys are metadata."""
+    rest = dict(given)
+    content = rest.pop("content" if "content" in rest else "text", None)
+    known = {name: rest.pop(name) for name in DOCUMENT_FIELDS & rest.keys()}
+    metadata = known.pop("metadata", {})
+    if isinstance(metadata, Mapping):
+        metadata = {**metadata, **rest}
+    return Document(content, metadata, **known)  # checked with all other rows
 
 
 def documents_from_texts(

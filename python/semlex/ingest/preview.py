@@ -13,6 +13,7 @@ from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.tokenizer import WordCounter
 from semlex.parameters import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
+from semlex.types.documents import StoredPlace, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,16 +28,14 @@ class PreviewedChunk:
     """A chunk that would be stored.
 
     Attributes:
-        line: First line in the file's text, from 1.
-        page: First page, from 1; None without pages.
+        place: Where it begins in the file, such as ``line 9``, ``p. 36`` or ``row 4``; "" if the format has no places.
         chunk_type: ``text`` or ``code``.
         heading_path: Titles above it, outermost first.
         context: Analysed and embedded with the text: title, headings, introduction.
     """
 
     text: str
-    line: int
-    page: int | None
+    place: str
     tokens: int
     chunk_type: str
     heading_path: tuple[str, ...]
@@ -121,8 +120,7 @@ def preview_chunks(
 def _previewed(title: str, chunk: Chunk) -> PreviewedChunk:
     return PreviewedChunk(
         chunk.text,
-        chunk.line,
-        chunk.page,
+        place_of(chunk.line, chunk.page, *StoredPlace.of(chunk.place)[:3]),
         chunk.token_count,
         chunk.chunk_type,
         tuple(chunk.heading_path),

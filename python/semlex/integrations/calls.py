@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 
     from semlex.types.documents import StoredChunk
-    from semlex.types.results import SearchResult
 
 
 AnyCollection = Collection | SyncCollection
@@ -146,13 +145,6 @@ def metadata_with_place(chunk: StoredChunk) -> dict[str, object]:
         "source": chunk.source,
         "source_document": chunk.source_document,
         "heading_path": list(chunk.heading_path),
-        "line": chunk.line,
-        "page": chunk.page,
+        **{name: getattr(chunk, name) for name in ("line", "page", "row", "cell", "sheet", "place")},
     }
     return {name: value for name, value in place.items() if value} | chunk.metadata
-
-
-def score_of(hit: SearchResult) -> float | None:
-    """The score that ranks a hit: mixed (if reranked), else fused, else that of the search; or None (fallbacks)."""
-    scores = (hit.mixed_score, hit.fused_score, hit.vector_score, hit.keyword_score)
-    return next((score for score in scores if score is not None), None)

@@ -756,7 +756,9 @@ class Collection:
 
         Args:
             documents: Any iterable, read once, of `Document`, `ChunkMetadata` or `VectorDocument` (whose vectors are
-                used; all or none). They are copied: what is changed during the call is not stored.
+                used; all or none), or of mappings; or a data frame of pandas or polars. A mapping or row has its text
+                in ``content`` or ``text`` and may have other fields of `Document`; all other keys are metadata.
+                They are copied: what is changed during the call is not stored.
             embeddings: Your own vectors, shape (n, d); else the model makes them. A list may have None for a document
                 that brings none. An array of float32 is not copied.
             on_duplicate: ``update`` replaces a stored document of the same id, ``skip`` leaves it, ``fail`` refuses

@@ -20,7 +20,8 @@ from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
-from semlex.store.keyword.base import EXCERPT_CHARACTERS, MAX_TERMS, without_operators
+from semlex.store.keyword.base import MAX_TERMS, without_operators
+from semlex.store.keyword.excerpts import excerpt
 from semlex.types.documents import StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchResult, SearchResults
@@ -171,7 +172,7 @@ class JSONKBRetriever(DocumentRetriever):
                 rank=rank,
                 keyword_rank=rank,
                 keyword_score=scores[number],
-                excerpt=entries[number].chunk.content[:EXCERPT_CHARACTERS],
+                excerpt=excerpt(entries[number].chunk.content, ()).excerpt,
             )
             for rank, number in enumerate(best, 1)
         ]

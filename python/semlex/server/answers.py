@@ -43,7 +43,7 @@ SCALARS: dict[Any, Schema] = {
     datetime: {"type": "string", "format": "date-time"},
     Path: {"type": "string"},
 }
-_PASSAGE = {"number": int, "place": str, "headings": str, "text": str, "chunk_ids": list[str]}
+_PASSAGE = {"number": int, "place": str, "location": str, "headings": str, "text": str, "chunk_ids": list[str]}
 # What `to_dict` gives beside the attributes, or instead of them; None: it leaves an attribute out.
 CHANGED: dict[type, dict[str, Shape]] = {
     SearchResults: {"hits": list[SearchResult]},
@@ -54,8 +54,8 @@ CHANGED: dict[type, dict[str, Shape]] = {
         "unsupported": list[str],
         "sources": [_PASSAGE],
     },
-    Context: {"results": None, "left_out": [{"id": str, "place": str}]},
-    ContextSource: {"hits": list[str], "place": str},
+    Context: {"results": None, "left_out": [{"id": str, "location": str}]},
+    ContextSource: {"hits": list[str], "location": str},
     Explanation: {"code": str, "found": bool},
     Facets: {"facets": dict[str, Facet]},
     FieldSummaries: {"fields": list[FieldSummary]},

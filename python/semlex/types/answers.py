@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.types.display import LINE_END, bold, figure, joined, notes, paragraph, shortened, table, text
-from semlex.types.documents import json_value
+from semlex.types.documents import json_value, located
 
 if TYPE_CHECKING:
     from semlex.types.results import SearchResult, SearchResults
@@ -24,6 +24,7 @@ class ContextSource:
         headings: Title and heading path, or "".
         text: The passage as it is in its document; consecutive chunks without the text that they share.
         line, page: Where it begins in the document, from 1, or None.
+        place: The same for people, with rows and cells: ``p. 36``, ``row 4``, ``line 9``; or "".
         char_start, char_end: Its place in the document's text, in characters, or None.
         hits: The hits that brought it, best first; empty for a passage between others.
         same_as: Places of passages that say nearly the same and were left out for it.
@@ -42,26 +43,20 @@ class ContextSource:
     hits: tuple[SearchResult, ...] = ()
     same_as: tuple[str, ...] = ()
     introduction: str = ""
+    place: str = ""
 
     def __repr__(self) -> str:
-        return f"ContextSource([{self.number}] {shortened(self.place, 80)}: {shortened(self.text, 80)!r})"
+        return f"ContextSource([{self.number}] {shortened(self.location, 80)}: {shortened(self.text, 80)!r})"
 
     @property
-    def place(self) -> str:
-        """Return document and page if it has pages, else document and line, as ``keys.md:9``."""
-        return place_of(self.document, self.line, self.page)
+    def location(self) -> str:
+        """Return document and place, as ``keys.md:9`` or ``keys.pdf, p. 36``."""
+        return located(self.document, self.place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; of the hits their ids."""
         values: dict[str, Any] = json_value(replace(self, hits=()))
-        return values | {"hits": [hit.id for hit in self.hits], "place": self.place}
-
-
-def place_of(document: str, line: int | None, page: int | None) -> str:
-    """Return a place for people: with a page, else with a line (nobody counts the lines of a page)."""
-    if page is not None:
-        return f"{document}, page {page}"
-    return document if line is None else f"{document}:{line}"
+        return values | {"hits": [hit.id for hit in self.hits], "location": self.location}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +89,12 @@ class Context:
             "tokens": self.tokens,
             "counter": self.counter,
             "sources": [source.to_dict() for source in self.sources],
-            "left_out": [{"id": hit.id, "place": hit.place} for hit in self.left_out],
+            "left_out": [{"id": hit.id, "location": hit.location} for hit in self.left_out],
             "warnings": list(self.warnings),
         }
 
     def __repr__(self) -> str:
-        lines = [f"  [{one.number}] {shortened(one.place, 60)}  {shortened(one.text, 60)}" for one in self.sources]
+        lines = [f"  [{one.number}] {shortened(one.location, 60)}  {shortened(one.text, 60)}" for one in self.sources]
         more = [f"  … and {len(lines) - SHOWN_SOURCES} more"] if len(lines) > SHOWN_SOURCES else []
         head = f"Context: {len(lines)} passages, {self.tokens:,} tokens, {len(self.left_out)} hits left out"
         return "\n".join([head, *lines[:SHOWN_SOURCES], *more])
@@ -108,7 +103,7 @@ class Context:
         rows = [
             [
                 text(f"[{one.number}]"),
-                joined([text(one.place), LINE_END, text(one.headings)]) if one.headings else text(one.place),
+                joined([text(one.location), LINE_END, text(one.headings)]) if one.headings else text(one.location),
                 text(one.text),
             ]
             for one in self.sources
@@ -140,6 +135,7 @@ class Citation:
             hyphenation, and marks at their ends. ``altered``: one word differs, is missing or was added. ``not found``.
             ``unknown source``: no source has this number.
         line, page: Where they begin in the document, and the first page of the source, from 1, or None.
+        place: The same for people: ``line 9``, or the place of the source.
         char_start, char_end: Their place in the document's text, in characters, or None.
     """
 
@@ -151,6 +147,7 @@ class Citation:
     page: int | None = None
     char_start: int | None = None
     char_end: int | None = None
+    place: str = ""
 
     @property
     def is_verified(self) -> bool:
@@ -158,9 +155,9 @@ class Citation:
         return self.verdict in VERIFIED
 
     @property
-    def place(self) -> str:
-        """Return document and page or line, as ``keys.md:9``; "" for an unknown source."""
-        return place_of(self.document, self.line, self.page)
+    def location(self) -> str:
+        """Return document and place, as ``keys.md:9``; "" for an unknown source."""
+        return located(self.document, self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,7 @@ class Answer:
     def __repr__(self) -> str:
         if self.refused is not None:
             return f"Answer: none; {shortened(self.refused, 200)}"
-        cited = [f"  [{one.source}] {shortened(one.place, 60)}  {one.verdict}" for one in self.citations]
+        cited = [f"  [{one.source}] {shortened(one.location, 60)}  {one.verdict}" for one in self.citations]
         more = [f"  … and {len(cited) - SHOWN_CITATIONS} more"] if len(cited) > SHOWN_CITATIONS else []
         how = "Passages" if self.documented is None else f"Answer, documented {self.documented:.2f}"
         head = f"{how}: {shortened(self.text, 600)}"
@@ -234,7 +231,7 @@ class Answer:
     def _repr_html_(self) -> str:
         answer = self.text if self.refused is None else self.refused
         rows = [
-            [text(f"[{one.source}]"), text(one.place), text(one.quote), text(one.verdict)] for one in self.citations
+            [text(f"[{one.source}]"), text(one.location), text(one.quote), text(one.verdict)] for one in self.citations
         ]
         cited = [table(["", "place", "quote", "verdict"], rows)] if rows else []
         how = [] if self.refused is not None else [paragraph(text("passages of the documents"))]
@@ -264,7 +261,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the hits of the search, as JSON values."""
-        shown = ("number", "place", "headings", "text", "chunk_ids")
+        shown = ("number", "place", "location", "headings", "text", "chunk_ids")
         sources = [{name: getattr(source, name) for name in shown} for source in self.context.sources]
         derived = {"route": self.context.results.route, "sources": sources}
         values: dict[str, Any] = json_value(

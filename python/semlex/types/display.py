@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 # Control characters of both sets but tab and newline, line and paragraph separators, marks that turn the direction of
 # writing, and halves of surrogate pairs: documents and file names must not steer a terminal.
 UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-BETWEEN_PARTS = " … "
+# Between the parts of an excerpt, each of which is a part of a line of the text.
+_BETWEEN_PARTS = re.compile(r"( … |\n|\A… | …\Z)")
 SHOWN_LINES, SHOWN_WIDTH = 10, 118
 
 
@@ -49,9 +50,8 @@ def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:
     The marks are ``**``, which a text may hold itself. Stars of the excerpt that its text does not have are marks.
     """
     pieces: list[tuple[str, bool]] = []
-    for number, part in enumerate(excerpt.split(BETWEEN_PARTS)):
-        pieces += [(BETWEEN_PARTS, False)] if number else []
-        pieces += _pieces_of(part, content)
+    for number, part in enumerate(_BETWEEN_PARTS.split(excerpt)):
+        pieces += [(part, False)] if number % 2 else _pieces_of(part, content)
     return [piece for piece in pieces if piece[0]]
 
 
@@ -145,6 +145,7 @@ def bar(done: int, total: int | None) -> Html:
 
 
 # A hit is ordered by the first of these that it has.
+HEADING_SEPARATOR = " > "
 DECIDING = ("mixed_score", "fused_score", "vector_score", "keyword_score")
 TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "mixed_score", "confidence")
 SHOWN_HITS = 10
@@ -162,8 +163,12 @@ class ShownHit(Protocol):
     heading_path: tuple[str, ...]
 
     @property
-    def place(self) -> str:
-        """Return document and line, or ""."""
+    def score(self) -> float | None:
+        """Return the score that orders the hits."""
+
+    @property
+    def location(self) -> str:
+        """Return document and place, or ""."""
 
 
 def hit_line(hit: ShownHit) -> str:
@@ -171,7 +176,9 @@ def hit_line(hit: ShownHit) -> str:
     scores = [(name.removesuffix("_score"), score) for name in DECIDING if (score := getattr(hit, name)) is not None]
     told = "".join(f"  {name} {round(score, 3) + 0.0:.3f}" for name, score in scores[:1])
     plain = "".join(piece for piece, _ in marked_parts(hit.excerpt, hit.content)) or hit.content
-    line = f"{hit.rank}. {shortened(hit.place or hit.id, PLACE_CHARACTERS)}{told}  {shortened(plain, TEXT_CHARACTERS)}"
+    line = (
+        f"{hit.rank}. {shortened(hit.location or hit.id, PLACE_CHARACTERS)}{told}  {shortened(plain, TEXT_CHARACTERS)}"
+    )
     return shortened(line, MAX_LINE) if len(line) > MAX_LINE else line.rstrip()
 
 
@@ -207,5 +214,5 @@ def hit_table(
 
 
 def _place(hit: ShownHit) -> Html:
-    place = text(hit.place or hit.id)
-    return joined([place, LINE_END, text(" > ".join(hit.heading_path))]) if hit.heading_path else place
+    place = text(hit.location or hit.id)
+    return joined([place, LINE_END, text(HEADING_SEPARATOR.join(hit.heading_path))]) if hit.heading_path else place

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semlex.types.display import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from semlex.errors import FieldError
     from semlex.json_values import AnyId
@@ -77,7 +77,11 @@ class StoredChunk(Document):
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
         char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
-        line, page: Where it begins in its document, from 1; None without lines or pages.
+        line, page: Where it begins in its document, from 1; None if there are no lines or pages.
+        row: Row of a table, from 1, as spreadsheets number them; the line of an object in JSON Lines; else None.
+        cell: Cell of a notebook, from 1, or None.
+        sheet: Name of the sheet, or None.
+        place: These for people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known.
     """
 
     id: str = ""
@@ -91,6 +95,64 @@ class StoredChunk(Document):
     char_end: int | None = None
     line: int | None = None
     page: int | None = None
+    row: int | None = None
+    cell: int | None = None
+    sheet: str | None = None
+    place: str = ""
+
+    @property
+    def location(self) -> str:
+        """Return document and place, as ``keys.md:9`` or ``keys.pdf, p. 36``; "" without a document."""
+        return located(self.source_document, self.place)
+
+
+def place_of(
+    line: int | None, page: int | None = None, row: int | None = None, cell: int | None = None, sheet: str | None = None
+) -> str:
+    """Return a place in a document for people; "" if it is unknown."""
+    if page is not None:
+        return f"p. {page}"
+    if row is not None:
+        return f"row {row}" if sheet is None else f"sheet {sheet}, row {row}"
+    if cell is not None:
+        return f"cell {cell}"
+    return "" if line is None else f"{LINE}{line}"
+
+
+def located(document: str, place: str) -> str:
+    """Return a document and a place in it; a line stands behind a colon, where editors and terminals look for it."""
+    if not document or not place:
+        return document
+    return f"{document}:{place.removeprefix(LINE)}" if place.startswith(LINE) else f"{document}, {place}"
+
+
+LINE = "line "
+
+
+class StoredPlace(NamedTuple):
+    """A place as it is stored beside line and page.
+
+    Attributes:
+        breaks: Where in the chunk's text the next page or row begins, the one after it, and so on.
+    """
+
+    row: int | None = None
+    cell: int | None = None
+    sheet: str | None = None
+    breaks: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any] | None) -> StoredPlace:
+        """Return a place by its JSON object, which lacks what is unknown."""
+        return cls(**stored) if stored else NOWHERE
+
+    def as_json(self) -> dict[str, Any] | None:
+        """Return the JSON object, or None if nothing is known."""
+        known = {name: value for name, value in self._asdict().items() if value}
+        return known or None
+
+
+NOWHERE = StoredPlace()
 
 
 class Ids(list[str]):

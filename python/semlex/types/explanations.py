@@ -183,7 +183,7 @@ class HitExplanation:
     """What brought one hit.
 
     Attributes:
-        place: Document and line, or "".
+        location: Document and place, or "".
         terms: The question's words, heaviest first, with what they add to its keyword score.
         vector_contribution, keyword_contribution: What each search adds to the fused score of fusion ``score``, or
             None.
@@ -194,7 +194,7 @@ class HitExplanation:
 
     id: str
     rank: int
-    place: str
+    location: str
     terms: tuple[QueryTerm, ...]
     vector_contribution: float | None
     keyword_contribution: float | None
@@ -210,7 +210,7 @@ class HitExplanation:
         if self.heading_factor is not None:
             told.append(f"its heading is the query: score times {self.heading_factor:g}")
         words = [str(term) for term in self.terms]
-        return f"{self.rank}. {self.place or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
+        return f"{self.rank}. {self.location or self.id}: " + "; ".join([*told, *words] or ["nothing more is known"])
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,13 +7,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from semlex.errors import MissingExtraError, ValidationError
-from semlex.types.display import bold, hit_lines, hit_table, joined, paragraph, shortened
+from semlex.types.display import DECIDING, HEADING_SEPARATOR, bold, hit_lines, hit_table, joined, paragraph, shortened
 from semlex.types.documents import StoredChunk, json_value
 from semlex.types.support import SUPPORT_TEXT, Support
 from semlex.validation import number_errors, whole_number_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from langchain_core.documents import Document as LangChainDocument
+    from pandas import DataFrame
 
     from semlex.types.explanations import SearchExplanation
     from semlex.types.queries import Route
@@ -33,7 +36,12 @@ class HitMetadata(dict[str, Any]):
 
     __slots__ = ("_scores",)
 
-    def __init__(self, metadata: dict[str, Any], similarity: float | None, rerank_score: float | None) -> None:
+    def __init__(
+        self,
+        metadata: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        similarity: float | None = None,
+        rerank_score: float | None = None,
+    ) -> None:
         super().__init__(metadata)
         self._scores = {"similarity": similarity, "rerank_score": rerank_score}
 
@@ -72,7 +80,9 @@ class SearchResult(StoredChunk):
         mixed_score: Score that orders reranked hits: the reranker's and the fused score, each in standard deviations
             from its mean over all reranked hits, weighted by `rerank_weight`. Comparable only within one search.
         excerpt: A short part of the content with the matched words between ``**``.
-        match_line: Line of its document with the first matched word, from 1; None if no word matched, or without lines.
+        match_line: Line of its document with the first matched word of the excerpt, from 1; None if no word matched, or
+            without lines.
+        page, row, place: Those of the first matched word of the excerpt, else where the chunk begins.
         coverage: Share of the question's weight whose words occur in the chunk, 0 to 1; each word weighs by its idf.
             None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
         confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
@@ -118,16 +128,23 @@ class SearchResult(StoredChunk):
         return hit_table([self])
 
     def __repr__(self) -> str:
-        parts = [f"rank={self.rank}", f"id={shortened(self.id, SHOWN_ID)!r}"]
-        parts += [f"place={shortened(place, SHOWN_ID)!r}"] if (place := self.place) else []
-        parts += [f"{name}={score:.4g}" for name in SCORES if (score := getattr(self, name)) is not None]
-        return f"{type(self).__name__}({', '.join(parts)})"
+        location = self.location
+        parts = [
+            f"rank={self.rank}",
+            f"{'location' if location else 'id'}={shortened(location or self.id, SHOWN_ID)!r}",
+        ]
+        parts += [f"score={self.score:.4g}"] if self.score is not None else []
+        return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
     @property
-    def place(self) -> str:
-        """Return path and line of the match (else of the chunk), as ``keys.md:9``; "" if none is known."""
-        line = self.match_line or self.line
-        return self.source_document + (f":{line}" if line is not None and self.source_document else "")
+    def text(self) -> str:
+        """Return the content, under the name that most libraries use."""
+        return self.content
+
+    @property
+    def score(self) -> float | None:
+        """Return the score that orders the hits: the reranker's, else the fused one, else that of the one search."""
+        return next((score for name in DECIDING if (score := getattr(self, name)) is not None), None)
 
     @property
     def chunk_id(self) -> str:
@@ -141,6 +158,7 @@ class SearchResult(StoredChunk):
 
 
 SHOWN_ID = 80
+PLACES = ("source", "root", "source_document", "line", "page", "row", "cell", "sheet", "place")
 RANKS = ("rank", "vector_rank", "keyword_rank")
 SCORES = (
     "vector_score",
@@ -304,11 +322,24 @@ class SearchResults(list[SearchResult]):
         verdict = f", {SUPPORT_TEXT[self.support]}" if self else ""
         return hit_lines(f"SearchResults, {self.mode}{how}{verdict}", self)
 
+    def to_pandas(self) -> DataFrame:
+        """Return a data frame with a row per hit (raise `MissingExtraError` without pandas).
+
+        Its columns are rank, score, ``document``, ``place``, ``heading``, text and id, and a column for every key of
+        the user's metadata, which has ``metadata.`` before its name if it is one of these.
+        """
+        try:
+            from pandas import DataFrame  # noqa: PLC0415 - optional
+        except ImportError:
+            raise MissingExtraError("pandas", "", "SearchResults.to_pandas()") from None
+        return DataFrame([_row(hit) for hit in self], columns=None if self else list(_row(SearchResult(""))))
+
     def to_documents(self) -> list[LangChainDocument]:
         """Return the hits as documents of LangChain (raise `MissingExtraError` without it).
 
         Unless the user's metadata has such keys, it also gets the known ones of ``source``, ``root``,
-        ``source_document``, ``heading_path``, ``line`` and ``page``, and the scores.
+        ``source_document``, ``heading_path``, ``line``, ``page``, ``row``, ``cell``, ``sheet`` and ``place``, and the
+        scores.
         """
         try:
             from langchain_core.documents import Document as LangChainDocument  # noqa: PLC0415 - optional
@@ -320,8 +351,21 @@ class SearchResults(list[SearchResult]):
         ]
 
 
+def _row(hit: SearchResult) -> dict[str, Any]:
+    row = {
+        "rank": hit.rank,
+        "score": hit.score,
+        "document": hit.source_document,
+        "place": hit.place,
+        "heading": HEADING_SEPARATOR.join(hit.heading_path),
+        "text": hit.content,
+        "id": hit.id,
+    }
+    return row | {f"metadata.{key}" if key in row else key: value for key, value in hit.metadata.items()}
+
+
 def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
-    places = {name: getattr(hit, name) for name in ("source", "root", "source_document", "line", "page")}
+    places = {name: getattr(hit, name) for name in PLACES}
     places["heading_path"] = list(hit.heading_path)
     shown = {name: value for name, value in places.items() if value}
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}

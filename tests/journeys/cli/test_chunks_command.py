@@ -55,14 +55,14 @@ def test_it_shows_what_is_stored(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# One\n\n" + "word " * 100 + "\n\n## Two\n\n" + "- item\n" * 50)
     (tmp_path / "store.py").write_text(CODE)
     shown = [
-        (file.source_document, chunk.text, chunk.line, chunk.heading_path, chunk.metadata)
+        (file.source_document, chunk.text, chunk.place, chunk.heading_path, chunk.metadata)
         for file in preview_chunks(tmp_path, chunk_tokens=60)
         for chunk in file.chunks
     ]
     with sync_opened(database_url, "none") as retriever:
         retriever.index(tmp_path, chunk_tokens=60)
         stored = sorted(retriever.list_chunks(), key=lambda chunk: (chunk.source_document, chunk.char_start))
-    assert [(one.source_document, one.content, one.line, one.heading_path, one.metadata) for one in stored] == shown
+    assert [(one.source_document, one.content, one.place, one.heading_path, one.metadata) for one in stored] == shown
 
 
 def test_brackets_in_names_are_shown(shell: Shell) -> None:

@@ -56,8 +56,12 @@ def test_index_search_status_drop(shell: Shell) -> None:
 def test_people_see_places_scores_and_marked_words(shell: Shell) -> None:
     shell("index", "docs")
     done = shell("search", "rotate a key")
-    assert "1. docs/keys.md:" in done.stdout
-    assert "Keys" in done.stdout
+    assert done.stdout.startswith("1. docs/keys.md:5  Keys\n   Rotate a key every ninety days.\n")
+    for said in ("keyword #", "vector #", "fused"):
+        assert said not in done.stdout
+    assert not re.search(r"\d ms|hybrid search|similarity", done.stderr)
+    assert "keyword #1" in shell("search", "rotate a key", "--explain").stdout
+    done = shell("search", "rotate a key", "-v")
     assert "keyword #1" in done.stdout
     assert "vector #" in done.stdout
     assert re.search(r"fused \d\.\d{5} = -?\d\.\d{3} vector \+ 0\.\d{3} keyword", done.stdout)

@@ -88,7 +88,7 @@ async def test_notebooks_chunks_and_front_matter(database_url: str, tmp_path: Pa
         report = await opened.index(tmp_path)
         assert (report.added, report.failed) == (5, 0)
         hit = (await opened.search("fair wind", mode="keyword"))[0]
-        assert (hit.heading_path, hit.metadata["cell"]) == (("Ships", "Sailing"), 2)
+        assert (hit.heading_path, hit.cell) == (("Ships", "Sailing"), 2)
         hit = (await opened.search("banana", mode="keyword"))[0]
         assert (hit.content, hit.heading_path, hit.metadata["chunk_id"]) == ("A banana is yellow.", ("Fruit",), "c1")
         assert (await opened.search("zebra", mode="keyword"))[0].source_document == "package.json"

@@ -51,7 +51,7 @@ def test_a_model_answers_and_every_quote_is_looked_up(page):
         answer = retriever.answer(QUESTION)
     assert answer.text == "A key is rotated every ninety days. [1] Bananas are blue. [1]"
     true, wrong = answer.citations
-    assert (true.verdict, true.document, true.line, true.place) == ("exact", "keys.md", 7, "keys.md:7")
+    assert (true.verdict, true.document, true.line, true.location) == ("exact", "keys.md", 7, "keys.md:7")
     content = f"# Keys\n\n## Rotation\n\n{PAGE}"
     assert content[true.char_start : true.char_end] == TRUE
     assert wrong.verdict == "altered"
@@ -231,7 +231,7 @@ def test_without_a_model_sentences_of_the_documents_answer(page):
         answer = retriever.answer(QUESTION)
         again = retriever.answer(QUESTION)
     assert answer.sentences == again.sentences
-    assert [(citation.verdict, citation.place) for citation in answer.citations][:2] == [
+    assert [(citation.verdict, citation.location) for citation in answer.citations][:2] == [
         ("exact", "keys.md:5"),
         ("exact", "keys.md:7"),
     ]

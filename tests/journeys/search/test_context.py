@@ -121,12 +121,12 @@ def test_pages_and_added_documents(library: tuple[SyncRetriever, Path]) -> None:
     retriever, _ = library
     context = retriever.context("badger number 3", top_k=1, mode="keyword", neighbours=0, sections=None)
     [source] = context.sources
-    assert (source.place, source.page) == ("animals.pdf, page 3", 3)
+    assert (source.location, source.place, source.page) == ("animals.pdf, p. 3", "p. 3", 3)
     # It is the later piece of a table (of lines, to the reader of PDF), whose header is told.
-    assert "[1] animals.pdf, page 3 — | Page 3 tells | of the badger |" in context.text
+    assert "[1] animals.pdf, p. 3 — | Page 3 tells | of the badger |" in context.text
     context = retriever.context("walrus marmot", top_k=5, mode="keyword")
     assert all(isinstance(source, ContextSource) for source in context.sources)
-    places = {source.place: source for source in context.sources}
+    places = {source.location: source for source in context.sources}
     assert set(places) == {"book.pdf", *(f"walrus-{word}" for word in WORDS[:4])}
     assert places["book.pdf"].headings == "Sleep"
     assert {(one.char_start, one.char_end, one.line, one.page) for one in places.values()} == {(None,) * 4}
@@ -315,7 +315,7 @@ def test_the_command(shell: Shell) -> None:
     assert "1 passage" in done.stderr
     [made] = shell.objects("context", "when are keys rotated", "-c", "c", "--tokens", "200")
     [source] = made["sources"]
-    assert source["place"] == "keys.md:1"
+    assert (source["place"], source["location"]) == ("line 1", "keys.md:1")
     assert source["text"] in made["text"]
     assert made["mark"] in made["text"]
     assert made["tokens"] <= 200

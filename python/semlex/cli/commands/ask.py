@@ -86,7 +86,7 @@ def _print_end(answer: Answer) -> None:
     headings = {source.number: source.headings for source in answer.context.sources}
     for citation in dict.fromkeys(answer.citations):
         above = headings.get(citation.source)
-        line = f"[{citation.source}] {citation.place}" + (f"  {above}" if above else "")
+        line = f"[{citation.source}] {citation.location}" + (f"  {above}" if above else "")
         quote = "" if answer.model is None else f': "{citation.quote}"'
         verdict = "" if citation.is_verified else f" ({citation.verdict})"
         output.print(f"  [dim]{escape(one_line(line + quote))}[/dim][yellow]{verdict}[/yellow]")

@@ -524,10 +524,8 @@ def _print_file(file: PreviewedFile) -> None:
         markup=False,
     )
     for number, chunk in enumerate(file.chunks, start=1):
-        page = f", page {chunk.page}" if chunk.page else ""
-        output.print(
-            f"--- {number}: line {chunk.line}{page}, {counted(chunk.tokens, 'token')}, {chunk.chunk_type}", style="dim"
-        )
+        place = f"{one_line(chunk.place)}, " if chunk.place else ""
+        output.print(f"--- {number}: {place}{counted(chunk.tokens, 'token')}, {chunk.chunk_type}", style="dim")
         for line in chunk.context.splitlines():
             output.print(f"  {one_line(line)}", markup=False, style="dim")
         output.print(printable(chunk.text), markup=False)

@@ -129,7 +129,7 @@ def search(
         typer.Option(metavar="COLUMN", help="With --sql: also excerpt, content or metadata; repeatable."),
     ] = None,
 ) -> None:
-    """Search a collection, and print place, scores and an excerpt of each hit."""
+    """Search a collection, and print place, headings and an excerpt of each hit; with -v also scores and times."""
     if sum(given is not None for given in (question, after, queries)) != 1:
         raise ConfigurationError(
             "give a question, --queries with a file of them, or --after with a page's cursor, and only one of these"

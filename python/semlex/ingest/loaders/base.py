@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from semlex.errors import ConfigurationError
 from semlex.options.indexing import OnBadText
+from semlex.types.documents import NOWHERE, StoredPlace
 from semlex.validation import is_one_of
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class Record:
         metadata: JSON values of its chunks, beside the document's.
         titles: Titles above it, outermost first, instead of headings.
         is_chunk: Whether it stays whole.
+        line: Line of the file that it begins on, from 1; None for that of the text.
+        place: Its row, cell or sheet, and the characters of the text where the next row begins, the one after it, …
     """
 
     start: int
@@ -110,6 +113,8 @@ class Record:
     titles: Sequence[str] = ()
     summary: str = ""
     is_chunk: bool = False
+    line: int | None = None
+    place: StoredPlace = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class LoadedDocument:
         encoding: The detected encoding, or None.
         format: Name of the format, if it is not the loader's.
         repaired: Number of replaced characters.
+        has_lines: Whether the lines of the text are those of the file. If not, its chunks have no line.
     """
 
     text: str
@@ -136,6 +142,7 @@ class LoadedDocument:
     encoding: str | None = None
     format: str | None = None
     repaired: int = 0
+    has_lines: bool = True
 
 
 @runtime_checkable

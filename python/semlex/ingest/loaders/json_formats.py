@@ -14,6 +14,7 @@ from semlex.ingest.loaders.decoding import decode, repaired_document, storable
 from semlex.ingest.loaders.markdown import CodeLoader, Heading, headings
 from semlex.ingest.loaders.records import BLANK_LINE, RecordText, Rows, check_metadata, parse_json
 from semlex.types.chunks import ChunkMetadata
+from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ class NotebookLoader:
 
     name = "notebook"
     suffixes = ("ipynb",)
-    version = 1
+    version = 2
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Return the text of a file."""
@@ -69,13 +70,13 @@ class NotebookLoader:
         above: list[Heading] = []
         title = None
         for number, cell in enumerate(_cells(notebook), 1):
-            metadata = {"cell": number}
+            place = StoredPlace(cell=number)
             kind, source = _kind(cell), _source(cell)
             if kind == "markdown":
                 for part, levels in _parts(source, above):
                     if part.strip():
                         titles = [heading.title for heading in levels]
-                        made.add(part, structure="markdown", titles=titles, metadata=metadata)
+                        made.add(part, structure="markdown", titles=titles, place=place)
                 title = title or next((found.title for found in headings(source) if found.level == 1), None)
                 continue
             outputs = _outputs(cell) if kind == "code" else iter(())
@@ -83,9 +84,17 @@ class NotebookLoader:
             if texts:
                 titles = [heading.title for heading in above]
                 structure = code if kind == "code" else "plain"
-                made.add(BLANK_LINE.join(texts), structure=structure, titles=titles, metadata=metadata)
+                made.add(BLANK_LINE.join(texts), structure=structure, titles=titles, place=place)
         return repaired_document(
-            LoadedDocument(made.text, "markdown", title, records=made.records, encoding=encoding, repaired=repaired)
+            LoadedDocument(
+                made.text,
+                "markdown",
+                title,
+                records=made.records,
+                encoding=encoding,
+                repaired=repaired,
+                has_lines=False,
+            )
         )
 
 
@@ -167,7 +176,7 @@ class JsonLinesLoader:
 
     name = "json lines"
     suffixes = ("jsonl", "ndjson")
-    version = 1
+    version = 2
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
@@ -190,7 +199,7 @@ class JsonLinesLoader:
                 value, count = storable(value, f"line {number}", options)
                 repaired += count
             known.update(dict.fromkeys(value))
-            rows.add(value, number)
+            rows.add(value, number, number)
         if known:
             rows.check_fields(known)
         return rows.document(encoding, repaired)
@@ -212,7 +221,7 @@ class PrechunkedLoader:
 
     name = "chunks"
     suffixes = ("json",)
-    version = 1
+    version = 2
 
     def __init__(self) -> None:
         self._code = CodeLoader()
@@ -242,7 +251,13 @@ class PrechunkedLoader:
                 chunk.chunk_text, titles=chunk.heading_path, summary=chunk.summary, metadata=metadata, is_chunk=True
             )
         return LoadedDocument(
-            made.text, "plain", metadata=beside, records=made.records, encoding=encoding, repaired=repaired
+            made.text,
+            "plain",
+            metadata=beside,
+            records=made.records,
+            encoding=encoding,
+            repaired=repaired,
+            has_lines=False,
         )
 
 

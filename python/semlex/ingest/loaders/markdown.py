@@ -35,13 +35,13 @@ class HtmlLoader:
 
     name = "html"
     suffixes = ("html", "htm", "xhtml")
-    version = 2
+    version = 3
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Return the text of a file."""
         page, encoding, repaired = decode(file.data, options)
         text, title = html_to_markdown(page)
-        return LoadedDocument(text, "markdown", title, encoding=encoding, repaired=repaired)
+        return LoadedDocument(text, "markdown", title, encoding=encoding, repaired=repaired, has_lines=False)
 
 
 _CODE = (
@@ -93,15 +93,14 @@ class MarkdownLoader:
 
     name = "markdown"
     suffixes = ("md", "markdown", "mdx", "mdown")
-    version = 2
+    version = 3
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
         """Return the text of a file; simple values of its front matter become metadata."""
         text, encoding, repaired = decode(file.data, options)
         front = read_front_matter(text[:TITLE_WITHIN])
         title = _title(text[:TITLE_WITHIN], front)
-        says = front.title is not None or front.metadata
-        body = (Record(front.end, len(text)),) if says and text[front.end :].strip() else ()
+        body = (Record(front.end, len(text)),) if front.has_keys else ()
         return LoadedDocument(
             text, "markdown", title, front.metadata, records=body, encoding=encoding, repaired=repaired
         )
@@ -203,6 +202,7 @@ class FrontMatter:
     end: int = 0
     title: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    has_keys: bool = False
 
 
 def read_front_matter(text: str) -> FrontMatter:
@@ -218,12 +218,13 @@ def read_front_matter(text: str) -> FrontMatter:
         return FrontMatter()
     title = None
     metadata: dict[str, Any] = {}
-    for key, lines in _entries(fenced[1]):
+    entries = _entries(fenced[1])
+    for key, lines in entries:
         if key == "title" and title is None and len(lines) == 1:
             title = _title_of(lines[0])
         elif key != "title" and key not in metadata and (value := _value(lines)) is not _NOTHING:
             metadata[key] = value
-    return FrontMatter(fenced.end(), title, metadata)
+    return FrontMatter(fenced.end(), title, metadata, has_keys=bool(entries))
 
 
 def _entries(block: str) -> list[tuple[str, list[str]]]:

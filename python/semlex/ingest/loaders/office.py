@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 import zipfile
 import zlib
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
-from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
+from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions, Record
 from semlex.ingest.loaders.markdown import html_to_markdown
 from semlex.ingest.loaders.worker import WORKER
+from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from email.message import EmailMessage
 
 PACKAGE = "kreuzberg"
 EXTRA = "files"
 _SHOWN = ("From", "To", "Cc", "Date")
+_OPEN_XML_NAMES = "http://schemas.openxmlformats.org"
 _OPEN_XML = "application/vnd.openxmlformats-officedocument."
 # What kreuzberg calls each format; a format's name is its suffix.
 MEDIA_TYPES = {
@@ -36,6 +40,15 @@ MEDIA_TYPES = {
     "eml": "message/rfc822",
     "msg": "application/vnd.ms-outlook",
 }
+_SHEETS = f"{{{_OPEN_XML_NAMES}/spreadsheetml/2006/main}}"
+_RELATED = f"{{{_OPEN_XML_NAMES}/officeDocument/2006/relationships}}"
+_RELATIONS = "xl/_rels/workbook.xml.rels"
+_SPLIT_WORD = re.compile("([\\w-]+)\x02\\s*([\\w-]+)")
+_WORD = re.compile(r"\w+(?:-\w+)*")
+# Letters of half a word that may be a word by itself.
+MIN_HALF = 3
+# All but tab and line feed; pdfium has two marks for a hyphen at the end of a line.
+_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
 # Of these kreuzberg silently leaves out a part that it cannot unpack: a chapter, a sheet.
 LOSE_PARTS = ("epub", "xlsx")
 # A larger part may fail for lack of memory; see `semlex.ingest.loaders.worker.MAX_MEMORY`.
@@ -47,7 +60,7 @@ class OfficeLoader:
     """Reads files of one format."""
 
     name: str
-    version = 1
+    version = 2
 
     @cached_property
     def suffixes(self) -> Sequence[str]:
@@ -94,9 +107,9 @@ def read(name: str, data: bytes) -> LoadedDocument:
         if any(word in said for word in ("limit", "too large", "exceed", "zip bomb", "ratio")):
             raise _too_big() from None
         raise _damaged(name) from None
-    return _document(
-        found.document or {}, found.content, found.metadata, last_page=len(found.pages or ()) if name == "pdf" else 0
-    )
+    last_page = len(found.pages or ()) if name == "pdf" else 0
+    first_rows = first_rows_of(data) if name == "xlsx" else None
+    return _document(found.document or {}, found.content, found.metadata, last_page, first_rows)
 
 
 def _check_parts(name: str, data: bytes) -> None:
@@ -137,25 +150,35 @@ def _damaged(name: str) -> LoadError:
     return LoadError("parser_failed", f"it is damaged, or not a {name} file: open it and save it again")
 
 
-def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, Any], last_page: int) -> LoadedDocument:
-    """Return the text of the blocks, with pages that begin at their first block."""
+def _document(
+    structure: Mapping[str, Any],
+    content: str,
+    known: Mapping[str, Any],
+    last_page: int,
+    first_rows: Mapping[str, int] | None,
+) -> LoadedDocument:
+    """Return the text of the blocks, with pages that begin at their first block, or sheets with their rows."""
     nodes: Sequence[Mapping[str, Any]] = structure.get("nodes") or []
+    join_words = word_joiner([found for node in nodes for found in _texts(node["content"])])
     pages: list[int] = []
+    sheets: list[Record] = []
     blocks: list[str] = []
     length = 0
     for node in nodes:
-        block = _clean(_block(node["content"]))
+        block = _clean(join_words(_block(node["content"])))
         if not block:
             continue
         separator = "\n\n" if blocks else ""
         page = min(node.get("page") or 0, last_page)
         if page > len(pages):  # a page without text begins where the next one does
             pages += [length + len(separator)] * (page - len(pages))
+        start, length = length + len(separator), length + len(separator) + len(block)
         blocks.append(separator + block)
-        length += len(separator) + len(block)
+        if first_rows is not None:
+            _add_block(sheets, node["content"], block, start, first_rows)
     text = "".join(blocks)
     if not text:
-        text = _clean(content)
+        text = _clean(join_words(content))
     pages += [len(text)] * (last_page - len(pages))
     authors = [_clean(author) for author in known.get("authors") or () if isinstance(author, str)]
     title = known.get("title") or known.get("subject")
@@ -165,7 +188,52 @@ def _document(structure: Mapping[str, Any], content: str, known: Mapping[str, An
         (" ".join(_clean(title).split()) or None) if isinstance(title, str) else None,
         {"authors": authors} if authors else {},
         pages=pages,
+        records=sheets,
+        has_lines=False,
     )
+
+
+def _add_block(
+    sheets: list[Record], content: Mapping[str, Any], block: str, start: int, first_rows: Mapping[str, int]
+) -> None:
+    """Add a heading, with which a sheet begins, or a table, which has a row on each line but the second."""
+    if content["node_type"] in ("heading", "title") or not sheets:
+        name = " ".join((content.get("text") or "").split())
+        sheets.append(Record(start, start + len(block), place=StoredPlace(sheet=name or None)))
+    else:
+        sheets[-1] = replace(sheets[-1], end=start + len(block))
+    sheet = sheets[-1]
+    first = first_rows.get(sheet.place.sheet or "")
+    if content["node_type"] == "table" and first is not None and sheet.place.row is None:
+        ends = [start + found.end() for found in re.finditer("\n", block)]
+        sheets[-1] = replace(sheet, place=sheet.place._replace(row=first, breaks=ends[1:]))
+
+
+def first_rows_of(data: bytes) -> dict[str, int]:
+    """Return the number of the first row with a value of every sheet of a workbook, by the sheet's name."""
+    rows: dict[str, int] = {}
+    with suppress(KeyError, ET.ParseError), zipfile.ZipFile(io.BytesIO(data)) as book:
+        # Python's expat bounds what entities become, and this process has little memory.
+        relations, sheets = (ET.fromstring(book.read(name)) for name in (_RELATIONS, "xl/workbook.xml"))  # noqa: S314
+        parts = {one.get("Id"): one.get("Target", "") for one in relations}
+        for sheet in sheets.iter(f"{_SHEETS}sheet"):
+            target = parts.get(sheet.get(f"{_RELATED}id")) or ""
+            path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+            with suppress(KeyError, ValueError, ET.ParseError), book.open(path) as part:
+                if (row := _first_row(part)) is not None:
+                    rows[" ".join(sheet.get("name", "").split())] = row
+    return rows
+
+
+def _first_row(part: IO[bytes]) -> int | None:
+    """Return the number of the first row with a value."""
+    number = 0
+    for event, element in ET.iterparse(part, ("start", "end")):  # noqa: S314
+        if event == "start" and element.tag == f"{_SHEETS}row":
+            number = int(element.get("r") or number + 1)
+        elif event == "end" and element.tag in (f"{_SHEETS}v", f"{_SHEETS}is"):
+            return number
+    return None
 
 
 def _block(content: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one return per kind of block
@@ -212,8 +280,39 @@ def _as_text(text: str) -> str:
     return "\n".join(f"\\{line}" if line.startswith(("#", "```", "~~~", "===", "---")) else line for line in lines)
 
 
+def _texts(content: Mapping[str, Any]) -> Iterator[str]:
+    yield content.get("text") or ""
+    for cell in (content.get("grid") or {}).get("cells") or ():
+        yield cell["content"]
+
+
+def word_joiner(texts: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that joins the words of a PDF that were split at line ends, where pdfium gives U+0002.
+
+    pdfium gives the same mark for a hyphen that belongs to the word. It stays before a capital letter or a digit
+    (``Springer-Verlag``), and if these texts know the word with a hyphen, or both its halves, but not the joined word.
+    """
+    texts = list(texts)
+    if not any("\x02" in text for text in texts):
+        return str
+    words = {word for text in texts for word in _WORD.findall(_SPLIT_WORD.sub(" ", text).lower())}
+
+    def joined(found: re.Match[str]) -> str:
+        before, behind = found.groups()
+        first, second = before.lower().rpartition("-")[2], behind.lower().partition("-")[0]
+        is_known = f"{first}{second}" in words
+        is_compound = f"{first}-{second}" in words or (
+            {first, second} <= words and (min(len(first), len(second)) >= MIN_HALF or "-" in before + behind)
+        )
+        stays = not (before[-1].isalpha() and behind[0].islower()) or (is_compound and not is_known)
+        return f"{before}-{behind}" if stays else before + behind
+
+    return lambda text: _SPLIT_WORD.sub(joined, text)
+
+
 def _clean(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").encode(errors="replace").decode()
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROLS.sub("", text).encode(errors="replace").decode()
 
 
 def read_mail(data: bytes) -> LoadedDocument:
@@ -229,7 +328,7 @@ def read_mail(data: bytes) -> LoadedDocument:
     blocks = [block for block in (head, _body(message)) if block]
     text = _storable("\n\n".join(blocks).replace("\0", ""))
     sender = " ".join(str(message.get("From", "")).split())
-    return LoadedDocument(text, "markdown", subject or None, {"authors": [sender]} if sender else {})
+    return LoadedDocument(text, "markdown", subject or None, {"authors": [sender]} if sender else {}, has_lines=False)
 
 
 def _body(message: EmailMessage) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
-from semlex.types.documents import MAX_METADATA_BYTES, MAX_METADATA_DEPTH
+from semlex.types.documents import MAX_METADATA_BYTES, MAX_METADATA_DEPTH, StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -144,8 +144,8 @@ class Rows:
             if name not in known:
                 raise LoadError("unknown_field", _unknown(name, known))
 
-    def add(self, row: Mapping[str, Any], line: int) -> bool:
-        """Add a row; returns False for one without text, which is left out."""
+    def add(self, row: Mapping[str, Any], line: int, number: int) -> bool:
+        """Add a row, which begins on a line; returns False for one without text, which is left out."""
         self._count += 1
         if self._count > MAX_RECORDS:  # rows without text take time, too
             raise _too_many()
@@ -163,7 +163,8 @@ class Rows:
         metadata = {name: value for name, value in row.items() if name == self._id_field or name not in taken}
         check_metadata(metadata, f"line {line}")
         if texts:
-            self._made.add(joint.join(texts), metadata=metadata)
+            place = StoredPlace(row=number)
+            self._made.add(joint.join(texts), metadata=metadata, line=line, place=place)
         return bool(texts)
 
     def add_numbers(self, place: int, fields: Mapping[str, str], line: int) -> None:
@@ -177,7 +178,9 @@ class Rows:
     def document(self, encoding: str | None, repaired: int) -> LoadedDocument:
         """Return all rows as a document."""
         records = self._made.records
-        return LoadedDocument(self._made.text, "plain", records=records, encoding=encoding, repaired=repaired)
+        return LoadedDocument(
+            self._made.text, "plain", records=records, encoding=encoding, repaired=repaired, has_lines=False
+        )
 
     def _check_id(self, value: object, line: int) -> None:
         shown = _shown(self._id_field or "")

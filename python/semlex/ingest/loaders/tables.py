@@ -7,7 +7,7 @@ import io
 import re
 import threading
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadError, LoadOptions
@@ -33,7 +33,7 @@ class TableLoader:
 
     name = "table"
     suffixes = ("csv", "tsv")
-    version = 2
+    version = 3
     reads_fields = True
 
     def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
@@ -60,7 +60,7 @@ class TableLoader:
                     message = f"line {row.line} has {counts}: quote values that hold {delimiter!r} or a line break"
                     raise LoadError("bad_row", message)
                 numeric = {place for place in numeric if _NUMBER.fullmatch(row.fields[place])}
-                if rows.add(dict(zip(names, row.fields, strict=True)), row.line) and numeric:
+                if rows.add(dict(zip(names, row.fields, strict=True)), row.line, row.number) and numeric:
                     kept.append(row)
         numbers = [place for place in sorted(numeric) if any(row.fields[place].strip() for row in kept)]
         if numbers:
@@ -72,6 +72,7 @@ class TableLoader:
 class _Row(NamedTuple):
     fields: list[str]
     line: int
+    number: int  # as spreadsheets count rows, blank ones and the header included
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def _delimiter(text: str) -> str:
 def _rows(text: str, delimiter: str) -> Iterator[_Row]:
     """Yield the rows that are not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    while True:
+    for number in count(1):
         line = reader.line_num + 1
         try:
             fields = next(reader, None)
@@ -116,7 +117,7 @@ def _rows(text: str, delimiter: str) -> Iterator[_Row]:
             continue
         if any(len(field) > MAX_FIELD_CHARACTERS for field in fields):
             raise _too_large(line)
-        yield _Row(fields, line)
+        yield _Row(fields, line, number)
 
 
 def _too_large(line: int) -> LoadError:

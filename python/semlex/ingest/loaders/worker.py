@@ -21,8 +21,9 @@ import threading
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from semlex.clock import SYSTEM, Clock
-from semlex.ingest.loaders.base import LoadedDocument, LoadError
+from semlex.ingest.loaders.base import LoadedDocument, LoadError, Record
 from semlex.parameters import MAX_FILE_BYTES
+from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -249,7 +250,8 @@ def _read_frame(stream: IO[bytes], max_data: int = MAX_TEXT_BYTES) -> tuple[dict
 def _loaded(header: Mapping[str, Any], text: bytes) -> LoadedDocument:
     if "code" in header:
         raise LoadError(header["code"], header["message"])
-    return LoadedDocument(text.decode(), **header)
+    records = [Record(start, end, place=StoredPlace.of(place)) for start, end, place in header["records"]]
+    return LoadedDocument(text.decode(), **{**header, "records": records})
 
 
 def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -270,6 +272,8 @@ def _answer(read: Callable[[str, bytes], LoadedDocument], name: str, data: bytes
         "metadata": dict(loaded.metadata),
         "pages": list(loaded.pages),
         "encoding": loaded.encoding,
+        "records": [(one.start, one.end, one.place.as_json()) for one in loaded.records],
+        "has_lines": loaded.has_lines,
     }
     return header, text
 

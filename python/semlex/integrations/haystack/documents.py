@@ -20,7 +20,6 @@ from semlex.integrations.calls import (
     has_id,
     key_field,
     metadata_with_place,
-    score_of,
 )
 from semlex.types.documents import Document as SemlexDocument
 from semlex.types.documents import utc_now
@@ -87,7 +86,7 @@ def document_of(chunk: StoredChunk, vectors: Mapping[str, NDArray[np.float32]], 
 
 def document_of_hit(hit: SearchResult, vectors: Mapping[str, NDArray[np.float32]]) -> Document:
     """A hit as a document of Haystack, with the score that has put it in its place."""
-    return document_of(hit, vectors, score_of(hit))
+    return document_of(hit, vectors, hit.score)
 
 
 def bare(field: str) -> str:

@@ -30,7 +30,6 @@ from semlex.integrations.calls import (
     check_depth,
     key_field,
     metadata_with_place,
-    score_of,
 )
 from semlex.types.documents import Document as SemlexDocument
 
@@ -164,7 +163,7 @@ def node_of(chunk: StoredChunk) -> BaseNode:
 
 def scored_node(hit: SearchResult) -> NodeWithScore:
     """The node of a hit with the score that ranks it."""
-    return NodeWithScore(node=node_of(hit), score=score_of(hit))
+    return NodeWithScore(node=node_of(hit), score=hit.score)
 
 
 def of_documents(ref_doc_ids: Sequence[str]) -> FilterTree:

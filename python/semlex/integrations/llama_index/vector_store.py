@@ -22,7 +22,6 @@ from semlex.integrations.calls import (
     both_ways,
     has_id,
     pages,
-    score_of,
     searched,
 )
 from semlex.integrations.llama_index.nodes import documents_of_nodes, node_of, of_documents, tree_of_filters
@@ -165,7 +164,7 @@ class SemlexVectorStore(BasePydanticVectorStore):
         else:
             hits = await self._search(query, _options(query, mode) | options)
         nodes = [node_of(hit) for hit in hits]
-        scores = [score for hit in hits if (score := score_of(hit)) is not None]
+        scores = [score for hit in hits if (score := hit.score) is not None]
         similarities = scores if len(scores) == len(nodes) else None
         return VectorStoreQueryResult(nodes, similarities, [node.node_id for node in nodes])
 

@@ -52,7 +52,7 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
             HitExplanation(
                 hit.id,
                 hit.rank,
-                hit.place,
+                hit.location,
                 terms_of(terms, numbers[hit.id]),
                 hit.vector_contribution,
                 hit.keyword_contribution,

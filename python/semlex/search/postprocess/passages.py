@@ -104,8 +104,8 @@ def _appended(passage: Passage, chunk: PlacedChunk) -> Passage | None:
 
 
 def _blanks(count: int, last: PlacedChunk, chunk: PlacedChunk) -> str:
-    """So many blank characters, with the line ends that lie between two chunks."""
-    lines = 0
-    if last.line is not None and chunk.line is not None:
+    """So many blank characters, with the line ends that lie between two chunks; a blank line if those are unknown."""
+    lines = min(count, 2)
+    if last.line is not None and chunk.line is not None and last.place.row is None:
         lines = min(count, max(0, chunk.line - last.line - line_breaks(last.text)))
     return "\n" * lines + " " * (count - lines)

@@ -5,7 +5,7 @@
 
 import { h, visible } from "./dom.js";
 
-const BETWEEN = " … ";
+const BETWEEN = /( … |\n|^… | …$)/;
 const LONGEST = 4000;
 
 /**
@@ -15,7 +15,7 @@ const LONGEST = 4000;
  */
 export function marked(excerpt, content) {
   const parts = excerpt.slice(0, LONGEST).split(BETWEEN);
-  return parts.flatMap((part, index) => [index ? BETWEEN : "", ...markedPart(part, content)]);
+  return parts.flatMap((part, index) => (index % 2 ? [part] : markedPart(part, content)));
 }
 
 /** @param {string} part @param {string} content @returns {(Node | string)[]} */

@@ -64,27 +64,11 @@ def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
 LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.
 MAX_TERMS = 64
-EXCERPT_CHARACTERS = 240
 
 
 def terms_cut(terms: int) -> tuple[str, ...]:
     """The warning of a query that has more terms than are searched."""
     return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
-
-
-def match_lines(analyzer: _core.Analyzer, query: str, texts: Sequence[str]) -> list[int | None]:
-    """The line of each text, from 0, with the first word of a query; None without any."""
-    terms = [term for _, term in analyzer.query(query, MAX_TERMS).wanted]
-    offsets = analyzer.first_matches(texts, terms)
-    return [
-        None if offset is None else len(LINE_END.findall(text, 0, offset))
-        for text, offset in zip(texts, offsets, strict=True)
-    ]
-
-
-def plain_excerpt() -> sql.Composed:
-    """SQL of the beginning of a chunk's text, cut at a word."""
-    return sql.SQL("regexp_replace(left(c.chunk_text, {}), '\\s+\\S*$', '')").format(sql.Literal(EXCERPT_CHARACTERS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, excluding, plain_excerpt
+from semlex.store.keyword.base import Analyzers, ChangedText, Exclusions, TermScores, excluding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from psycopg import sql
 
+    from semlex import _core
     from semlex.store.keyword.bm25.index import Bm25Index
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
@@ -50,14 +51,9 @@ class KeywordEngine:
         del names, query, limit, condition, with_phrases
         return None
 
-    def excerpt(self, query: str | None) -> sql.Composed:
-        """SQL expression over a chunk (alias ``c``): a short part of its text, matched words between ``**``."""
-        del query
-        return plain_excerpt()
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str] | None:
-        """Excerpts of loaded texts by an engine that makes them itself; None when `excerpt` makes them."""
-        del query, texts, languages
+    def analyzer_for(self, language: str | None) -> _core.Analyzer | None:
+        """The analyzer that finds the words of a query in a text; None for an engine that searches no words."""
+        del language
         return None
 
     async def term_scores(
@@ -94,8 +90,3 @@ class KeywordEngine:
         """Which quotes and exclusions of the query each of some chunks violates, in words."""
         del snapshot, names, query, with_phrases
         return [[] for _ in keys]
-
-    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each loaded text, from 0, with the first word of the query, or None."""
-        del query, languages
-        return [None] * len(texts)

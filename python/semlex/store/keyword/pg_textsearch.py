@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, LegResult
@@ -74,13 +75,9 @@ class PgTextsearchEngine(KeywordEngine):
             return self._extension.refusing_leg()
         return PgTextsearchLeg(names, self._extension, query, limit, condition)
 
-    def excerpt(self, query: str | None) -> sql.Composed:
-        """The passages with the words, by ts_headline; the beginning of the text without a query."""
-        return self._words.excerpt(query)
-
-    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text with the first word of the query, by our own analyzer."""
-        return self._words.match_lines(query, texts, languages)
+    def analyzer_for(self, language: str | None) -> _core.Analyzer:
+        """Our own analyzer of the collection's language."""
+        return self._words.analyzer_for(language)
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):

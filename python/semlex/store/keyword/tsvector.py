@@ -13,7 +13,7 @@ import numpy as np
 from psycopg import sql
 
 from semlex.errors import ConfigurationError
-from semlex.store.keyword.base import MAX_TERMS, Analyzers, match_lines, plain_excerpt, terms_cut
+from semlex.store.keyword.base import MAX_TERMS, Analyzers, terms_cut
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.query.leg import KnownScores, PlainKeywordLeg, Scorer, Statement, ranked, scores_by_key
 from semlex.store.schema.names import TableIndex
@@ -21,6 +21,7 @@ from semlex.store.schema.names import TableIndex
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
@@ -33,8 +34,6 @@ RANK_FUNCTIONS = {
 }
 # 1 divides the rank by 1 + log(length): measured best for both rank functions on nine test collections.
 LENGTH_NORMALISATION = 1
-
-HEADLINE = 'StartSel="**", StopSel="**", MaxFragments=2, MaxWords=28, MinWords=12, FragmentDelimiter=" … "'
 
 # A lexeme in the syntax of tsquery: between quotes, with quote and backslash doubled.
 QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || ''''")
@@ -112,18 +111,10 @@ class TsvectorEngine(KeywordEngine):
         statements = (Statement(count, {"query": query}), Statement(statement, parameters))
         return TsvectorLeg(statements, limit, Statement(of_others, {"query": query}))
 
-    def excerpt(self, query: str | None) -> sql.Composed:
-        """The passages with the words, by ts_headline; the beginning of the text without a query."""
-        if query is None:
-            return plain_excerpt()
-        return sql.SQL("ts_headline({}, c.chunk_text, {}, {})").format(
-            self._config, self._tsquery(), sql.Literal(HEADLINE)
-        )
-
-    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text with the first word of the query, by our own analyzer."""
-        del languages
-        return match_lines(self._analyzers.of(None), query, texts)
+    def analyzer_for(self, language: str | None) -> _core.Analyzer:
+        """Our own analyzer of the collection's language."""
+        del language
+        return self._analyzers.of(None)
 
 
 @dataclass(frozen=True, slots=True)

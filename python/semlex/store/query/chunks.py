@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,11 +12,13 @@ import numpy as np
 from psycopg import sql
 
 from semlex.store.descriptions import without_line
+from semlex.store.keyword.base import LINE_END
+from semlex.store.keyword.excerpts import shown
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
 from semlex.store.query.leg import key_arrays
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
-from semlex.types.documents import StoredChunk
+from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
@@ -40,9 +43,9 @@ size_seen: ContextVar[Callable[[int], None] | None] = ContextVar("semlex_size_se
 COLUMNS = sql.SQL(
     "c.document_id, c.chunk_id, c.chunk_text, c.metadata, c.parent_chunk_id, c.created_at, c.updated_at, "
     "c.source_document, c.chapter_title, c.section_title, c.subsection_title, c.char_start, c.char_end, c.line, "
-    "c.page, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
+    "c.page, c.place, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
-LARGE_COLUMNS = (2, 3)
+LARGE_COLUMNS, PLACE_COLUMN = (2, 3), 15
 # More rows than this are measured on the server first, so that a refused answer is never sent. This many have up to
 # 36 MiB (MAX_CHUNK_BYTES and MAX_METADATA_BYTES each).
 MEASURED_ROWS = 32
@@ -80,33 +83,40 @@ async def load_results(
     if not keys:
         return {}
     statement = sql.SQL(
-        "SELECT {columns}, {excerpt}, c.keyword_id, c.language "
+        "SELECT {columns}, c.keyword_id, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
     ).format(
         columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
-        excerpt=collection.keyword.excerpt(query),
         chunk=collection.names.chunk,
     )
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, {**key_arrays(keys), "query": query}, len(keys))
-    results = [SearchResult(**_stored(row), excerpt=row[-3]) for row in rows]
+    results = [SearchResult(**_stored(row)) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    for hit, excerpt in zip(results, collection.keyword.excerpts(query, texts, languages) or (), strict=False):
-        hit.excerpt = excerpt
-    in_files = [row for row, hit in enumerate(results) if hit.line is not None]
-    if query is not None and in_files:
-        found = collection.keyword.match_lines(
-            query, [texts[row] for row in in_files], [languages[row] for row in in_files]
-        )
-        for row, below in zip(in_files, found, strict=True):
-            hit = results[row]
-            hit.match_line = None if hit.line is None or below is None else hit.line + below
+    for hit, row, found in zip(
+        results, rows, shown(query, texts, languages, collection.keyword.analyzer_for), strict=True
+    ):
+        hit.excerpt = found.excerpt
+        if found.match is not None and hit.place:
+            _place_at(hit, StoredPlace.of(row[PLACE_COLUMN]).breaks, found.match)
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):
             hit.coverage = None if math.isnan(share) else share
     return {(row[0], row[1]): hit for row, hit in zip(rows, results, strict=True)}
+
+
+def _place_at(hit: SearchResult, breaks: Sequence[int], match: int) -> None:
+    """Move the place of a hit to the first matched word, which is at a character of its text."""
+    passed = bisect_right(breaks, match)
+    if hit.page is not None:
+        hit.page += passed
+    elif hit.row is not None:
+        hit.row += passed
+    elif hit.line is not None:
+        hit.match_line = hit.line + len(LINE_END.findall(hit.content, 0, match))
+    hit.place = place_of(hit.match_line or hit.line, hit.page, hit.row, hit.cell, hit.sheet)
 
 
 async def _rows(cursor: AsyncCursor[Any], statement: sql.Composed, values: dict[str, Any], most: int) -> list[Any]:
@@ -129,7 +139,8 @@ async def _rows(cursor: AsyncCursor[Any], statement: sql.Composed, values: dict[
 def _stored(row: Sequence[Any]) -> dict[str, Any]:
     """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
-    start, end, line, page, children, begins, ends, source, *_, language = rest
+    start, end, line, page, place, children, begins, ends, source, *_, language = rest
+    row_number, cell, sheet, _ = StoredPlace.of(place)
     return {
         "content": text,
         "metadata": metadata,
@@ -149,6 +160,10 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
         "char_end": end,
         "line": line,
         "page": page,
+        "row": row_number,
+        "cell": cell,
+        "sheet": sheet,
+        "place": place_of(line, page, row_number, cell, sheet),
     }
 
 

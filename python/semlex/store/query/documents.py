@@ -146,12 +146,17 @@ async def _document(
 async def _chunks_of(
     connection: Connection, names: Names, name: str, document: UUID, line: int | None
 ) -> NamedDocument:
-    """The chunks of a document; with a line, those that contain it."""
+    """The chunks of a document; with a line (a page, a row, a cell), those that contain it."""
     cursor = await connection.cursor(binary=True).execute(
         sql.SQL(
-            "SELECT c.document_id, c.chunk_id, coalesce(%(line)s::int BETWEEN c.line AND "
-            "c.line + length(c.chunk_text) - length(replace(c.chunk_text, chr(10), '')), FALSE) "
-            "FROM {} AS c WHERE c.document_id = %(document)s ORDER BY c.chunk_no, c.chunk_id"
+            "SELECT c.document_id, c.chunk_id, coalesce(CASE "
+            "WHEN c.place ? 'row' AND c.line IS NOT NULL THEN %(line)s::int = c.line "
+            "WHEN c.line IS NOT NULL THEN %(line)s::int BETWEEN c.line AND "
+            "c.line + length(c.chunk_text) - length(replace(c.chunk_text, chr(10), '')) "
+            "ELSE %(line)s::int BETWEEN first.number AND first.number + jsonb_array_length("
+            "coalesce(c.place->'breaks', '[]')) END, FALSE) "
+            "FROM {} AS c, LATERAL (SELECT coalesce(c.page, (c.place->>'row')::int, (c.place->>'cell')::int)) "
+            "AS first (number) WHERE c.document_id = %(document)s ORDER BY c.chunk_no, c.chunk_id"
         ).format(names.chunk),
         {"line": line, "document": document},
     )
@@ -161,7 +166,7 @@ async def _chunks_of(
     held = tuple((row[0], row[1]) for row in rows if row[2])
     if held:
         return NamedDocument(f"{name}:{line}", held)
-    note = f"no chunk contains line {line}: the whole document was examined"
+    note = f"no chunk is at {line}: the whole document was examined"
     return NamedDocument(name, tuple((row[0], row[1]) for row in rows), (note,))
 
 

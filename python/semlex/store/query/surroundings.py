@@ -12,6 +12,7 @@ from semlex.store.query.chunk_keys import indexed_keys
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch, fetch_all
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
+from semlex.types.documents import NOWHERE, StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ NEAR = sql.SQL(
     "GROUP BY h.document_id, h.chunk_no, h.beside, h.section) "
     "SELECT c.document_id, c.chunk_id, c.chunk_no, c.chunk_text, c.source_document, {title}, "
     "c.chapter_title, c.section_title, c.subsection_title, c.context, c.content_hash, "
-    "c.char_start, c.char_end, c.line, c.page "
+    "c.char_start, c.char_end, c.line, c.page, c.place "
     "FROM {chunk} AS c WHERE c.document_id = ANY(%(documents)s::uuid[]) AND (c.document_id, c.chunk_no) IN "
     "(SELECT n.document_id, generate_series(n.chunk_no - n.reach, n.chunk_no + n.reach) FROM near AS n)"
 )
@@ -68,6 +69,7 @@ class PlacedChunk:
     char_end: int | None = None  # exclusive
     line: int | None = None  # both are from 1
     page: int | None = None
+    place: StoredPlace = NOWHERE
     is_whole: bool = True  # whether `text` is all of it
     # What announces the list, table or code of which it is a later piece; else "".
     introduction: str = ""
@@ -125,14 +127,15 @@ async def read_surroundings(
 
 def _placed(row: Sequence[Any]) -> PlacedChunk:
     document, chunk_id, number, text, name, title, chapter, section, subsections, *rest = row
-    context, text_hash, start, end, line, page = rest
+    context, text_hash, start, end, line, page, place = rest
     path = titles((chapter, section, *subsections))
     own = path if not title or path[:1] == (title,) else (title, *path)
     # The context below the titles, which take one line if there are any.
     context = without_line(context, text_hash)
     introduction = "" if start is None else context.partition("\n")[2] if own else context
     key = (document, chunk_id)
-    return PlacedChunk(key, number, text, name, own, start, end, line, page, introduction=introduction)
+    where = StoredPlace.of(place)
+    return PlacedChunk(key, number, text, name, own, start, end, line, page, where, introduction=introduction)
 
 
 _PATH = sql.SQL("c.chapter_title, c.section_title, c.subsection_title")

@@ -62,6 +62,8 @@ class ChunkBatch:
     char_end: list[int | None] = field(metadata=_as("int4", is_place=True))
     line: list[int | None] = field(metadata=_as("int4", is_place=True))
     page: list[int | None] = field(metadata=_as("int4", is_place=True))
+    # `semlex.types.documents.StoredPlace` as JSON; None if nothing is known.
+    place: list[Mapping[str, Any] | None] = field(metadata=_as("jsonb", is_place=True))
     content_hash: list[bytes] = field(metadata=_as("bytea"))
     language: list[str | None] = field(metadata=_as("text"))
     metadata: list[Mapping[str, Any]] = field(metadata=_as("jsonb"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.base import MAX_TERMS, Analyzers, Exclusions, TermScores, analyzer_of, match_lines, texts_of
+from semlex.store.keyword.base import Analyzers, Exclusions, TermScores, analyzer_of, texts_of
 from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
 from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg
@@ -28,7 +28,7 @@ from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -197,38 +197,9 @@ class Bm25Engine(KeywordEngine):
         analysed = AnalysedQuery.of(self.index.cache, query, with_phrases=with_phrases)
         return await broken_conditions(snapshot, names, analysed, keys)
 
-    def excerpt(self, query: str | None) -> sql.Composed:
-        """NULL: excerpts are made from the loaded texts."""
-        del query
-        return sql.SQL("NULL::text").format()
-
-    def excerpts(self, query: str | None, texts: Sequence[str], languages: Sequence[str | None]) -> list[str]:
-        """A short part of each text, matched words between ``**``."""
-
-        def of_language(analyzer: _core.Analyzer, own: list[str]) -> list[str]:
-            terms = [] if query is None else [term for _, term in analyzer.query(query, MAX_TERMS).wanted]
-            return analyzer.excerpts(own, terms)
-
-        return self._by_language(of_language, texts, languages)
-
-    def match_lines(self, query: str, texts: Sequence[str], languages: Sequence[str | None]) -> list[int | None]:
-        """The line of each text, from 0, with the first word of the query, or None."""
-        return self._by_language(lambda analyzer, own: match_lines(analyzer, query, own), texts, languages)
-
-    def _by_language(
-        self,
-        work: Callable[[_core.Analyzer, list[str]], list[T]],
-        texts: Sequence[str],
-        languages: Sequence[str | None],
-    ) -> list[T]:
-        """Apply `work` to the texts of each language; return the results in the order of the texts."""
-        made: dict[int, T] = {}
-        for language in set(languages):
-            positions = [position for position, own in enumerate(languages) if own == language]
-            made |= zip(
-                positions, work(self._analyzers.of(language), [texts[position] for position in positions]), strict=True
-            )
-        return [made[position] for position in range(len(texts))]
+    def analyzer_for(self, language: str | None) -> _core.Analyzer:
+        """The analyzer of a language; that of the collection's for None."""
+        return self._analyzers.of(language)
 
 
 def create_tables(names: Names) -> Sequence[sql.Composed]:

@@ -239,6 +239,7 @@ def _chunks(names: Names) -> Sequence[sql.Composed]:
                 char_end int,
                 line int,
                 page int,
+                place jsonb,
                 timestamp_start text,
                 timestamp_end text,
                 content_hash bytea NOT NULL,

@@ -1,0 +1,132 @@
+"""Excerpts: whole sentences, what was left out is shown, and no marks of a format."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semlex import _core
+from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, excerpt, matches_of, shown
+from semlex.types.display import marked_parts
+
+ENGLISH = _core.Analyzer("english")
+GUIDE = """.. _how-to-log-a-user-in:
+
+How to log a user in
+--------------------
+
+If you have an authenticated user you want to attach to the current session, this is done
+with a function. It takes two arguments, and is **very** easy to use in a view.
+
+.. code-block:: python
+   :linenos:
+
+    def my_view(request, **kwargs):
+        user = authenticate(request)
+
+        login(request, user)
+
+.. note:: Sessions are kept. They end with the browser.
+
+.. toctree::
+   :maxdepth: 2
+"""
+TIP = """:::{tip}
+:class: wide
+Rotate a key every ninety days. Then tell people.
+:::
+
+(label)=
+
+```sh
+rotate --key
+```
+"""
+
+
+def excerpt_of(query: str | None, text: str) -> str:
+    return shown(query, [text], [None], lambda _: ENGLISH)[0].excerpt
+
+
+CODE = "    def my_view(request, **kwargs):\n        user = authenticate(request)\n\n        login(request, user)\n"
+SESSION = (
+    "If you have an authenticated user you want to attach to the **current** **session**, this is done\n"
+    f"with a function. It takes two arguments, and is **very** easy to use in a view.\n{CODE}…"
+)
+LOGIN = f"…\n{CODE.replace('login', '**login**')}Sessions are kept. They end with the browser."
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "wanted"),
+    [
+        ("current session", GUIDE, SESSION),
+        ("browsers", GUIDE, "… They end with the **browser**."),
+        ("login", GUIDE, LOGIN),
+        ("rotating", TIP, "**Rotate** a key every ninety days. Then tell people.\n**rotate** --key"),
+        ("nothing", "No such word. Here.", "No such word. Here."),
+        (None, "# Title\n\nOne. Two.", "One. Two."),
+        (None, "# Title", "# Title"),
+        ("gate", "a " * 300 + "gate " + "b " * 300, None),
+        ("stars", "Two **stars** and *stars*.", "Two **stars** and ***stars***."),
+    ],
+)
+def test_sentences(query: str | None, text: str, wanted: str | None) -> None:
+    made = excerpt_of(query, text)
+    if wanted is None:
+        assert made.startswith("… a a") and made.endswith("b b …") and "**gate**" in made  # noqa: PT018
+        assert len(made) <= EXCERPT_CHARACTERS + 10
+    else:
+        assert made == wanted
+
+
+BLOCKS = st.sampled_from(
+    [
+        *("One key. ", "Two gates are\nhere. ", "\n\n", "# Heading\n", "- item key\n", ".. note:: A key.\n"),
+        *(":::{tip}\n", "| a | key |\n", "**bold key** ", "key*", "a long word of it ", "\r\n", "Use::\n\n"),
+        *("```sh\nkey --x **2\n```\n", "    indented key\n"),
+    ]
+)
+
+
+@given(st.lists(BLOCKS, max_size=60).map(lambda blocks: "".join([*blocks, "\n\nOne end."])))
+def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
+    made = excerpt_of("keys and gates", text)
+    plain = "".join(piece for piece, _ in marked_parts(made, text))
+    at = 0
+    for part in re.split(r" … |\n|\A… | …\Z", plain):
+        if part.strip() and part.strip() != "…":
+            found = text.find(part.rstrip("\r"), at)
+            assert found >= at, (part, made)
+            at = found + len(part.rstrip("\r"))
+    assert not re.search(r"(?m)^\s*(?:```|:::|\.\. )", plain)
+    assert len(plain) <= 2 * (EXCERPT_CHARACTERS + LONGEST_SENTENCE)
+    assert made
+
+
+@given(st.lists(BLOCKS, max_size=20).map("".join))
+def test_marks_lead_back_to_matches(text: str) -> None:
+    terms = [term for _, term in ENGLISH.query("keys gates", 64).wanted]
+    [marked] = ENGLISH.excerpts([text], terms, len(text) + 1)
+    matches = matches_of(text, marked)
+    assert all(text[start:end].lower().rstrip("s") in ("key", "gate") for start, end in matches)
+    assert all(one[1] <= other[0] for one, other in pairwise(matches))
+
+
+def test_no_ellipsis_means_that_nothing_was_left_out() -> None:
+    text = "The key is here. It turns. Nobody knows why."
+    assert excerpt_of("key", text) == text.replace("key", "**key**")
+    assert excerpt(text * 20, ()).excerpt.endswith("…")
+
+
+def test_the_place_is_that_of_the_excerpt() -> None:
+    text = "# Keys\n\nOne.\n\nA key.\n"
+    assert shown("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
+        ("One.\nA **key**.", text.index("key")),
+        ("One.", 2),
+        ("a **key**", 4),
+        ("none", None),
+    ]
