@@ -111,7 +111,7 @@ def _is_missing(value: object) -> bool:
     """Return whether a value stands for none: NaN, NaT, `pandas.NA` and None."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124
-    except (TypeError, ValueError):  # pandas.NA is no bool, nor is an array
+    except (TypeError, ValueError):  # pandas.NA and arrays have no truth value
         return type(value).__name__ == "NAType"
 
 

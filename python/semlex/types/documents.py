@@ -77,7 +77,7 @@ class StoredChunk(Document):
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
         char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
-        line, page: Where it begins in its document, from 1; None if there are no lines or pages.
+        line, page: Where it begins in its document, from 1; None without lines or pages.
         row: Row of a table, from 1, as spreadsheets number them; the line of an object in JSON Lines; else None.
         cell: Cell of a notebook, from 1, or None.
         sheet: Name of the sheet, or None.
@@ -120,7 +120,7 @@ def place_of(
 
 
 def located(document: str, place: str) -> str:
-    """Return a document and a place in it; a line stands behind a colon, where editors and terminals look for it."""
+    """Return a document and a place in it; a line follows a colon, where editors and terminals look for it."""
     if not document or not place:
         return document
     return f"{document}:{place.removeprefix(LINE)}" if place.startswith(LINE) else f"{document}, {place}"

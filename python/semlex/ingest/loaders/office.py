@@ -45,7 +45,7 @@ _RELATED = f"{{{_OPEN_XML_NAMES}/officeDocument/2006/relationships}}"
 _RELATIONS = "xl/_rels/workbook.xml.rels"
 _SPLIT_WORD = re.compile("([\\w-]+)\x02\\s*([\\w-]+)")
 _WORD = re.compile(r"\w+(?:-\w+)*")
-# Letters of half a word that may be a word by itself.
+# Minimum letters of half a word that is also a word.
 MIN_HALF = 3
 # All but tab and line feed; pdfium has two marks for a hyphen at the end of a line.
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")

@@ -22,7 +22,7 @@ MARK = "**"
 # Words with the same first letters count as one word.
 STEM_LETTERS = 5
 _STARS = re.compile(r"\*+")
-# Directives of reStructuredText whose argument is no text for readers; that of the others is, as are footnotes.
+# Directives of reStructuredText whose argument only steers a renderer; the arguments of others are text.
 _STEERING = (
     "code|code-block|sourcecode|highlight|parsed-literal|literalinclude|include|image|figure|toctree|contents|index|"
     "module|currentmodule|automodule|only|table|csv-table|list-table|raw|container|class|rst-class|cssclass|role|"
@@ -72,7 +72,7 @@ def shown(
         for row, text, one in zip(rows, own, marked, strict=True):
             matches = matches_of(text, one) if terms else []
             made, first = excerpt(text, matches)
-            if analyzer is not None and not matches:  # one that the text itself has in bold has no marks of ours
+            if analyzer is not None and not matches:  # a word that the text itself has in bold gets no further marks
                 [first] = analyzer.first_matches([text], terms)
             found[row] = Shown(made, first)
     return found
