@@ -11,7 +11,7 @@ import { fill, h, own } from "./dom.js";
 export function judging(app) {
   const body = h("div");
   const element = /** @type {HTMLDetailsElement} */ (
-    h("details", { class: "judging", open: app.stores() }, h("summary", {}, "Judge these hits"), body));
+    h("details", { class: "judging", open: app.stores(), on: { toggle } }, h("summary", {}, "Judge these hits"), body));
   /** @type {Map<string, Record<string, number>>} By collection and question, where the server stores none. */
   const kept = new Map();
   let question = "";
@@ -50,6 +50,11 @@ export function judging(app) {
   /** @param {any} found */
   function take(found) {
     ({ judgements: judged, folder, questions } = found);
+  }
+
+  /** Buttons on each hit are seen while this is open. */
+  function toggle() {
+    element.parentElement?.classList.toggle("judges", element.open);
   }
 
   function key() {

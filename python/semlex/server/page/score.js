@@ -19,16 +19,27 @@ export function scaleOf(rows) {
   };
 }
 
-/** Both parts from zero, a negative one to the left, and a mark at their sum. @param {import("./fusion.js").Parts} parts @param {Scale} scale */
-function bars(parts, { low, high }) {
-  const at = (/** @type {number} */ value) => (high > low ? (100 * (value - low)) / (high - low) : 0);
-  const bar = (/** @type {string} */ kind, /** @type {number} */ from, /** @type {number} */ to) =>
-    s("rect", { class: `bar ${kind}`, x: at(Math.min(from, to)), width: Math.abs(at(to) - at(from)), height: 10 });
-  const line = (/** @type {string} */ kind, /** @type {number} */ x) =>
-    s("path", { class: kind, d: `M${at(x)} 0V10`, "vector-effect": "non-scaling-stroke" });
-  const from = Math.max(parts.meaning, 0) === 0 ? 0 : parts.words;
-  return s("svg", { class: "bars", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-    bar("words", 0, parts.words), bar("meaning", from, from + parts.meaning), line("zero", 0), line("sum", parts.score));
+/** Both parts from zero, a negative one to the left, and a mark at their sum. */
+function bars() {
+  const [words, meaning] = ["words", "meaning"].map((kind) => s("rect", { class: `bar ${kind}`, height: 10 }));
+  const [zero, sum] = ["zero", "sum"].map((kind) => s("path", { class: kind, "vector-effect": "non-scaling-stroke" }));
+  const box = { class: "bars", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" };
+
+  /** @param {import("./fusion.js").Parts} parts @param {Scale} scale */
+  function update(parts, { low, high }) {
+    const at = (/** @type {number} */ value) => (high > low ? (100 * (value - low)) / (high - low) : 0);
+    const draw = (/** @type {Element} */ bar, /** @type {number} */ from, /** @type {number} */ to) => {
+      bar.setAttribute("x", String(at(Math.min(from, to))));
+      bar.setAttribute("width", String(Math.abs(at(to) - at(from))));
+    };
+    const from = parts.meaning > 0 ? parts.words : 0;
+    draw(words, 0, parts.words);
+    draw(meaning, from, from + parts.meaning);
+    zero.setAttribute("d", `M${at(0)} 0V10`);
+    sum.setAttribute("d", `M${at(parts.score)} 0V10`);
+  }
+
+  return { element: s("svg", box, words, meaning, zero, sum), update };
 }
 
 /**
@@ -38,16 +49,18 @@ function bars(parts, { low, high }) {
  *     measured: import("./fusion.js").Measured, scale: Scale) => void}}
  */
 export function scoreOf(hit) {
-  const summary = h("summary");
+  const drawn = bars();
+  const line = h("span", { class: "sum" });
   const sums = h("dl", { class: "arithmetic" });
   let explain = () => {};
   const element = /** @type {HTMLDetailsElement} */ (
-    h("details", { class: "score", on: { toggle: () => element.open && explain() } }, summary, sums, termsOf(hit)));
+    h("details", { class: "score", on: { toggle: () => element.open && explain() } }, h("summary", {}, drawn.element, line), sums, termsOf(hit)));
   return {
     element,
     update(parts, weight, measured, scale) {
       const sum = `${figure(parts.score, 3)} = ${figure(parts.words, 3)} words ${sign(parts.meaning, 3)} meaning`;
-      fill(summary, bars(parts, scale), h("span", { class: "sum" }, unseen("Score: "), sum));
+      drawn.update(parts, scale);
+      line.textContent = sum;
       explain = () => fill(sums, ...arithmetic(hit, parts, weight, measured));
       if (element.open) explain();
     },

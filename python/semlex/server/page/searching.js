@@ -67,9 +67,10 @@ export function searchView(app, place) {
   const filters = filterPanel(app, () => asked && search());
   const judged = judging(app);
   const why = whyBox({ request: () => (asked ? sameSearch() : null) });
+  const beside = h("div", { class: "beside" }, placing, h("div", {}, list.element, more));
   const results = h("div", { class: "results", hidden: true },
     h("p", { class: "verdict" }, verdict, " ", remark),
-    h("div", { class: "beside" }, placing, h("div", {}, list.element, more)), why, judged.element);
+    beside, why, judged.element);
   const start = h("div", { class: "start" });
 
   const onSubmit = (/** @type {Event} */ event) => {
@@ -139,6 +140,7 @@ export function searchView(app, place) {
     results.hidden = false;
     start.hidden = true;
     placing.hidden = measured === null;
+    beside.classList.toggle("weighed", measured !== null);
     filters.refuse(null);
     list.start(hits);
     order();
