@@ -77,3 +77,18 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("EDITOR", named)
         with pytest.raises(ConfigurationError, match=said):
             editor.open_hit([there], 1)
+
+
+def test_a_pdf_is_opened_at_its_page_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = Path("/d/a.pdf")
+    with pytest.raises(
+        ConfigurationError, match=r"cannot show /d/a.pdf: open it in its own program at p. 36; programs"
+    ):
+        editor.viewer_command(path, "p. 36", 36)
+    okular = tmp_path / "okular"
+    okular.write_text("#!/bin/sh\n")
+    okular.chmod(0o755)
+    assert editor.viewer_command(path, "p. 36", 36) == [str(okular), "--page", "36", "/d/a.pdf"]
+    with pytest.raises(ConfigurationError, match=r"own program at sheet Prices, row 4$"):
+        editor.viewer_command(Path("/d/a.xlsx"), "sheet Prices, row 4", None)

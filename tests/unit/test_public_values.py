@@ -32,6 +32,7 @@ from semlex import (
     VectorDocument,
 )
 from semlex.errors import MissingExtraError
+from semlex.ingest.given_documents import documents_in
 from semlex.retriever.json_fallback import JSONKBRetriever, fallen_back
 from semlex.types.results import HitMetadata
 
@@ -320,3 +321,31 @@ def test_help_shows_the_names_before_the_modules() -> None:
     shown = told.split("PACKAGE CONTENTS")[0]
     assert [name for name in semlex.__all__ if not re.search(rf"\b{name}\b", shown)] == []
     assert dir(semlex) == sorted(semlex.__all__)
+
+
+class Frame:
+    """What pandas gives of a data frame."""
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self.columns = list(columns)
+        self._rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        assert orient == "records"
+        return self._rows
+
+
+def test_documents_are_made_of_mappings_and_data_frames() -> None:
+    [one] = documents_in([{"text": "a", "id": "x", "year": 2024, "metadata": {"b": 1}}])
+    assert (one.content, one.id, one.metadata) == ("a", "x", {"b": 1, "year": 2024})
+    first, second = documents_in(Frame(content=["a", "b"], year=[2024, math.nan], text=["own", None]))
+    assert (first.content, first.metadata) == ("a", {"year": 2024, "text": "own"})
+    assert (second.content, second.metadata) == ("b", {})
+    with pytest.raises(ValidationError, match=r"a column 'content' or 'text' .it has body: rename"):
+        documents_in(Frame(body=["a"]))
+
+
+def test_a_data_frame_of_hits_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"needs the package 'pandas': pip install pandas"):
+        semlex.SearchResults().to_pandas()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 PLUS_LINE = frozenset(
     {"vi", "vim", "nvim", "view", "gvim", "nano", "pico", "emacs", "emacsclient", "micro", "joe", "kak"}
 )
+# Formats that editors do not show, and programs that show a page of a PDF.
+BINARY = frozenset({"pdf", "docx", "pptx", "xlsx", "epub", "odt", "msg"})
+VIEWERS = {"evince": "--page-index={}", "okular": "--page {}", "zathura": "--page={}", "atril": "--page-index={}"}
 GOTO = frozenset({"code", "code-insiders", "codium", "vscodium", "cursor"})
 
 
@@ -56,7 +60,24 @@ def open_hit(hits: Sequence[SearchResult], number: int) -> None:
         raise ConfigurationError(
             f"the file {one_line(str(path))} is gone: semlex documents show {shlex.quote(hit.id)} prints what was read"
         )
-    _run(editor_command(_editor(), path, hit.match_line or hit.line))
+    if path.suffix.lower().removeprefix(".") in BINARY:
+        _run(viewer_command(path, hit.place, hit.page))
+    else:
+        _run(editor_command(_editor(), path, hit.match_line or hit.line))
+
+
+def viewer_command(path: Path, place: str, page: int | None) -> list[str]:
+    """The first installed program that shows a PDF at a page, and its arguments.
+
+    Raises:
+        ConfigurationError: None is installed, or the format has no pages.
+    """
+    for program, flag in VIEWERS.items() if page is not None else ():
+        if (found := shutil.which(program)) is not None:
+            return [found, *flag.format(page).split(), str(path)]
+    where = f" at {one_line(place)}" if place else ""
+    known = f"; programs that open a page: {', '.join(VIEWERS)}" if page is not None else ""
+    raise ConfigurationError(f"an editor cannot show {one_line(str(path))}: open it in its own program{where}{known}")
 
 
 def editor_command(editor: Sequence[str], path: Path, line: int | None) -> list[str]:
