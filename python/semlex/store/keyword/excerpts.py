@@ -21,7 +21,7 @@ MAX_CODE_LINES = 8
 MARK = "**"
 # Words with the same first letters count as one word.
 STEM_LETTERS = 5
-_STARS = re.compile(r"\*+")
+_STARS, _MARKS = re.compile(r"\*+"), re.compile(r"\*{2,}")
 # Directives of reStructuredText whose argument only steers a renderer; the arguments of others are text.
 _STEERING = (
     "code|code-block|sourcecode|highlight|parsed-literal|literalinclude|include|image|figure|toctree|contents|index|"
@@ -83,7 +83,7 @@ def matches_of(text: str, marked: str) -> list[tuple[int, int]]:
     begin = len(text) - len(text.lstrip())
     edges: list[int] = []
     added = 0
-    for stars in _STARS.finditer(marked):
+    for stars in _MARKS.finditer(marked):
         at = stars.start() - added + begin
         own = _STARS.match(text, at)
         length = len(own[0]) if own else 0
@@ -150,7 +150,7 @@ def _pieces(text: str) -> list[_Piece]:
                 found.append(_Piece(begin, end, is_code=True))
         elif kind == "heading":
             headings.append(_Piece(start, end, is_code=False))
-        elif not may_steer:
+        elif not (may_steer and (is_directive or _SIGNS.search(text, text.rfind("\n", 0, start) + 1, end))):
             found.append(_Piece(start, end, is_code=False))
         else:
             is_directive = is_directive and "\n\n" not in text[max(0, start - 2) : start]
