@@ -33,7 +33,7 @@ from semlex.server.mcp.presentation import (
 )
 from semlex.store.keyword.base import Rebuilt
 from semlex.types.answers import Answer
-from semlex.types.documents import Heading, Outline, WholeDocument, json_value
+from semlex.types.documents import LINE, Heading, Outline, WholeDocument, json_value
 from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
 from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES, terms_errors, words_of_terms
@@ -139,7 +139,7 @@ JobId: TypeAlias = Annotated[
 
 # --- results: keys of the library's objects, and what a tool adds
 
-CHUNK = ("id", "content", "metadata", "heading_path", "page")
+CHUNK = ("id", "content", "metadata", "heading_path", "page", "place")
 HIT = (
     *CHUNK,
     *("rank", "vector_score", "keyword_score", "fused_score", "rerank_score", "coverage", "confidence"),
@@ -595,7 +595,9 @@ def _names(passage: dict[str, Any]) -> tuple[str | None, ...]:
 
 def _source(passage: dict[str, Any]) -> str:
     """Where a passage is from, on one line: words of documents, which belong into the quote."""
-    above = [passage["path"] or one_line(passage["document"]), " > ".join(passage["heading_path"])]
+    # A line is in the path, which opens the file there.
+    place = "" if passage["place"].startswith(LINE) else one_line(passage["place"])
+    above = [passage["path"] or one_line(passage["document"]), place, " > ".join(passage["heading_path"])]
     return f"{' — '.join(filter(None, above))} (chunk_id {' '.join(passage['id'].split())})"
 
 
