@@ -206,7 +206,7 @@ def test_settings_know_the_words_of_searches() -> None:
         for word in words.__args__:
             assert NAMED[name].read(word) == word
     given = {name: value for name, value in Settings().search_options.items() if value is not None}
-    assert given == {"top_k": 5, "fusion": "score", "rrf_k": 60.0}
+    assert given == {"top_k": 5, "fusion": "score", "rrf_k": 60.0, "rewrite": False}
 
 
 @pytest.mark.parametrize("fusion", ["score", "rrf", "linear"])
