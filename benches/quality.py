@@ -33,6 +33,7 @@ from semlex.evaluation import JudgedSet, evaluate, read_judged_set
 from semlex.evaluation.datasets import read_corpus
 from semlex.evaluation.metrics import measure_named, randomisation_p, ranking
 from semlex.evaluation.runs import searchable
+from semlex.store.keyword.base import TYPED_BIT, folded
 from semlex.store.postgres.embedded.server import EmbeddedServer
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def against_plain(
     lengths = {}
     for document, text in texts.items():
         terms = Counter(analyzer.terms(text))
-        lengths[document] = terms.total()
+        lengths[document] = len(folded(terms.elements()))
         for term, frequency in terms.items():
             postings[term][document] = frequency
     average = sum(lengths.values()) / len(lengths)
@@ -194,9 +195,12 @@ def against_plain(
         if asked.phrases or asked.excluded:
             continue  # these say more than which words to look for
         scores: dict[str, float] = defaultdict(float)
-        for _, term in asked.wanted:
+        idfs: dict[int, float] = {}
+        for slot, term in asked.wanted:
             documents = postings.get(term, {})
-            idf = math.log(1 + (len(texts) - len(documents) + 0.5) / (len(documents) + 0.5))
+            idfs[slot] = math.log(1 + (len(texts) - len(documents) + 0.5) / (len(documents) + 0.5))
+            # A word with accents adds what its idf is above that of the folded word.
+            idf = idfs[slot] - (idfs[slot & ~TYPED_BIT] if slot & TYPED_BIT else 0.0)
             for document, frequency in documents.items():
                 scores[document] += idf * frequency * (K1 + 1) / (frequency + norms[document])
         expected = sorted(scores.values(), reverse=True)[:100]

@@ -261,7 +261,10 @@ class Analyzer:
     def language(self) -> str:
         """The name of its language."""
     def terms(self, text: str) -> list[str]:
-        """Return all terms of a text in order, repetitions included."""
+        """Return all terms of a text in order, repetitions included.
+
+        A word whose stem has accents has a second term, which keeps them and begins with ``=``.
+        """
     def query(self, text: str, max_terms: int = 64) -> Query:
         """Return the terms of a query. Every text is a valid query.
 
@@ -330,7 +333,8 @@ class Query:
 
     Attributes:
         wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
-            query: in every language the same. Of more than `max_terms` the first ones are kept.
+            query: in every language the same. A term with accents follows the folded one; its slot has bit 31 set.
+            Of more than `max_terms` the first ones are kept.
         phrases: The terms of each phrase, one for every place that a word takes; none is empty.
         excluded: The terms of each excluded word or phrase, likewise.
         total: Number of distinct wanted terms before the cut.

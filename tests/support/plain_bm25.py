@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_TERMS = 64
+TYPED_BIT = 1 << 31
 
 
 def plain_bm25(
@@ -36,11 +37,13 @@ def plain_bm25(
     """
     analyzers = {language: _core.Analyzer(language, stop_words) for language, _ in texts.values()}
     counts = {key: Counter(analyzers[language].terms(text)) for key, (language, text) in texts.items()}
-    lengths = {key: sum(count.values()) for key, count in counts.items()}
+    # A word with accents has a second term that keeps them. It adds nothing to the length.
+    lengths = {key: sum(n for term, n in count.items() if not term.startswith("=")) for key, count in counts.items()}
     average = sum(lengths.values()) / len(lengths) if lengths else 0.0
     wanted = {language: analyzer.query(query, MAX_TERMS).wanted for language, analyzer in analyzers.items()}
     units = {unit for terms in wanted.values() for unit, _ in terms}
     scores: dict[str, float] = {}
+    idfs: dict[int, float] = {}
     for unit in sorted(units):
         # A word of the query is one term in each language; texts are looked up with the term of their own.
         found = {
@@ -49,7 +52,9 @@ def plain_bm25(
             for own, term in wanted[language]
             if own == unit and (frequency := counts[key][term])
         }
-        idf = math.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
+        idfs[unit] = math.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
+        # The folded term has the same unit without this bit; that with accents adds what its idf is above.
+        idf = max(idfs[unit] - (idfs[unit & ~TYPED_BIT] if unit & TYPED_BIT else 0.0), 0.0)
         for key, frequency in found.items():
             norm = k1 * (1 - b + b * lengths[key] / average)
             scores[key] = scores.get(key, 0.0) + idf * frequency * (k1 + 1) / (frequency + norm)

@@ -20,7 +20,7 @@ from semlex.ingest.loaders.decoding import decode
 from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
-from semlex.store.keyword.base import MAX_TERMS, without_operators
+from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
 from semlex.store.keyword.excerpts import excerpt
 from semlex.types.documents import StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
@@ -153,11 +153,11 @@ class JSONKBRetriever(DocumentRetriever):
             without and (tree is None or holds(tree, one.chunk.metadata, _own(one.chunk)))
             for without, one in zip(kept, entries, strict=True)
         ]
-        wanted = {term for _, term in asked.wanted}
+        wanted = folded(term for _, term in asked.wanted)
         average = sum(one.length for one in entries) / len(entries) if entries else 0.0
         k1, b = DEFAULT_BM25.k1, DEFAULT_BM25.b
         scores = [0.0] * len(entries)
-        for term in sorted(wanted):
+        for term in sorted(set(wanted)):
             found = [number for number, one in enumerate(entries) if term in one.counts]
             # Robertson and Zaragoza (2009), with the inverse document frequency of Lucene.
             idf = math.log(1 + (len(entries) - len(found) + 0.5) / (len(found) + 0.5))
@@ -211,7 +211,7 @@ class JSONKBRetriever(DocumentRetriever):
             heading_path=(*names, title) if title else names,
         )
         text = "\n".join([*names, *texts.values()])
-        counts = Counter(self._analyzer.terms(text))
+        counts = Counter(folded(self._analyzer.terms(text)))
         return _Entry(chunk, counts, sum(counts.values()), text)
 
 

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 
 use proptest::prelude::*;
-use semlex_core::keyword::TermSource;
 use semlex_core::keyword::analyzer::{
     Analyzer, LANGUAGES, MAX_TERM_BYTES, MAX_TOKEN_BYTES, language_named,
 };
+use semlex_core::keyword::{TermSource, is_typed};
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
@@ -27,14 +27,21 @@ fn token_terms(analyzer: &Analyzer, token: &str) -> Vec<String> {
     terms
 }
 
-/// The terms in one line, without a language.
-fn simple(text: &str) -> String {
-    terms(&analyzer("simple"), text).join(" ")
+/// The terms without those that keep accents.
+fn folded(analyzer: &Analyzer, text: &str) -> Vec<String> {
+    let mut found = terms(analyzer, text);
+    found.retain(|term| !is_typed(term));
+    found
 }
 
-/// The terms in one line.
+/// The folded terms in one line, without a language.
+fn simple(text: &str) -> String {
+    folded(&analyzer("simple"), text).join(" ")
+}
+
+/// The folded terms in one line.
 fn of(language: &str, text: &str) -> String {
-    terms(&analyzer(language), text).join(" ")
+    folded(&analyzer(language), text).join(" ")
 }
 
 /// The tokens of ASCII text by the table of the rules, one character after the other.
@@ -195,12 +202,12 @@ proptest! {
         text in "([a-zà-öø-üšžčćřěůąęóőűăâîșțğışéúíñçёйўїієґа-яα-ωάέή]{1,9} ){0,6}",
     ) {
         let analyzer = analyzer(language);
-        let found = terms(&analyzer, &text);
-        prop_assert_eq!(terms(&analyzer, &text.to_uppercase()), found.clone());
+        let found = folded(&analyzer, &text);
+        prop_assert_eq!(folded(&analyzer, &text.to_uppercase()), found.clone());
         let cyrillic = |it: char| ('\u{400}'..='\u{4ff}').contains(&it);
         if !text.contains(cyrillic) {
             let plain: String = text.nfd().map(|(it, _)| it).filter(|&it| !is_combining_mark(it)).collect();
-            prop_assert_eq!(terms(&analyzer, &plain), found);
+            prop_assert_eq!(folded(&analyzer, &plain), found);
         }
     }
 
@@ -362,6 +369,16 @@ fn scripts_without_spaces_are_cut_into_runs() {
     assert_eq!(simple("か\u{3099}き"), "がき が き");
     assert_eq!(simple("ไทย2 กข"), "ไทย 2 กข");
     assert_eq!(simple("ខ្មែរ"), "ខ្ម ្មែ មែរ");
+}
+
+#[test]
+fn words_with_accents_have_a_second_term() {
+    let both = |language, text| terms(&analyzer(language), text).join(" ");
+    assert_eq!(both("simple", "ŁÓDŹ lodz"), "lodz =łódź lodz");
+    assert_eq!(both("vietnamese", "má ma"), "ma =má ma");
+    assert_eq!(both("spanish", "canción año"), "cancion ano =año");
+    assert_eq!(both("german", "Häuser Straße"), "haus strass");
+    assert_eq!(both("greek", "λόγος"), of("greek", "λόγος"));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use semlex_core::keyword::is_typed;
 use semlex_core::keyword::segment::*;
 
 mod stored;
@@ -20,7 +21,9 @@ use stored::{Tables, id_of};
 
 /// BM25 as the book has it.
 fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> BTreeMap<i64, f64> {
-    let total: usize = chunks.iter().map(|chunk| chunk.terms.len()).sum();
+    // A term that keeps accents is the second one of its word.
+    let length = |chunk: &Chunk| chunk.terms.iter().filter(|term| !is_typed(term)).count();
+    let total: usize = chunks.iter().map(length).sum();
     let average = total as f64 / chunks.len() as f64;
     let query = |chunk: &Chunk| {
         queries
@@ -53,7 +56,7 @@ fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> 
             let of = frequencies[slot] as f64;
             let idf = (1.0 + (chunks.len() as f64 - of + 0.5) / (of + 0.5)).ln();
             let Parameters { k1, b } = parameters;
-            let norm = k1 * (1.0 - b + b * chunk.terms.len() as f64 / average);
+            let norm = k1 * (1.0 - b + b * length(chunk) as f64 / average);
             if frequency > 0.0 {
                 score += idf * frequency * (k1 + 1.0) / (frequency + norm);
             }

@@ -40,7 +40,8 @@ pub(crate) struct Analyzer {
 ///
 /// Attributes:
 ///     wanted: (slot, term) of each distinct term of the words and phrases, in order. The slot numbers the word of the
-///         query: in every language the same. Of more than `max_terms` the first ones are kept.
+///         query: in every language the same. A term with accents follows the folded one; its slot has bit 31 set.
+///         Of more than `max_terms` the first ones are kept.
 ///     phrases: The terms of each phrase, one for every place that a word takes; none is empty.
 ///     excluded: The terms of each excluded word or phrase, likewise.
 ///     total: Number of distinct wanted terms before the cut.
@@ -88,6 +89,8 @@ impl Analyzer {
     }
 
     /// Return all terms of a text in order, repetitions included.
+    ///
+    /// A word whose stem has accents has a second term, which keeps them and begins with ``=``.
     #[pyo3(signature = (text: "str") -> "list[str]")]
     fn terms(&self, py: Python<'_>, text: &str) -> PyResult<Vec<String>> {
         detached(py, || {

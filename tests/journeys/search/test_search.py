@@ -426,3 +426,20 @@ async def test_a_heading_that_is_the_query_counts_twice(database_url: str) -> No
         for fusion in ("score", "rrf", "linear"):
             first, second = await retriever.search(titles[1], 2, fusion=fusion)
             assert (first.id, first.heading_factor, second.heading_factor) == (titles[1], 2, None)
+
+
+async def test_a_word_typed_with_accents_prefers_them_and_without_finds_all(database_url: str) -> None:
+    async with opened(database_url, "none", language="vietnamese") as retriever:
+        texts = {"a": "ma mot", "b": "má mot", "c": "mà mot", "d": "khac"}
+        await retriever.add_documents([Document(text, id=name) for name, text in texts.items()])
+        accented = await retriever.search("má", 3, explain=True)
+        assert accented[0].id == "b"
+        assert {hit.id for hit in accented} == {"a", "b", "c"}
+        assert accented[0].coverage == accented[1].coverage == 1  # one word, however it is typed
+        assert accented.explanation is not None
+        (word,) = accented.explanation.hits[0].terms
+        assert (word.term, word.score) == ("ma", pytest.approx(accented[0].keyword_score))
+        plain = await retriever.search("ma", 3)
+        assert len({hit.keyword_score for hit in plain}) == 1  # and a second form adds no length
+        excluded = await retriever.search("mot -má", 3)
+        assert excluded == []

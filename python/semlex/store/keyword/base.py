@@ -64,11 +64,19 @@ def analyzer_of(language: str, stop_words: bool) -> _core.Analyzer:
 LINE_END = re.compile(r"\r\n?|\n")
 # Words beyond these are not searched: a pasted page must not occupy the server.
 MAX_TERMS = 64
+# A word with accents has a second term that keeps them and begins so. In a query its slot is that of the folded term
+# with this bit.
+TYPED, TYPED_BIT = "=", 1 << 31
 
 
 def terms_cut(terms: int) -> tuple[str, ...]:
     """The warning of a query that has more terms than are searched."""
     return (f"the query has {terms} terms; the first {MAX_TERMS} were searched",) if terms > MAX_TERMS else ()
+
+
+def folded(terms: Iterable[str]) -> list[str]:
+    """The terms without those that keep accents: one for each word."""
+    return [term for term in terms if not term.startswith(TYPED)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,15 @@
 pub mod analyzer;
 pub mod segment;
 
+/// What a term begins with that keeps the accents of its word, beside the folded term of the same word.
+pub const TYPED: char = '=';
+
+/// Whether a term is a second one of its word, which does not add to a chunk's length.
+#[must_use]
+pub fn is_typed(term: &str) -> bool {
+    term.starts_with(TYPED)
+}
+
 /// Cuts text into tokens, and tokens into terms. A token's terms depend on the token alone, so callers may remember them.
 pub trait TermSource {
     /// Calls `token` with the bytes at which each token of the text begins and ends, in order.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.base import Analyzers, Exclusions, TermScores, analyzer_of, texts_of
+from semlex.store.keyword.base import TYPED_BIT, Analyzers, Exclusions, TermScores, analyzer_of, folded, texts_of
 from semlex.store.keyword.bm25.index import Bm25Index
 from semlex.store.keyword.bm25.read import IndexRows, index_statement
 from semlex.store.keyword.bm25.search import NO_CHUNK, AnalysedQuery, Bm25Leg
@@ -61,8 +61,9 @@ async def term_scores(
     shown: dict[int, str] = {}
     for language in sorted(query.by_language, key=lambda language: language != own):
         for slot, term in query.by_language[language].wanted:
-            shown.setdefault(slot, term)
-    return [(await _one(snapshot, names, query, word, ids))[0] for word in sorted(shown.items())]
+            if not slot & TYPED_BIT:
+                shown.setdefault(slot, term)
+    return [(await _one(snapshot, names, query, word, ids, as_typed=True))[0] for word in sorted(shown.items())]
 
 
 async def changed_scores(  # noqa: PLR0917 - as `term_scores`
@@ -70,7 +71,7 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The scores that chunks would have, were the texts of some others.
 
-    Document frequencies are counted again; the average length stays that of the index.
+    Document frequencies are counted again; the average length stays that of the index. Accents make no difference.
 
     Returns:
         float64, shape (n,) and shape (m,); 0 where no word of the query is.
@@ -80,10 +81,11 @@ async def changed_scores(  # noqa: PLR0917 - as `term_scores`
     ids = np.array([NO_CHUNK if row[0] is None else row[0] for row in rows], dtype=np.int64)
     query, k1, b = AnalysedQuery.of(index, text, with_phrases=False), index.options.k1, index.options.b
     analyzers = [index.analyzers.of(one.language) for one in changed]
-    before = [Counter(analyzer.terms(one.before)) for analyzer, one in zip(analyzers, changed, strict=True)]
-    after = [Counter(analyzer.terms(one.after)) for analyzer, one in zip(analyzers, changed, strict=True)]
+    before = [Counter(folded(analyzer.terms(one.before))) for analyzer, one in zip(analyzers, changed, strict=True)]
+    after = [Counter(folded(analyzer.terms(one.after))) for analyzer, one in zip(analyzers, changed, strict=True)]
     others, own = np.zeros(len(keys)), np.zeros(len(changed))
-    for slot in sorted({slot for one in query.by_language.values() for slot, _ in one.wanted}):
+    slots = {slot for one in query.by_language.values() for slot, _ in one.wanted if not slot & TYPED_BIT}
+    for slot in sorted(slots):
         one, chunks = await _one(snapshot, names, query, (slot, ""), ids)
         terms = [_term(query, analyzer.language, slot) for analyzer in analyzers]
         old = np.array([counts[term] for counts, term in zip(before, terms, strict=True)], dtype=np.float64)
@@ -118,14 +120,24 @@ def _term(query: AnalysedQuery, language: str, slot: int) -> str:
 
 
 async def _one(
-    snapshot: Snapshot, names: Names, query: AnalysedQuery, word: tuple[int, str], ids: NDArray[np.int64]
+    snapshot: Snapshot,
+    names: Names,
+    query: AnalysedQuery,
+    word: tuple[int, str],
+    ids: NDArray[np.int64],
+    *,
+    as_typed: bool = False,
 ) -> tuple[TermScores, int]:
-    """A word for chunks, by their ids in the index; and how many chunks the index has."""
+    """A word for chunks, by their ids in the index; and how many chunks the index has.
+
+    With `as_typed` its scores include what its accents add.
+    """
     slot, term = word
+    slots = {slot, slot | TYPED_BIT} if as_typed else {slot}
     cache, options = query.index.postings, query.index.options
     plan = cache.plan(
         [
-            (language, [entry for entry in own.wanted if entry[0] == slot], [], [])
+            (language, [entry for entry in own.wanted if entry[0] in slots], [], [])
             for language, own in query.by_language.items()
         ]
     )

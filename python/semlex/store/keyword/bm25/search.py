@@ -340,7 +340,7 @@ async def _result(
         has_exclusions=query.excludes,
         has_phrases=query.wants_phrases,
         postings=postings,
-        terms=max((len(own.wanted) for own in query.by_language.values()), default=0),
+        terms=max((min(own.total, MAX_TERMS) for own in query.by_language.values()), default=0),
         warnings=(*warnings, *query.warnings(postings)),
         plan=_plan(leg.condition, looked_at),
         selection=None if leg.condition.is_empty else leg.condition,

@@ -77,6 +77,36 @@ pub(super) fn fold(text: &str, characters: &CharacterKinds) -> String {
     folded
 }
 
+/// Appends the word in lower case with its accents, or nothing if it has none: what folding drops is kept, but for the
+/// final sigma and tatweel, which are no letters of their own.
+pub(super) fn with_accents(kept: &mut String, text: &str, characters: &CharacterKinds) {
+    if text.is_ascii() {
+        return;
+    }
+    let start = kept.len();
+    let mut accented = String::with_capacity(text.len());
+    let lower = text
+        .nfkd()
+        .flat_map(|(character, _)| character.to_lowercase());
+    for character in lower {
+        match characters.kind(character) {
+            CharacterKind::Format | CharacterKind::Break | CharacterKind::Joiner => {}
+            CharacterKind::Mark => accented.push(character),
+            _ => match characters.ascii_digit(character) {
+                'ς' => accented.push('σ'),
+                '\u{640}' => {}
+                letter => accented.push(letter),
+            },
+        }
+    }
+    kept.extend(accented.nfc().map(|(character, _)| character));
+    if fold(kept.get(start..).unwrap_or_default(), characters)
+        == kept.get(start..).unwrap_or_default()
+    {
+        kept.truncate(start);
+    }
+}
+
 fn keeps_mark(base: char, mark: char, characters: &CharacterKinds) -> bool {
     match (base, mark) {
         // й, ў, ї, ؤ, ئ

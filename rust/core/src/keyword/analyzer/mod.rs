@@ -26,19 +26,19 @@ use frostem::Stemmer;
 use super::TermSource;
 use crate::hashing::WordState;
 use characters::CharacterKinds;
-use folding::{fold, fold_onto};
+use folding::{fold, fold_onto, with_accents};
 pub use language::{LANGUAGES, UnknownLanguage, language_named};
 pub use query::{ParsedQuery, QueryTerms, parse_query};
-pub use token_terms::MAX_TERM_BYTES;
+pub use token_terms::{MAX_TERM_BYTES, TYPED_BIT};
 pub use tokens::MAX_TOKEN_BYTES;
 
 /// Goes up with every change of the terms of any text, the versions of stemmers and of stop words included.
-pub const ANALYZER_VERSION: u32 = 1;
+pub const ANALYZER_VERSION: u32 = 2;
 
 /// SHA-256 over all that terms depend on: stemmers, stop words, and the Unicode tables of our crates and of the compiler.
 /// With another hash, this build does not find what another build indexed: then the version goes up, too.
 #[cfg(test)]
-const FINGERPRINT: &str = "bff2e5b6107ee4978d02b8d90bfc6bb58196cacec51df9eb80d8077724340714";
+const FINGERPRINT: &str = "bf0313576699d5f140611bf4894e1eb04269359e8888d3943c48b551cd74e7cf";
 
 const APOSTROPHES: [char; 5] = ['\'', '\u{2019}', '\u{2BC}', '\u{2BB}', '\u{FF07}'];
 
@@ -138,6 +138,22 @@ impl Analyzer {
                 Some(fold(&stem, self.characters))
             }
         });
+    }
+
+    /// Appends the stem of a word with its accents; nothing if the word has none, or its stem.
+    fn stem_with_accents(&self, letters: &mut String, written: &str) {
+        let start = letters.len();
+        with_accents(letters, written, self.characters);
+        let accented = letters.get(start..).unwrap_or_default();
+        if let Some(stemmer) = self.stemmer.filter(|_| !accented.is_empty())
+            && !accented.contains(char::is_numeric)
+        {
+            let stem = stemmer.stem(accented).into_owned();
+            letters.truncate(start);
+            if fold(&stem, self.characters) != stem {
+                letters.push_str(&stem);
+            }
+        }
     }
 
     /// Whether the stemmer looks for the zero-width non-joiner of the word.

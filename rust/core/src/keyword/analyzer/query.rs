@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::token_terms::TokenTerms;
+use super::token_terms::{TYPED_BIT, TokenTerms};
 use super::{Analyzer, TermSource};
+use crate::keyword::is_typed;
 
 /// Opening quotes with what closes each.
 const QUOTES: [(char, &[char]); 6] = [
@@ -33,6 +34,7 @@ pub struct ParsedQuery<'q> {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct QueryTerms {
     /// (slot, term): each term once, in order. The slot is that of the word in the query: in every language the same.
+    /// A term that keeps the accents of its word follows the folded one, whose slot it has, with `TYPED_BIT` in it.
     pub wanted: Vec<(u64, String)>,
     /// The terms of each phrase, one for every position that [`Analyzer::matches`] counts; none is empty.
     pub phrases: Vec<Vec<String>>,
@@ -148,13 +150,23 @@ impl Analyzer {
         let mut tokens = 0_u64;
         for piece in &parsed.wanted {
             self.tokens(piece, |token| {
+                // The number of the term that was added last.
+                let mut added = None;
                 for term in TokenTerms::of(self, token).terms() {
+                    let slot = tokens << TERM_BITS | u64::from(term.number);
+                    if is_typed(term.text) {
+                        // Beside the folded term of the same word, which may have been asked for before.
+                        if added == Some(term.number & !TYPED_BIT) {
+                            terms.wanted.push((slot, term.text.to_owned()));
+                        }
+                        continue;
+                    }
                     if known.contains(term.text) {
                         continue;
                     }
-                    if terms.wanted.len() < max_terms {
-                        let slot = tokens << TERM_BITS | u64::from(term.number);
+                    if known.len() < max_terms {
                         terms.wanted.push((slot, term.text.to_owned()));
+                        added = Some(term.number);
                     }
                     known.insert(term.text.to_owned());
                 }

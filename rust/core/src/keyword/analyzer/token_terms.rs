@@ -23,10 +23,13 @@ use super::language::Apostrophe;
 use super::tokens::{character_start, first_character_end, scan};
 use super::{APOSTROPHES, Analyzer, with_apostrophes};
 use crate::hashing::identity;
-use crate::keyword::TermSource;
+use crate::keyword::{TYPED, TermSource};
 
 /// A word with more parts is noise, and gets none.
 const MAX_PARTS: usize = 8;
+
+/// In the number of a term that keeps the accents of the word whose folded term has the rest of the number.
+pub const TYPED_BIT: u32 = 1 << 31;
 
 /// The levels of a token, the outermost first.
 const LEVELS: usize = 3;
@@ -318,13 +321,39 @@ impl<'a> TokenTerms<'a> {
             return;
         }
         let word = self.stemmed(text, folded);
+        let has_letters = !word.is_empty();
         self.at_next_position(word);
+        if has_letters && classes.has(FOREIGN) {
+            self.typed(text);
+        }
         if let Some(cuts @ [_, ..]) = cuts.get(..count) {
             let mut start = 0;
             for end in cuts.iter().copied().chain([text.len()]) {
                 self.part(text.get(start..end).unwrap_or_default(), classes);
                 start = end;
             }
+        }
+    }
+
+    /// The term of the word just added with its accents, if it has one.
+    fn typed(&mut self, text: &str) {
+        let start = self.letters.len();
+        self.letters.push(TYPED);
+        let bare = self.letters.len();
+        self.analyzer.stem_with_accents(&mut self.letters, text);
+        if self.letters.len() == bare {
+            self.letters.truncate(start);
+            return;
+        }
+        let letters = self.bounded(start..self.letters.len());
+        if let Some(folded) = self.found.last() {
+            let found = Found {
+                letters,
+                number: folded.number | TYPED_BIT,
+                positions: folded.positions.clone(),
+                leads: false,
+            };
+            self.found.push(found);
         }
     }
 

@@ -4,9 +4,9 @@ use std::hint::select_unpredictable;
 
 use super::encoding::EncodedSegment;
 use super::rows::RowWriter;
-use super::vocabulary::{NO_TERM, Overflow, Vocabulary};
+use super::vocabulary::{NO_TERM, Overflow, UNCOUNTED, Vocabulary};
 use super::{MAX_CHUNKS, Posting, SegmentError, SegmentId};
-use crate::keyword::TermSource;
+use crate::keyword::{TermSource, is_typed};
 
 /// Fewest counts that there is room for.
 const MIN_ROOM: usize = 1 << 10;
@@ -54,6 +54,8 @@ impl Counts {
     /// Whether a chunk has had a term before cannot be guessed, so that this is done without a branch.
     #[inline]
     fn add(&mut self, term: u32) -> Result<(), Overflow> {
+        self.length += u64::from(term < UNCOUNTED);
+        let term = term & !UNCOUNTED;
         if self.end >= self.counts.len() || term as usize >= self.known.len() {
             self.make_room(term)?;
         }
@@ -68,7 +70,6 @@ impl Counts {
         known.behind = u32::try_from(behind).unwrap_or(u32::MAX);
         known.chunks += u32::from(is_new);
         self.end += usize::from(is_new);
-        self.length += 1;
         Ok(())
     }
 
@@ -175,7 +176,10 @@ impl SegmentBuilder {
     ) -> Result<(), SegmentError> {
         self.chunk(id, |vocabulary, counts| {
             terms.into_iter().try_for_each(|term| {
-                let number = vocabulary.number(term)?;
+                let mut number = vocabulary.number(term)?;
+                if is_typed(term) {
+                    number |= UNCOUNTED;
+                }
                 counts.add(number).map_err(Overflow::refused)
             })
         })

@@ -246,7 +246,13 @@ impl PostingCache {
                 view
             }
         };
-        Ok(Snapshot::new(view, plan.slots, lists, languages, missing))
+        Ok(Snapshot::new(
+            view,
+            plan.folded.clone(),
+            lists,
+            languages,
+            missing,
+        ))
     }
 }
 

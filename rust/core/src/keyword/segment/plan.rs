@@ -10,6 +10,7 @@ use super::list::List;
 use super::score::SegmentLists;
 use super::{SegmentError, SegmentId};
 use crate::hashing::WordMap;
+use crate::keyword::analyzer::TYPED_BIT;
 
 /// A term's list in a segment; nothing when the segment is known not to hold the term.
 pub(crate) type CachedList = Option<Arc<List>>;
@@ -51,7 +52,8 @@ pub(crate) struct PlannedLanguage {
 #[derive(Debug)]
 pub struct PostingPlan {
     pub(crate) languages: Vec<PlannedLanguage>,
-    pub(crate) slots: usize,
+    /// For each slot the one of the folded term, if its own keeps the accents of the word.
+    pub(crate) folded: Vec<Option<usize>>,
     pub(crate) segments: FxHashMap<SegmentId, (Arc<str>, Arc<Header>)>,
     pub(crate) tombstones: FxHashMap<SegmentId, Arc<IdRanges>>,
 }
@@ -69,12 +71,16 @@ impl PostingPlan {
         if !queries.iter().all(|query| names.insert(&query.language)) {
             return Err(SegmentError::refused("languages: one is named twice"));
         }
+        let folded = |slot: &u64| {
+            let base = slot & !u64::from(TYPED_BIT);
+            (base != *slot).then(|| slots.binary_search(&base).ok())?
+        };
         let languages = queries
             .iter()
             .map(|query| PlannedLanguage::new(query, &slots));
         Ok(Self {
             languages: languages.collect::<Result<_, _>>()?,
-            slots: slots.len(),
+            folded: slots.iter().map(folded).collect(),
             segments: FxHashMap::default(),
             tombstones: FxHashMap::default(),
         })

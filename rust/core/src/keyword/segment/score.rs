@@ -38,6 +38,8 @@ pub struct Snapshot {
     lists: Vec<SegmentLists>,
     /// For each slot, in how many living chunks it occurs.
     frequencies: Vec<u64>,
+    /// For each slot the one of the folded term, if its own keeps the accents of the word.
+    folded: Vec<Option<usize>>,
     languages: Vec<String>,
     missing_languages: Vec<String>,
 }
@@ -54,12 +56,12 @@ pub struct Found {
 impl Snapshot {
     pub(crate) fn new(
         view: Arc<View>,
-        slots: usize,
+        folded: Vec<Option<usize>>,
         lists: Vec<SegmentLists>,
         languages: Vec<String>,
         missing_languages: Vec<String>,
     ) -> Self {
-        let mut frequencies = vec![0_u64; slots];
+        let mut frequencies = vec![0_u64; folded.len()];
         for (segment, lists) in view.segments.iter().zip(&lists) {
             for (slot, list) in &lists.wanted {
                 let dead = list.dead(view.number, || segment.dead_postings(list));
@@ -72,6 +74,7 @@ impl Snapshot {
             view,
             lists,
             frequencies,
+            folded,
             languages,
             missing_languages,
         }
@@ -217,6 +220,8 @@ impl Snapshot {
     pub fn coverage(&self, ids: &[i64]) -> Result<Vec<f64>, SegmentError> {
         let weights = self.weights()?;
         let weight = |slot: &usize| weights.get(*slot).copied().unwrap_or(0.0);
+        // A word counts once, whatever its accents.
+        let counts = |slot: &&usize| self.folded.get(**slot).is_none_or(Option::is_none);
         let mut coverage = vec![f64::NAN; ids.len()];
         let located = self.located(ids);
         for of_segment in located.chunk_by(|(one, ..), (other, ..)| one == other) {
@@ -230,12 +235,13 @@ impl Snapshot {
             let total = lists
                 .asked
                 .iter()
+                .filter(counts)
                 .map(weight)
                 .fold(0.0, |sum, weight| sum + weight);
             if lists.asked.is_empty() {
                 continue;
             }
-            let cursors = lists.wanted.iter();
+            let cursors = lists.wanted.iter().filter(|(slot, _)| counts(&slot));
             let mut cursors: Vec<_> = cursors
                 .map(|(slot, list)| (weight(slot), Cursor::new(list)))
                 .collect();
@@ -259,16 +265,22 @@ impl Snapshot {
         Ok(coverage)
     }
 
-    /// The idf of each slot.
+    /// The idf of each slot. A term that keeps accents adds what its idf is above that of the folded term, so that a word
+    /// typed with them weighs as what was typed, and accents that all texts have weigh nothing.
     fn weights(&self) -> Result<Vec<f64>, SegmentError> {
         if !self.missing_languages.is_empty() {
             return Err(SegmentError::refused(
                 "the plan lacks languages of the snapshot: plan for them and take the snapshot again",
             ));
         }
-        let weights = self.frequencies.iter();
-        Ok(weights
+        let idfs = self.frequencies.iter();
+        let idfs: Vec<_> = idfs
             .map(|frequency| idf(self.view.chunks, *frequency))
+            .collect();
+        let of_folded = |folded: &Option<usize>| folded.and_then(|slot| idfs.get(slot).copied());
+        let weights = idfs.iter().zip(&self.folded);
+        Ok(weights
+            .map(|(idf, folded)| (idf - of_folded(folded).unwrap_or(0.0)).max(0.0))
             .collect())
     }
 

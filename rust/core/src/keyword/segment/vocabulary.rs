@@ -2,13 +2,16 @@
 
 use super::dictionary::{Dictionary, NOT_FOUND};
 use super::{MAX_TERM, SegmentError};
-use crate::keyword::TermSource;
+use crate::keyword::{TermSource, is_typed};
 
 /// Longer tokens are not remembered: they seldom come again.
 const MAX_REMEMBERED_TOKEN: usize = 64;
 
 /// Number of what is no term, such as a stop word; terms are numbered from 1.
 pub(super) const NO_TERM: u32 = 0;
+
+/// In the number of a term that does not add to the length of its chunk. Only lists of several terms hold such.
+pub(super) const UNCOUNTED: u32 = 1 << 31;
 
 /// What a token stands for: one term, [`NO_TERM`] or several terms; as the dictionary keeps it, in 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +222,7 @@ impl Vocabulary {
         self.lists.push(0);
         let mut result = Ok(());
         source.terms(token, |term| match self.number(term) {
+            Ok(number) if is_typed(term) => self.lists.push(number | UNCOUNTED),
             Ok(number) => self.lists.push(number),
             Err(error) => result = Err(error),
         });
