@@ -62,6 +62,6 @@ def test_in_a_shell_of_notebooks(database_url: str, tmp_path: Path) -> None:
     Elements(found["result"]["text/html"])
     assert "Rotate a &lt;<mark>key</mark>&gt; often." in found["result"]["text/html"]
     assert found["result"]["text/plain"].startswith(
-        "SearchResults, keyword, probably in here: 1 hit\n  1. keys.md:1  fused "
+        "SearchResults, keyword, probably in here: 1 hit\n  1. keys.md:3  fused "
     )
     assert "progress must be function or 'bar'" in refused["stdout"]
