@@ -175,12 +175,16 @@ def model_errors(field: str, value: object, *calls: str) -> Errors:
     return [] if fits else wrong_type(field, f"str, None or an object with {' and '.join(calls)}", value)
 
 
-def strings_errors(field: str, value: object) -> Errors:
-    """What is wrong with several strings: a single one is not a list of them."""
+def strings_errors(field: str, value: object, most: int | None = None) -> Errors:
+    """What is wrong with several strings, at most so many: a single one is not a list of them."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | AbstractSet):
         return wrong_type(field, "list of str", value)
     wrong = [item for item in value if not isinstance(item, str)]
-    return refuse(field, "wrong_type", "list of str", f"{type(wrong[0]).__name__} in it") if wrong else []
+    if wrong:
+        return refuse(field, "wrong_type", "list of str", f"{type(wrong[0]).__name__} in it")
+    return (
+        [] if most is None or len(value) <= most else refuse(field, "too_long", f"{most} texts", f"{len(value)} texts")
+    )
 
 
 def check_parameters(*found: Errors) -> None:

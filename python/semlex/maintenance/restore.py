@@ -170,7 +170,7 @@ def _columns(part: pa.RecordBatch, table: str) -> dict[str, list[Any]]:
     wires = TABLES[table]
     values = {name: part.column(name).to_pylist() for name in wires}
     return {
-        name: [json.loads(value) for value in column] if wires[name] == "jsonb" else column
+        name: [value and json.loads(value) for value in column] if wires[name] == "jsonb" else column
         for name, column in values.items()
     }
 

@@ -86,7 +86,7 @@ class Option:
         text: What it does, in a sentence or two; of a number with its unit and its default.
         minimum: Smallest number.
         above: A number that it must be greater than.
-        maximum: Greatest number; of a text, its greatest length in bytes of UTF-8.
+        maximum: Greatest number; of a text, its greatest length in bytes of UTF-8; of several texts, how many.
         form: What it is given as outside of Python, if its type does not say it.
         offered: Whether the command line and servers offer it; False is for programs alone.
     """
@@ -167,13 +167,13 @@ class Declared:
             return [error for name, one in value.items() for error in self.parts[name].errors(one)]
         minimum = -math.inf if option.minimum is None else option.minimum
         maximum = math.inf if option.maximum is None else option.maximum
-        max_bytes = None if option.maximum is None else int(option.maximum)
+        longest = None if option.maximum is None else int(option.maximum)
         checks: dict[Form, Callable[[], Errors]] = {
             "integer": lambda: whole_number_errors(self.name, value, int(minimum), int(maximum)),
             "number": lambda: number_errors(self.name, value, minimum, maximum, above=option.above),
-            "text": lambda: text_errors(self.name, value, max_bytes=max_bytes, blank=False),
+            "text": lambda: text_errors(self.name, value, max_bytes=longest, blank=False),
             "time": lambda: time_errors(self.name, value),
-            "texts": lambda: strings_errors(self.name, value),
+            "texts": lambda: strings_errors(self.name, value, longest),
             "words": lambda: terms_errors(value),
             "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
         }

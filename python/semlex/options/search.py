@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict
 
 from semlex.options.declare import Option
-from semlex.types.queries import DEFAULT_TOP_K, MAX_OVERSAMPLING, MAX_TERMS_BYTES, MAX_TOP_K, RouteBy
+from semlex.types.queries import DEFAULT_TOP_K, MAX_EXCLUDED, MAX_OVERSAMPLING, MAX_TERMS_BYTES, MAX_TOP_K, RouteBy
 from semlex.types.results import SearchMode
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ RrfK: TypeAlias = Annotated[
 ]
 Exclude: TypeAlias = Annotated[
     Sequence[str] | None,
-    Option(text="Words and phrases that no hit may contain.", form="texts"),
+    Option(text="Words and phrases that no hit may contain, at most 64.", form="texts", maximum=MAX_EXCLUDED),
 ]
 MinSimilarity: TypeAlias = Annotated[
     float | None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # A query of one character is legitimate ("C"); the upper bounds keep one call from occupying the server.
 MAX_QUERY_BYTES = 4096
 MAX_TERMS_BYTES = 1024
+MAX_EXCLUDED = 64
 MAX_TOP_K = 1000
 MAX_OVERSAMPLING = 100
 # Of a section's chunks, of a hit's words: a share of nothing would be reached by everything.

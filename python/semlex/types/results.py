@@ -133,7 +133,9 @@ class SearchResult(StoredChunk):
             f"rank={self.rank}",
             f"{'location' if location else 'id'}={shortened(location or self.id, SHOWN_ID)!r}",
         ]
-        parts += [f"score={self.score:.4g}"] if self.score is not None else []
+        parts += [
+            f"{name}={value:.4g}" for name in ("score", "confidence") if (value := getattr(self, name)) is not None
+        ]
         return f"{type(self).__name__}({', '.join([*parts, f'text={shortened(self.content, SHOWN_ID)!r}'])})"
 
     @property

@@ -282,7 +282,7 @@ def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
     assert f"kept with the vectors of {name}" in done.stderr
     hit, *_ = shell.objects("search", "-c", name, "subject3 part3")
     assert 0 < hit["confidence"] < 1
-    assert f"confidence {hit['confidence']:.2f}" in shell("search", "-c", name, "subject3 part3").stdout
+    assert f"confidence {hit['confidence']:.2f}" in shell("search", "-v", "-c", name, "subject3 part3").stdout
     assert "judged queries: 36" in shell("status", "-c", name).stdout
     [found] = shell.objects("eval", "calibrate", "-c", name, *map(str, named), "--output", "curve.json")
     assert found["calibration"]["queries"] == QUERIES

@@ -136,7 +136,13 @@ def test_many_factors_stay_finite(library: SyncRetriever) -> None:
 def test_on_the_command_line(shell: Shell) -> None:
     shell("index", "docs")
     done = shell(
-        "search", "key fruit", "--boost", '0.25 @source_document == "keys.md"', "--boost", "2 exists @source_document"
+        "search",
+        "-v",
+        "key fruit",
+        "--boost",
+        '0.25 @source_document == "keys.md"',
+        "--boost",
+        "2 exists @source_document",
     )
     assert "times 0.5" in done.stdout
     assert "times 2" in done.stdout

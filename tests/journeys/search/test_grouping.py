@@ -142,7 +142,13 @@ def test_the_reranker_orders_documents_by_their_best_chunks(library: SyncRetriev
         scores = reranker.score("river light", [hit.content for hit in given_hits]).tolist()
         order = sorted(range(len(given_hits)), key=lambda place: -scores[place])
         results = library.search(
-            "river light", top_k, group_by="document", group_size=size, tuning={"candidates": 1000}, rerank=True
+            "river light",
+            top_k,
+            group_by="document",
+            group_size=size,
+            tuning={"candidates": 1000},
+            rerank=True,
+            rerank_weight=1,
         )
         assert ids_of(results) == grouped([given_hits[place] for place in order], top_k, size)
         assert results.reranker_model == reranker.identity

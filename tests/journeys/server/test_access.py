@@ -46,6 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
 # Of routes that are no operation on a collection.
 OTHER_BODIES: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"input": "key"},
+    f"/v1/collections/{COLLECTION}/description": {"text": "Keys."},
     "/v1/rerank": {"query": "key", "documents": ["key"]},
     "/v2/rerank": {"query": "key", "documents": ["key"]},
 }
@@ -107,7 +108,7 @@ async def test_no_route_does_more_than_the_rights_and_collections_of_its_caller(
                 path = path.replace(name, value)
             headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
             body = None
-            if method == "POST" or operation == "delete":
+            if method in ("POST", "PUT") or operation == "delete":
                 body = OTHER_BODIES.get(path) or {**BODIES.get(operation, {}), "collection": COLLECTION}
             parameters = {**PARAMETERS.get(operation, {}), "collection": COLLECTION} if takes_collection else None
             answer = await served.http.request(method, path, json=body, params=parameters, headers=headers)

@@ -238,6 +238,8 @@ def _field(one: Declared) -> tuple[Any, Any]:
         kind = Annotated[
             int, Between(*(None if bound is None else int(bound) for bound in (option.minimum, option.maximum)))
         ]
+    elif one.form == "texts" and option.maximum is not None:
+        kind = Annotated[list[Word], Field(max_length=int(option.maximum))]
     elif one.form == "number":
         kind = Annotated[float, Field(ge=option.minimum, gt=option.above, le=option.maximum)]
     if one.name in TEXTS and not one.optional:
