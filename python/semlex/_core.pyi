@@ -299,32 +299,15 @@ class Analyzer:
         Returns:
             bool (n,): whether the text holds all phrases, and nothing that is excluded.
         """
-    def first_matches(self, texts: Sequence[str], terms: Sequence[str]) -> list[int | None]:
-        """Find the first word of each text that matches one of the terms, which is the first that `excerpts` marks.
+    def match_places(self, texts: Sequence[str], terms: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Find the words of texts that match one of the terms.
 
         Args:
             texts: n texts.
             terms: The wanted terms of a query.
 
         Returns:
-            For each text the offset of the word in characters; None without a match.
-        """
-    def excerpts(self, texts: Sequence[str], terms: Sequence[str], max_characters: int = 240) -> list[str]:
-        """Return the parts of texts that show why they were found.
-
-        An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
-        `` … ``, where they hold more. Matched words are between ``**``. Without a match it is the text's beginning.
-
-        Args:
-            texts: n texts.
-            terms: The wanted terms of a query.
-            max_characters: Maximum number of characters of text in an excerpt, from 1, without the marks.
-
-        Returns:
-            One excerpt a text.
-
-        Raises:
-            ValueError: `max_characters` is below 1.
+            For each text the start and the end of each such word, in characters, in order and without overlap.
         """
 
 @final

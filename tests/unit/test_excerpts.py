@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, excerpt, matches_of, shown
+from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, excerpt, shown
 from semlex.types.display import marked_parts
 
 ENGLISH = _core.Analyzer("english")
@@ -105,15 +104,6 @@ def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
     assert not re.search(r"(?m)^\s*(?:```|:::|\.\. )", plain)
     assert len(plain) <= 2 * (EXCERPT_CHARACTERS + LONGEST_SENTENCE)
     assert made
-
-
-@given(st.lists(BLOCKS, max_size=20).map("".join))
-def test_marks_lead_back_to_matches(text: str) -> None:
-    terms = [term for _, term in ENGLISH.query("keys gates", 64).wanted]
-    [marked] = ENGLISH.excerpts([text], terms, len(text) + 1)
-    matches = matches_of(text, marked)
-    assert all(text[start:end].lower().rstrip("s") in ("key", "gate") for start, end in matches)
-    assert all(one[1] <= other[0] for one, other in pairwise(matches))
 
 
 def test_no_ellipsis_means_that_nothing_was_left_out() -> None:

@@ -25,6 +25,7 @@ from semlex.diagnostics.status import CountedCollection
 from semlex.ingest.files.discovery import FileProblem
 from semlex.ingest.progress import IndexReport, Progress
 from semlex.progress import ProgressLines
+from semlex.store.keyword.excerpts import shown
 from semlex.types.results import SearchResult, SearchResults
 
 if TYPE_CHECKING:
@@ -117,17 +118,17 @@ def marked(text: Text) -> list[str]:
 )
 def test_marks_are_told_from_the_texts_own_stars(words: list[str]) -> None:
     content = " ".join(words).strip()
-    [excerpt] = _core.Analyzer("english").excerpts([content], ["blueprint", "vault"])
+    [(excerpt, _)] = shown("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
     text = marked_text(excerpt, content, "bold")
-    assert text.plain == content[: len(text.plain)]
+    assert text.plain.split() == content.split()
     # What Markdown marks already gets no marks of the search's.
     found = re.findall(r"(?<!\*\*)(?:blueprints|vault)|(?:blueprints|vault)(?!\*\*)", text.plain)
     assert marked(text) == found
 
 
 def test_two_parts_and_a_text_that_is_not_the_contents() -> None:
-    content = "the **first** vault " + "and so on " * 30 + "*blueprints* end"
-    [excerpt] = _core.Analyzer("english").excerpts([content], ["blueprint", "vault"])
+    content = "the **first** vault. " + "And so on. " * 40 + "*blueprints* end"
+    [(excerpt, _)] = shown("blueprints vault", [content], [None], lambda _: _core.Analyzer("english"))
     assert " … " in excerpt
     assert "".join(marked(marked_text(excerpt, content, "bold"))) == "vaultblueprints"
     assert marked_text("**other** text", content, "bold") == Text("**other** text")

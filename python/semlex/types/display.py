@@ -50,15 +50,16 @@ def marked_parts(excerpt: str, content: str) -> list[tuple[str, bool]]:
     The marks are ``**``, which a text may hold itself. Stars of the excerpt that its text does not have are marks.
     """
     pieces: list[tuple[str, bool]] = []
+    bare, end = content.replace("*", ""), 0
     for number, part in enumerate(_BETWEEN_PARTS.split(excerpt)):
-        pieces += [(part, False)] if number % 2 else _pieces_of(part, content)
+        own = part.replace("*", "")
+        start = -1 if number % 2 else bare.find(own, end)  # parts follow each other in the content
+        end = end if start < 0 else start + len(own)
+        pieces += [(part, False)] if start < 0 else _pieces_of(part, content, start)
     return [piece for piece in pieces if piece[0]]
 
 
-def _pieces_of(part: str, content: str) -> list[tuple[str, bool]]:
-    start = content.replace("*", "").find(part.replace("*", ""))
-    if start < 0:
-        return [(part, False)]
+def _pieces_of(part: str, content: str, start: int) -> list[tuple[str, bool]]:
     # Runs of stars have even indexes, the characters between them odd ones; those are equal in part and content.
     own = re.split(r"([^*])", part)
     there = re.split(r"([^*])", content)[2 * start : 2 * start + len(own)]

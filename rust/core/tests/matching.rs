@@ -1,4 +1,4 @@
-//! What of a query stands in a text: phrases, matches and excerpts.
+//! What of a query stands in a text: phrases and matches.
 
 use std::collections::HashSet;
 
@@ -52,15 +52,21 @@ proptest! {
     }
 
     #[test]
-    fn the_first_match_is_the_first_mark(text in text(), wanted in text()) {
-        let text = text.replace('*', " ");
-        let analyzer = analyzer("english");
+    fn the_places_are_those_of_words_with_a_wanted_term(text in text(), wanted in text()) {
+        let analyzer = analyzer("simple");
         let wanted: Vec<String> = analyzer.query(&parse_query(&wanted), 64).wanted.into_iter().map(|it| it.1).collect();
-        let (bare, most) = (text.trim(), text.len() + 1);
-        let marked = analyzer.excerpt(bare, &wanted, most);
-        // The whole text is in the excerpt: what stands before the first mark stands there in the text.
-        let first = marked.find("**").map(|byte| marked[..byte].chars().count());
-        prop_assert_eq!(analyzer.first_matches([bare], &wanted), [first], "{:?}", marked);
+        let found = analyzer.match_places([&*text, "", &*text], &wanted);
+        prop_assert_eq!(&found[0], &found[2]);
+        prop_assert!(found[1].is_empty());
+        let characters: Vec<char> = text.chars().collect();
+        for (place, next) in found[0].iter().zip(found[0].iter().skip(1)) {
+            prop_assert!(place.end <= next.start);
+        }
+        for place in &found[0] {
+            let word: String = characters[place.clone()].iter().collect();
+            let own = terms(&analyzer, &word);
+            prop_assert!(own.iter().any(|term| wanted.contains(term)), "{word:?} {own:?} {wanted:?}");
+        }
     }
 
     #[test]
@@ -90,25 +96,11 @@ proptest! {
     }
 
     #[test]
-    fn an_excerpt_is_made_of_slices(text in text(), wanted in text(), most in 1_usize..60) {
-        let text = text.replace(['*', '…'], " ");
-        let analyzer = analyzer("simple");
-        let wanted = terms(&analyzer, &wanted);
-        let excerpt = analyzer.excerpt(&text, &wanted, most);
-        let plain = excerpt.replace("**", "");
-        let parts: Vec<&str> = plain.split(" … ").collect();
-        prop_assert!(parts.len() <= 2);
-        prop_assert!(parts.iter().all(|part| text.contains(part)), "{excerpt:?}");
-        prop_assert!(parts.iter().map(|part| part.chars().count()).sum::<usize>() <= most);
-    }
-
-    #[test]
-    fn an_excerpt_shows_a_wanted_word(before in "([a-m]{1,8} ){0,60}", behind in "([a-m]{1,8} ){0,60}") {
-        let text = format!("{before}xyz {behind}");
-        let excerpt = analyzer("simple").excerpt(&text, &["xyz".to_owned()], 40);
-        prop_assert!(excerpt.contains("**xyz**"), "{excerpt:?}");
-        for word in excerpt.replace("**", "").split(' ') {
-            prop_assert!(text.split_whitespace().any(|it| it == word), "{word:?} of {excerpt:?}");
-        }
+    fn the_place_of_a_wanted_word_is_found(before in "([a-mä]{1,8} ){0,60}", behind in "([a-m]{1,8} ){0,60}") {
+        let text = format!("{before}xyz {behind}xyz");
+        let first = before.chars().count();
+        let last = text.chars().count() - 3;
+        let found = analyzer("simple").match_places([&*text], &["xyz".to_owned()]);
+        prop_assert_eq!(&found[0], &[first..first + 3, last..last + 3]);
     }
 }

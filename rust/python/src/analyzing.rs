@@ -153,60 +153,32 @@ impl Analyzer {
         Ok(PyArray1::from_vec(py, matched))
     }
 
-    /// Find the first word of each text that matches one of the terms, which is the first that `excerpts` marks.
+    /// Find the words of texts that match one of the terms.
     ///
     /// Args:
     ///     texts: n texts.
     ///     terms: The wanted terms of a query.
     ///
     /// Returns:
-    ///     For each text the offset of the word in characters; None without a match.
-    #[pyo3(signature = (texts: "Sequence[str]", terms: "Sequence[str]") -> "list[int | None]")]
+    ///     For each text the start and the end of each such word, in characters, in order and without overlap.
+    #[pyo3(signature = (texts: "Sequence[str]", terms: "Sequence[str]") -> "list[list[tuple[int, int]]]")]
     #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
-    fn first_matches(
+    fn match_places(
         &self,
         py: Python<'_>,
         texts: Vec<PyBackedStr>,
         terms: Vec<String>,
-    ) -> PyResult<Vec<Option<usize>>> {
+    ) -> PyResult<Vec<Vec<(usize, usize)>>> {
         detached(py, || {
             let texts = texts.iter().map(|text| &**text);
-            self.inner.first_matches(texts, &terms)
-        })
-    }
-
-    /// Return the parts of texts that show why they were found.
-    ///
-    /// An excerpt is the part with the most of the terms, the first of equals, or two parts of half the size, joined by
-    /// `` … ``, where they hold more. Matched words are between ``**``. Without a match it is the text's beginning.
-    ///
-    /// Args:
-    ///     texts: n texts.
-    ///     terms: The wanted terms of a query.
-    ///     max_characters: Maximum number of characters of text in an excerpt, from 1, without the marks.
-    ///
-    /// Returns:
-    ///     One excerpt a text.
-    ///
-    /// Raises:
-    ///     ValueError: `max_characters` is below 1.
-    #[pyo3(signature = (
-        texts: "Sequence[str]",
-        terms: "Sequence[str]",
-        max_characters: "int" = 240,
-    ) -> "list[str]")]
-    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
-    fn excerpts(
-        &self,
-        py: Python<'_>,
-        texts: Vec<PyBackedStr>,
-        terms: Vec<String>,
-        max_characters: i64,
-    ) -> PyResult<Vec<String>> {
-        let most = at_least("max_characters", max_characters, 1)?;
-        detached(py, || {
-            let texts = texts.iter().map(|text| &**text);
-            self.inner.excerpts(texts, &terms, most)
+            let places = self.inner.match_places(texts, &terms).into_iter();
+            places
+                .map(|own| {
+                    own.into_iter()
+                        .map(|place| (place.start, place.end))
+                        .collect()
+                })
+                .collect()
         })
     }
 }

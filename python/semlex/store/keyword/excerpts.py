@@ -21,7 +21,6 @@ MAX_CODE_LINES = 8
 MARK = "**"
 # Words with the same first letters count as one word.
 STEM_LETTERS = 5
-_STARS, _MARKS = re.compile(r"\*+"), re.compile(r"\*{2,}")
 # Directives of reStructuredText whose argument only steers a renderer; the arguments of others are text.
 _STEERING = (
     "code|code-block|sourcecode|highlight|parsed-literal|literalinclude|include|image|figure|toctree|contents|index|"
@@ -67,32 +66,10 @@ def shown(
         own = [texts[row] for row in rows]
         analyzer = None if query is None else analyzer_for(language)
         terms = [] if analyzer is None else [term for _, term in analyzer.query(query or "", MAX_TERMS).wanted]
-        # With room for all of it, an excerpt is the text, with every match marked.
-        marked = own if analyzer is None else analyzer.excerpts(own, terms, max(map(len, own)) + 1)
-        for row, text, one in zip(rows, own, marked, strict=True):
-            matches = matches_of(text, one) if terms else []
-            made, first = excerpt(text, matches)
-            if analyzer is not None and not matches:  # a word that the text itself has in bold gets no further marks
-                [first] = analyzer.first_matches([text], terms)
-            found[row] = Shown(made, first)
+        places = [[]] * len(own) if analyzer is None else analyzer.match_places(own, terms)
+        for row, text, matches in zip(rows, own, places, strict=True):
+            found[row] = excerpt(text, matches)
     return found
-
-
-def matches_of(text: str, marked: str) -> list[tuple[int, int]]:
-    """Return where the marked words of a text are; `marked` is the whole text, stripped."""
-    begin = len(text) - len(text.lstrip())
-    edges: list[int] = []
-    added = 0
-    for stars in _MARKS.finditer(marked):
-        at = stars.start() - added + begin
-        own = _STARS.match(text, at)
-        length = len(own[0]) if own else 0
-        surplus = len(stars[0]) - length
-        # Own stars stand before a mark that opens, and behind one that closes.
-        edges += [at + (0 if len(edges) % 2 else length)] if surplus == len(MARK) else []
-        edges += [at, at] if surplus == 2 * len(MARK) else []
-        added += surplus
-    return list(zip(edges[::2], edges[1::2], strict=False))
 
 
 def excerpt(text: str, matches: Sequence[tuple[int, int]]) -> Shown:

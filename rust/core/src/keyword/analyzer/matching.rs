@@ -1,14 +1,15 @@
-//! Phrase matching, and the first matched word of a text.
+//! Phrase matching, and the matched words of a text.
 
 use std::ops::Range;
 
 use super::characters::CharacterKind;
 use super::token_terms::TokenTerms;
+use super::tokens::scan;
 use super::{Analyzer, TermSource};
 use crate::hashing::WordMap;
 
 /// Most tokens that are remembered from text to text.
-pub(super) const MAX_KNOWN: usize = 1 << 16;
+const MAX_KNOWN: usize = 1 << 16;
 
 impl Analyzer {
     /// For each text, whether it holds every phrase and none that is excluded.
@@ -59,20 +60,22 @@ impl Analyzer {
         matched.collect()
     }
 
-    /// For each text the place, in characters, of the first word that stands for one of the terms: the first that an
-    /// excerpt would mark.
-    pub fn first_matches<'t>(
+    /// For each text the places, in characters, of the words that stand for one of the terms, in order; places that
+    /// overlap are one.
+    pub fn match_places<'t>(
         &self,
         texts: impl IntoIterator<Item = &'t str>,
         wanted: &[String],
-    ) -> Vec<Option<usize>> {
+    ) -> Vec<Vec<Range<usize>>> {
         let terms: WordMap<&str, ()> = wanted.iter().map(|term| (term.as_str(), ())).collect();
         let ignores_single = self.ignores_single(wanted);
         let mut known: WordMap<&str, bool> = WordMap::default();
-        let first = texts.into_iter().map(|text| {
-            let mut first = None;
-            self.offsets(text, |start, end| {
-                let (None, Some(token)) = (first, text.get(start..end)) else {
+        let places = texts.into_iter().map(|text| {
+            let mut places: Vec<Range<usize>> = Vec::new();
+            // The byte up to which characters were counted, and their number.
+            let (mut byte, mut characters) = (0, 0);
+            scan(text, self.characters, |start, end| {
+                let Some(token) = text.get(start..end) else {
                     return;
                 };
                 if known.len() >= MAX_KNOWN {
@@ -84,13 +87,24 @@ impl Analyzer {
                         .terms()
                         .any(|term| (term.leads || !leads_only) && terms.contains_key(term.text))
                 });
-                if is_match {
-                    first = Some(start);
+                if !is_match {
+                    return;
+                }
+                // Tokens that overlap may begin before the last one ended.
+                if start < byte {
+                    (byte, characters) = (0, 0);
+                }
+                characters += text.get(byte..start).unwrap_or_default().chars().count();
+                byte = start;
+                let place = characters..characters + token.chars().count();
+                match places.last_mut() {
+                    Some(last) if last.end > place.start => last.end = last.end.max(place.end),
+                    _ => places.push(place),
                 }
             });
-            first.map(|start| text.get(..start).unwrap_or_default().chars().count())
+            places
         });
-        first.collect()
+        places.collect()
     }
 
     /// Where pairs of characters are wanted, one of the two alone says little.

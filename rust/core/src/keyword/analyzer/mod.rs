@@ -7,7 +7,6 @@
 mod characters;
 mod classes;
 mod cuts;
-mod excerpt;
 #[cfg(test)]
 mod fingerprint;
 mod folding;
