@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from semlex.search.fusion import LEGS
@@ -93,17 +92,13 @@ def _support(state: SearchState, found: Found) -> Support:
     overlap = None
     if vector is not None and keyword is not None:
         overlap = len(set(vector.keys[:JUDGED_DEPTH]) & set(keyword.keys[:JUDGED_DEPTH])) / JUDGED_DEPTH
-    evidence = Evidence(words=words, overlap=overlap)
+    similarity = background = nearness = None
     spread = state.spread
     if vector is not None and spread is not None and state.collection.distance.name == "cosine":
-        similarity = float(vector.scores.max())
-        nearness = (similarity - spread.mean) / spread.deviation if spread.deviation else 0.0
-        evidence = replace(
-            evidence,
-            similarity=similarity,
-            background=spread.mean,
-            nearness=min(max(nearness, 0.0), MAX_NEARNESS),
-        )
+        similarity, background = float(vector.scores.max()), spread.mean
+        nearness = (similarity - background) / spread.deviation if spread.deviation else 0.0
+        nearness = min(max(nearness, 0.0), MAX_NEARNESS)
+    evidence = Evidence(words=words, overlap=overlap, similarity=similarity, background=background, nearness=nearness)
     model = None if embedding is None else embedding.model
     chunks = keyword.postings.chunks if keyword is not None and keyword.postings is not None else 0
     chunks = max(chunks, *(len(leg.keys) for leg in good.values()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
-from pathlib import PurePath
 from typing import Literal
 
 Support = Literal["likely", "unsure", "unlikely"]
@@ -41,6 +39,9 @@ class Evidence:
     nearness: float | None = None
 
 
+PARTS = tuple(one.name for one in fields(Evidence))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportCurve:
     """Weights of the parts of an `Evidence` in the log odds of an answer; None for a part that does not count."""
@@ -55,14 +56,18 @@ class SupportCurve:
     @property
     def parts(self) -> tuple[str, ...]:
         """Return the names of the parts that count."""
-        return tuple(one.name for one in fields(Evidence) if getattr(self, one.name) is not None)
+        return tuple(name for name in PARTS if getattr(self, name) is not None)
 
     def logit(self, evidence: Evidence) -> float | None:
         """Return the log odds of an answer; None if a part that counts is not known."""
-        values = [(getattr(self, name), getattr(evidence, name)) for name in self.parts]
-        if any(value is None for _, value in values):
-            return None
-        return self.intercept + math.fsum(weight * value for weight, value in values)
+        logit = self.intercept
+        for name in PARTS:
+            weight, value = getattr(self, name), getattr(evidence, name)
+            if weight is not None:
+                if value is None:
+                    return None
+                logit += weight * value
+        return logit
 
 
 # Learned by `./x bench support`. Cosines have other values with each model, so only models that were measured have
@@ -97,7 +102,7 @@ def support_of(evidence: Evidence, model: str | None, *, coverage: float | None,
         return "likely"
     # In a few chunks every word is frequent, and weighs little beside a word that is in none.
     is_too_small = chunks < MIN_CHUNKS and (coverage is None or coverage >= SMALL_COVERAGE)
-    for curve in (*CURVES.get(PurePath(model or "").name, ()), WORDS_AND_OVERLAP, WORDS):
+    for curve in (*CURVES.get((model or "").rpartition("/")[2], ()), WORDS_AND_OVERLAP, WORDS):
         logit = curve.logit(evidence)
         if logit is not None:
             if logit < LEAST_LOGIT and not is_too_small:

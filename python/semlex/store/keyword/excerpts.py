@@ -36,6 +36,7 @@ _RAW = re.compile(
 )
 # A text without any of these at the beginning of a line has none of those lines.
 _SIGNS = re.compile(r"^[ \t]*(?:\.\.|__|:::|```|~~~|\(|\[|<!--|\{[%{]|\+\+\+|---)|-->", re.MULTILINE)
+_LINE = re.compile(r"[^\W_][^\n]*[^\s]")
 _OPTION = re.compile(r"[ \t]*:[\w-]+:(?:[ \t].*)?")
 _OPTIONS = re.compile(r"(?:[ \t]*:[\w-]+:[^\n]*(?:\n|\Z))*")
 
@@ -75,6 +76,8 @@ def shown(
 def excerpt(text: str, matches: Sequence[tuple[int, int]]) -> Shown:
     """Return the sentences that hold most of the matched words, marked; ``…`` stands where text was left out."""
     first = matches[0][0] if matches else None
+    if len(text) <= EXCERPT_CHARACTERS and _LINE.fullmatch(text):  # a paragraph of one short line is all shown
+        return Shown(_marked(text, 0, len(text), matches), first)
     pieces = _pieces(text)
     if not pieces:
         return Shown(_marked(text, 0, len(text), matches).strip()[: 2 * EXCERPT_CHARACTERS], first)
