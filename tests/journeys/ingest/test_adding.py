@@ -116,12 +116,21 @@ async def test_what_is_no_list_of_documents_is_refused(store: PostgreSQLRetrieve
     assert await store.count() == 0
 
 
-async def test_the_rows_of_a_data_frame_have_another_way(store: PostgreSQLRetriever) -> None:
-    class DataFrame(dict[str, list[str]]):
-        columns = ("text", "year")
+async def test_the_rows_of_a_data_frame_are_documents(store: PostgreSQLRetriever) -> None:
+    class DataFrame:
+        columns: tuple[str, ...] = ("text", "year")
 
-    with pytest.raises(ValidationError, match=r"add_texts\(df\.text, metadata=.*\); got a DataFrame$"):
-        await store.add_documents(DataFrame(text=["a"]))  # type: ignore[arg-type]
+        def to_dict(self, orient: str) -> list[dict[str, Any]]:
+            assert orient == "records"
+            return [{"text": "a", "year": 2020}]
+
+    frame = DataFrame()
+    [made] = await store.add_documents(frame)  # type: ignore[arg-type]
+    [found] = await store.get([made])
+    assert (found.content, found.metadata["year"]) == ("a", 2020)
+    frame.columns = ("body", "year")
+    with pytest.raises(ValidationError, match="rename the one with the texts"):
+        await store.add_documents(frame)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["documents", "vectors of an array", "vectors of a list", "texts"])
