@@ -80,7 +80,8 @@ async def test_a_state_of_another_form_and_a_collection_of_a_loop(database_url: 
 def test_a_tool_gives_texts_to_the_model_and_documents_to_the_program(collection: SyncRetriever) -> None:
     prompt = PromptTemplate.from_template("<{page_content}>")
     tool = retrieval_tool(collection, "handbook", "Searches the handbook.", k=2, document_prompt=prompt)
-    assert (tool.name, tool.description) == ("handbook", "Searches the handbook.")
+    assert tool.name == "handbook"
+    assert tool.description.startswith("Searches the handbook. Give the user's question as query, and always terms.")
     builder = StateGraph(MessagesState)
     builder.add_node("tools", ToolNode([tool]))
     builder.add_edge(START, "tools")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGE = (ROOT / "docs" / "moving-in.md").read_text(encoding="utf-8").split("## Recipes", 1)[1]
 RECIPES = dict(re.findall(r"^### (.+?)\n(?:(?!^### )[\s\S])*?```py\n([\s\S]*?)```", PAGE, re.MULTILINE))
-[COMMAND] = re.findall(r"^\$ semlex (import rows.*)$", PAGE, re.MULTILINE)
+[COMMAND] = re.findall(r"^\$ semlex (documents import rows.*)$", PAGE, re.MULTILINE)
 ROWS, DIMENSIONS = 1_200, 16
 # FAISS alone has texts, and no metadata; in this table of LanceDB's a field is no object.
 KEPT = {"FAISS": (), "LanceDB": ("kind",)}
