@@ -316,6 +316,18 @@ async def test_an_explained_search_is_the_search(keys: PostgreSQLRetriever, fusi
     assert results.to_dict()["explanation"]["reranker"] is None
 
 
+@pytest.mark.parametrize("mode", ["vector", "keyword"])
+async def test_one_search_alone_is_explained_without_a_fusion(keys: PostgreSQLRetriever, mode: Any) -> None:
+    """Even where a sample of the vectors is in memory, as after any hybrid search."""
+    await keys.search("key n30")
+    results = await keys.search("key n30", 7, mode=mode, explain=True)
+    told = results.explanation
+    assert told is not None
+    assert (told.fusion, told.weights, told.similarity_mean) == (None, {}, None)
+    assert [hit.id for hit in told.hits] == [hit.id for hit in results]
+    assert str(told)
+
+
 # --- what the retriever was made with --------------------------------------------------------------------------------
 
 

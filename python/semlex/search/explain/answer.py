@@ -71,10 +71,11 @@ async def explained_search(opened: OpenCollection, reranker: Reranker | None, re
 
 
 def _spread(state: SearchState, found: Found) -> dict[str, float]:
-    """What score fusion has measured the scores against."""
-    if state.spread is None or found.fusion != "score":
+    """What score fusion has measured the scores against; nothing where one search answered alone."""
+    answered = {name: leg for name, leg in found.results.items() if leg.error is None}
+    if state.spread is None or found.fusion != "score" or len(answered) < len(LEGS):
         return {}
-    scores = found.results["keyword"].scores
+    scores = answered["keyword"].scores
     return {
         "similarity_mean": state.spread.mean,
         "similarity_deviation": state.spread.deviation,
