@@ -30,7 +30,7 @@ class AllowedFolders:
         self.roots = [Path(os.path.realpath(folder)) for folder in folders]
         for given, root in zip(folders, self.roots, strict=True):
             if not os.path.isdir(root):  # noqa: PTH112 - says False where Path would raise
-                raise ConfigurationError(f"allow: folder {str(given)!a} does not exist")
+                raise ConfigurationError(f"allow: {str(given)!a} is not an existing folder")
 
     async def check(self, paths: Sequence[str]) -> None:
         """Refuse paths that may not be read, or that this worker cannot see.

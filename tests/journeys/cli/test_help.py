@@ -94,7 +94,7 @@ def test_declared_options_are_flags_with_their_texts(name: str, options: type) -
     flags = {flag: param.help for param in RUNNABLE[name].params for flag in param.opts}
     for one in declared(options).values():
         if one.option.offered and one.name != "enrichment":  # --enrich is a setting
-            assert one.option.text.split(". ")[0].split("_")[0] in flags[flag_of(one.name)]
+            assert one.option.text.split(". ")[0] in flags[flag_of(one.name)]
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

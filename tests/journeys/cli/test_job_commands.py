@@ -91,7 +91,7 @@ def test_waiting_for_a_job(shell: Shell) -> None:
         (("jobs", "--state", "sleeping"), "state must be one of"),
         (("jobs", "show", "7"), "not the id of a job"),
         (("jobs", "cancel", "00000000-0000-0000-0000-000000000000"), "unknown job"),
-        (("worker", "--drain", "--allow", "nowhere"), "does not exist"),
+        (("worker", "--drain", "--allow", "nowhere"), "'nowhere' is not an existing folder"),
         (("worker", "--drain", "--lease", "0"), "lease must be"),
     ],
 )

@@ -217,7 +217,7 @@ def test_a_source_cannot_move_into_another(store: SyncRetriever, handbook: Path)
         store.documents.move_source("other", handbook / "guide" / "below")
     with pytest.raises(ConfigurationError, match="contains"):
         store.documents.move_source("other", handbook / "guide")
-    with pytest.raises(ConfigurationError, match="does not exist"):
+    with pytest.raises(ConfigurationError, match="nowhere is not an existing folder"):
         store.documents.move_source("other", handbook / "nowhere")
     with pytest.raises(ConfigurationError, match="unknown source 'tother'; known sources: guide, other"):
         store.documents.move_source("tother", handbook)

@@ -245,7 +245,7 @@ async def test_behind_a_transaction_pooler(database_url: str, docs: Path) -> Non
         ({"concurrency": 0}, "concurrency"),
         ({"lease": 0.5}, "lease"),
         ({"allow": "docs"}, "allow"),
-        ({"allow": ["/nowhere-at-all"]}, "does not exist"),
+        ({"allow": ["/nowhere-at-all"]}, "'/nowhere-at-all' is not an existing folder"),
         ({"limit": 0}, "limit"),
         ({"keep_days": -1}, "keep_days"),
         ({"tell": "me"}, "tell"),

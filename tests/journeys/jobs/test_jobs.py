@@ -237,7 +237,7 @@ async def test_paths_that_are_not_allowed_or_not_seen_fail_and_delete_nothing(
         (tmp_path / "moved").rename(docs)
         job = (await opened.jobs(state="failed"))[-1]
         assert (await job.retry()).state == "queued"
-        with pytest.raises(ConfigurationError, match="does not exist"):
+        with pytest.raises(ConfigurationError, match=r"0\.md' is not an existing folder"):
             await opened.work(drain=True, allow=[docs / "0.md"])
 
 
@@ -323,7 +323,7 @@ async def test_no_race_of_links_is_won(database_url: str, tmp_path: Path) -> Non
         ("arguments", "[]", "must be an object"),
         ("arguments", "7", "must be an object"),
         ("arguments", '{"paths": 5}', "has no 'paths'"),
-        ("collection", "other", "does not exist"),
+        ("collection", "other", "collection 'other' does not exist"),
         ("collection", "Robert'); DROP TABLE", "collection"),
     ],
 )

@@ -174,10 +174,10 @@ async def test_in_a_transaction_of_the_callers(database_url: str) -> None:
         assert len(await within.search("alpha", 9)) == len(NEW)
         await connection.rollback()
         await drop(database_url)
-        with pytest.raises(CollectionNotFoundError, match="does not exist"):
+        with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist"):
             await within.search("alpha", 9)
         await connection.execute("SELECT 1")  # begins one of the caller's
-        with pytest.raises(CollectionNotFoundError, match="does not exist"):
+        with pytest.raises(CollectionNotFoundError, match=f"collection '{NAME}' does not exist"):
             await within.search("alpha", 9)
         await make(database_url, OLD)
         assert len(await within.search("alpha", 9)) == len(OLD)

@@ -34,7 +34,7 @@ TEXTS = {
 
 
 class Writer:
-    """A chat model that answers as it is told, and counts its calls."""
+    """A chat model with set replies that keeps the messages it was sent."""
 
     calls_at_once = 2
 

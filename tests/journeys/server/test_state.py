@@ -48,7 +48,7 @@ async def job_done(served: Served) -> None:
 
 
 def test_folders_and_numbers_of_jobs_are_checked_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="does not exist"):
+    with pytest.raises(ConfigurationError, match="nowhere' is not an existing folder"):
         ServeOptions(allow=[tmp_path, tmp_path / "nowhere"])
     assert ServeOptions(jobs=256, allow=[tmp_path]).jobs == 256
     with pytest.raises(ConfigurationError, match="jobs"):

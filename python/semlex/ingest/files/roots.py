@@ -128,7 +128,7 @@ def existing_root(root: str | Path) -> Path:
     """Return the folder of a source, absolute and without links."""
     folder = Path(os.path.realpath(root))
     if not os.path.isdir(folder):  # noqa: PTH112 - says False where Path would raise
-        raise ConfigurationError(f"folder {folder} does not exist")
+        raise ConfigurationError(f"{folder} is not an existing folder")
     return folder
 
 

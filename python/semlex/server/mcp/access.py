@@ -60,7 +60,7 @@ class Access(Reaching):
         roots = [Path(os.path.realpath(folder)) for folder in folders]
         for given, root in zip(folders, roots, strict=True):
             if not os.path.isdir(root):  # noqa: PTH112 - False if Path would raise
-                raise ConfigurationError(f"allow: folder {str(given)!a} does not exist")
+                raise ConfigurationError(f"allow: {str(given)!a} is not an existing folder")
         names = frozenset(collections) if collections else None
         return cls(names, "admin" if writes else "read", tuple(dict.fromkeys(roots)))
 
