@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,12 @@ def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
     assert not re.search(r"(?m)^\s*(?:```|:::|\.\. )", plain)
     assert len(plain) <= 2 * (EXCERPT_CHARACTERS + LONGEST_SENTENCE)
     assert made
+
+
+def test_a_long_indentation_takes_no_time() -> None:
+    started = time.process_time()
+    assert excerpt_of("gate", " " * 500_000 + "a gate --> b") == "a **gate** --> b"
+    assert time.process_time() - started < 60  # it would be minutes if every blank were read again for each blank
 
 
 def test_no_ellipsis_means_that_nothing_was_left_out() -> None:

@@ -24,13 +24,8 @@ def own_prompt(folder: ModelFolder, *, is_query: bool) -> str:
     return next((own[name] for name in chosen if isinstance(own.get(name), str)), "")
 
 
-def recipe(folder: ModelFolder, document_prompt: str) -> str:
-    """Return a hash of what makes vectors beside the weights: modules, their settings, the prompt."""
-    return digest_recipe(folder, document_prompt).hexdigest()[:12]
-
-
 def digest_recipe(folder: ModelFolder, document_prompt: str) -> hashlib._Hash:
-    """Return the same, for more to be added."""
+    """Return a hash of what makes vectors beside the weights: modules, their settings, the prompt."""
     digest = hashlib.sha256(document_prompt.encode())
     for path in sorted(folder.path.rglob("*.json")):
         if path.name == MODULES or path.name.endswith("config.json"):

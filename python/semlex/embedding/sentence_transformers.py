@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, EmbedderIdentity, unit_vectors
-from semlex.embedding.sentence_files import MODULES, own_prompt, recipe
+from semlex.embedding.sentence_files import MODULES, digest_recipe, own_prompt
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
 from semlex.models import cancellation
@@ -111,9 +111,10 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         with self._opening:
             if self._identity is None:
                 self._load()
+                recipe = digest_recipe(self._folder, self._prompt(is_query=False)).hexdigest()[:12]
                 self._identity = EmbedderIdentity(
                     model=self._folder.name if is_default_for(self._folder) else f"{PREFIX}{self._folder.name}",
-                    revision=f"{self._folder.revision}+{recipe(self._folder, self._prompt(is_query=False))}",
+                    revision=f"{self._folder.revision}+{recipe}",
                     dimensions=self.dimensions,
                     instruction=self._prompt(is_query=True) or None,
                     pooling="sentence-transformers",

@@ -97,7 +97,9 @@ RrfK: TypeAlias = Annotated[
 ]
 Exclude: TypeAlias = Annotated[
     Sequence[str] | None,
-    Option(text="Words and phrases that no hit may contain, at most 64.", form="texts", maximum=MAX_EXCLUDED),
+    Option(
+        text=f"Words and phrases that no hit may contain, at most {MAX_EXCLUDED}.", form="texts", maximum=MAX_EXCLUDED
+    ),
 ]
 MinSimilarity: TypeAlias = Annotated[
     float | None,

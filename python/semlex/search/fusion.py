@@ -154,10 +154,14 @@ def boosted(candidates: Iterable[Candidate], factors: Mapping[Key, float]) -> It
     """
     ordered = list(candidates)
     for candidate in ordered:
-        score = candidate.order_score
         candidate.boost = factors[candidate.key]
-        candidate.fused_score = score * candidate.boost if score >= 0 else score / candidate.boost
-    return iter(sorted(ordered, key=lambda candidate: -(candidate.fused_score or 0.0)))
+        _multiply(candidate, candidate.boost)
+    return iter(sorted(ordered, key=lambda candidate: -candidate.order_score))
+
+
+def _multiply(candidate: Candidate, factor: float) -> None:
+    score = candidate.order_score
+    candidate.fused_score = score * factor if score >= 0 else score / factor
 
 
 # Factor on the score of a chunk whose heading is the query. Its stop words count, which keyword search leaves out.
@@ -184,13 +188,10 @@ def _heading_words(text: str) -> tuple[str, ...]:
 
 def headed_first(candidates: Iterable[Candidate], headed: Container[Key]) -> Iterator[Candidate]:
     """Candidates by their scores, best first, where those of some chunks count `HEADING_FACTOR` times."""
-    factors = {True: HEADING_FACTOR, False: 1.0}
     ordered = list(candidates)
     for candidate in ordered:
-        factor = factors[candidate.key in headed]
-        candidate.heading_factor = factor if factor != 1 else None
-        score = candidate.order_score
-        candidate.fused_score = score * factor if score >= 0 else score / factor
+        candidate.heading_factor = HEADING_FACTOR if candidate.key in headed else None
+        _multiply(candidate, candidate.heading_factor or 1.0)
     return iter(sorted(ordered, key=lambda candidate: -candidate.order_score))
 
 

@@ -37,8 +37,6 @@ from semlex.types.vectors import checked_array
 from semlex.validation import check_parameters, check_range, check_rows, refuse, shown, whole_number_errors, wrong_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -171,6 +169,7 @@ class Request:
             mode = defaults.get("mode")
         text = None if query is None else query.strip()
         plain = None if text is None else without_operators(text)
+        searched = text if plain is None else plain
         _check_exclusions(given.get("exclude"))
         given.pop("rewrite", None)
         notes = [*_fill(given, defaults, mode), *([OPERATORS_NOTE] if plain is not None else [])]
@@ -185,7 +184,7 @@ class Request:
             vector=array,
             top_k=top_k,
             condition=parse_filters(filters, names),
-            words=f"{words} {text if plain is None else plain}" if words else text if plain is None else plain,
+            words=f"{words} {searched}" if words else searched,
             terms=words,
             terms_by=rewrite.model,
             mode=mode,

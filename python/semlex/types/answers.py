@@ -114,12 +114,12 @@ class Context:
 
 
 Verdict = Literal["exact", "normalised", "altered", "not found", "unknown source"]
-# Verdicts that say: these words stand there.
 SHOWN_CITATIONS = 10
 ANSWER_KEYS = (
     *("question", "text", "kind", "documented", "model", "refused", "route", "unsupported", "sentences", "sources"),
     *("usage", "timings", "warnings"),
 )
+# Verdicts on quotes whose words are in the source.
 VERIFIED: frozenset[Verdict] = frozenset({"exact", "normalised"})
 
 

@@ -145,8 +145,8 @@ def bar(done: int, total: int | None) -> Html:
     return Html(f"<progress{bounds}></progress>")
 
 
-# A hit is ordered by the first of these that it has.
 HEADING_SEPARATOR = " > "
+# A hit is ordered by the first of these that it has.
 DECIDING = ("mixed_score", "fused_score", "vector_score", "keyword_score")
 TABLE_COLUMNS = ("vector_score", "keyword_score", "fused_score", "rerank_score", "mixed_score", "confidence")
 SHOWN_HITS = 10

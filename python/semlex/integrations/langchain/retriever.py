@@ -20,7 +20,7 @@ from semlex.integrations.calls import (
     checked_collection,
     searched,
 )
-from semlex.search.postprocess.diversity import ORDERED_BY
+from semlex.types.display import DECIDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ def _translated(given: Any, depth: int = 1) -> Any:
 
 def ranking_scores(results: SearchResults) -> list[float]:
     """The scores that order the hits; greater is better."""
-    for name in ORDERED_BY:
+    for name in DECIDING:
         scores = [getattr(hit, name) for hit in results]
         if None not in scores:
             return scores

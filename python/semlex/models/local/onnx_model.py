@@ -33,7 +33,6 @@ MAX_THREADS = 8  # small models gain nothing from more
 # Tokens of a batch, padding included, and its texts.
 TOKEN_BUDGET = 512
 MAX_ROWS = 32
-FETCH_AGAIN = "fetch the model again"
 # Position embeddings of these begin behind the number of the padding token.
 OFFSET_POSITIONS = frozenset({"camembert", "mpnet", "roberta", "xlm-roberta"})
 _DTYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
@@ -185,7 +184,7 @@ class OnnxModel:
                 rows, tokens = made["input_ids"].shape
                 raise ModelError(
                     f"{self.where} failed for {rows} texts of {tokens} tokens ({type(error).__name__}); is it a whole "
-                    f"file of this model? {FETCH_AGAIN.capitalize()}, or choose another"
+                    f"file of this model? Fetch the model again, or choose another"
                 ) from error
         return dict(zip(self.outputs, found, strict=True))
 
@@ -207,7 +206,7 @@ def _session(path: str) -> Any:
     except Exception as error:  # the runtime has a class of its own for each of its codes
         raise ModelError(
             f"{path} cannot be loaded by ONNX Runtime ({type(error).__name__}); is it a whole ONNX file? "
-            f"{FETCH_AGAIN.capitalize()}, or choose another"
+            "Fetch the model again, or choose another"
         ) from error
 
 

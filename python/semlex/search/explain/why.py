@@ -81,10 +81,11 @@ def _chosen(standing: Standing, hit_id: str | None) -> Key | None:
     """Return the chunk to report: the hit's, else the best reranked one, else the one that came farthest."""
     scores = {candidate.key: hit.mixed_score for candidate, hit in standing.found.hits}
     in_answer = [key for key in standing.chunks if key[1] == hit_id]
-    ordered = in_answer or sorted(
-        standing.chunks, key=lambda key: -(-math.inf if (score := scores.get(key)) is None else score)
+    return max(
+        in_answer or standing.chunks,
+        key=lambda key: -math.inf if (score := scores.get(key)) is None else score,
+        default=None,
     )
-    return next(iter(ordered), None)
 
 
 def _least(values: Iterable[float | None]) -> float | None:

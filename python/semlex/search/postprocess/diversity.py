@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semlex.types.display import DECIDING
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from semlex.types.results import SearchResult
-
-# What may have ordered hits, the last word first.
-ORDERED_BY = ("mixed_score", "fused_score", "vector_score", "keyword_score")
 
 
 def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
@@ -26,7 +25,7 @@ def relevances(hits: Sequence[SearchResult]) -> NDArray[np.float64]:
         Shape (n,), never ascending.
     """
     ranks = -np.arange(len(hits), dtype=np.float64)
-    for name in ORDERED_BY:
+    for name in DECIDING:
         given = [getattr(hit, name) for hit in hits]
         if None not in given:
             scores = np.array(given, dtype=np.float64)

@@ -53,8 +53,8 @@ class KeywordEngine:
 
     def analyzer_for(self, language: str | None) -> _core.Analyzer | None:
         """The analyzer that finds the words of a query in a text; None for an engine that searches no words."""
-        del language
-        return None
+        del language  # other engines than semlex's own read every chunk in the collection's
+        return None if self.name == KeywordEngine.name else self._analyzers.of(None)
 
     async def term_scores(
         self, snapshot: Snapshot, names: Names, query: str, keys: Sequence[Key]

@@ -13,7 +13,7 @@ from semlex.store.keyword.base import MAX_TERMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-# Characters of the text in an excerpt. A first sentence may be longer, but never than the second number.
+# Characters of the text in an excerpt. A single sentence may be longer, up to the second number.
 EXCERPT_CHARACTERS, LONGEST_SENTENCE = 300, 400
 # An excerpt that is shorter than this goes on with the next sentences.
 WANTED_CHARACTERS = 180
@@ -28,16 +28,16 @@ _STEERING = (
     "default-role|default-domain|productionlist|math|tabularcolumns|sectionauthor|codeauthor|meta|doctest|testsetup|"
     "testcode|testoutput|console|highlightlang|tabs|tab|code-tab|grid|dropdown|sidebar|topic|epigraph|plot|graphviz"
 )
-_DIRECTIVE = re.compile(rf"[ \t]*\.\.[ \t]+(?:\[[^\]\n]+\]|(?!(?:{_STEERING})::)[\w:+-]*\w::)[ \t]*")
+_DIRECTIVE = re.compile(rf"\.\.[ \t]+(?:\[[^\]\n]+\]|(?!(?:{_STEERING})::)[\w:+-]*\w::)[ \t]*")
 # Lines that only steer a renderer: directives and labels of reStructuredText and MyST, fences, comments, templates.
 _RAW = re.compile(
-    r"[ \t]*(?:\.\.(?:[ \t].*)?|__[ \t].*|:{3,}.*|`{3,}.*|~{3,}.*|\([\w.:-]+\)=|\[[^\]]+\]:[ \t]+\S.*|<!--.*|.*-->|"
-    r"\{%.*%\}|\{\{[<%].*[>%]\}\}|\+\+\+|---)[ \t]*"
+    r"(?:\.\.(?:[ \t].*)?|__[ \t].*|:{3,}.*|`{3,}.*|~{3,}.*|\([\w.:-]+\)=|\[[^\]]+\]:[ \t]+\S.*|<!--.*|.*-->|"
+    r"\{%.*%\}|\{\{[<%].*[>%]\}\}|\+\+\+|---)"
 )
 # A text without any of these at the beginning of a line has none of those lines.
 _SIGNS = re.compile(r"^[ \t]*(?:\.\.|__|:::|```|~~~|\(|\[|<!--|\{[%{]|\+\+\+|---)|-->", re.MULTILINE)
 _LINE = re.compile(r"[^\W_][^\n]*[^\s]")
-_OPTION = re.compile(r"[ \t]*:[\w-]+:(?:[ \t].*)?")
+_OPTION = re.compile(r":[\w-]+:(?:[ \t].*)?")
 _OPTIONS = re.compile(r"(?:[ \t]*:[\w-]+:[^\n]*(?:\n|\Z))*")
 
 
@@ -148,9 +148,11 @@ def _without_marks(text: str, start: int, end: int, *, is_directive: bool) -> tu
         begin = text.rfind("\n", 0, first) + 1
         stop = text.find("\n", last)
         line = text[begin : len(text) if stop < 0 else stop].rstrip("\r")
-        if directive := _DIRECTIVE.match(line):
-            is_directive, first = True, max(first, begin + directive.end())
-        elif _RAW.fullmatch(line) or (is_directive and _OPTION.fullmatch(line)):
+        # Without its indentation, before which a pattern would go back for every blank.
+        bare = line.lstrip(" \t")
+        if directive := _DIRECTIVE.match(bare):
+            is_directive, first = True, max(first, begin + len(line) - len(bare) + directive.end())
+        elif _RAW.fullmatch(bare.rstrip(" \t")) or (is_directive and _OPTION.fullmatch(bare)):
             is_directive = True
             continue
         else:
@@ -204,8 +206,7 @@ def _cut(text: str, piece: _Piece, matches: Sequence[tuple[int, int]]) -> tuple[
     start, end, is_code = piece
     first = next((at for at, behind in matches if at >= start and behind <= end), start)
     if is_code:
-        lines = [start, *(found.end() for found in re.finditer("\n", text[start:end]))]
-        lines = [start, *(start + offset for offset in lines[1:]), end + 1]
+        lines = [start, *(start + found.end() for found in re.finditer("\n", text[start:end])), end + 1]
         if len(lines) - 1 > MAX_CODE_LINES:
             own = next(number for number, (a, b) in enumerate(pairwise(lines)) if a <= first < b)
             begin = max(0, min(own - 1, len(lines) - 1 - MAX_CODE_LINES))

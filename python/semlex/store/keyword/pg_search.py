@@ -12,7 +12,6 @@ from semlex.errors import ConfigurationError
 from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.extensions import Extension, first_words
-from semlex.store.keyword.tsvector import TsvectorEngine
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.schema.names import TableIndex
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, LegResult
@@ -56,7 +54,6 @@ class PgSearchEngine(KeywordEngine):
                 "choose simple, or another keyword engine"
             )
         super().__init__(Analyzers.known(language, stop_words=stop_words))
-        self._headlines = TsvectorEngine(language)
         self._extension = extension or Extension(self.name)
         options = ["alias=words"]
         if language in STEMMERS:
@@ -98,10 +95,6 @@ class PgSearchEngine(KeywordEngine):
         ).format(chunk=names.chunk, text=TEXT, condition=condition.expression)
         statement = Statement(text, {"query": words, "limit": limit, **condition.parameters})
         return PgSearchLeg((statement,), PgSearchScorer(names, words), warnings)
-
-    def analyzer_for(self, language: str | None) -> _core.Analyzer:
-        """Our own analyzer of the collection's language."""
-        return self._headlines.analyzer_for(language)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import sql
 
-from semlex.store.keyword.base import Analyzers
 from semlex.store.keyword.engine import KeywordEngine
 from semlex.store.keyword.extensions import Extension, first_words
-from semlex.store.keyword.tsvector import TsvectorEngine
+from semlex.store.keyword.tsvector import analyzers_of
 from semlex.store.query.leg import PlainKeywordLeg, Scorer, Statement, key_arrays, ranked
 from semlex.store.query.run import fetch
 from semlex.store.schema.names import TableIndex
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, LegResult
@@ -46,8 +44,7 @@ class PgTextsearchEngine(KeywordEngine):
     score_name = "bm25"
 
     def __init__(self, language: str, extension: Extension | None = None) -> None:
-        super().__init__(Analyzers.known(language))
-        self._words = TsvectorEngine(language)
+        super().__init__(analyzers_of(language))
         self._language = language
         self._extension = extension or Extension(self.name)
 
@@ -74,10 +71,6 @@ class PgTextsearchEngine(KeywordEngine):
         if self._extension.problem is not None:
             return self._extension.refusing_leg()
         return PgTextsearchLeg(names, self._extension, query, limit, condition)
-
-    def analyzer_for(self, language: str | None) -> _core.Analyzer:
-        """Our own analyzer of the collection's language."""
-        return self._words.analyzer_for(language)
 
 
 class PgTextsearchLeg(PlainKeywordLeg, Scorer):

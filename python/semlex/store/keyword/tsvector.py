@@ -21,7 +21,6 @@ from semlex.store.schema.names import TableIndex
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from semlex import _core
     from semlex.store.postgres.snapshot import Snapshot
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegPlan, LegResult, ScoreQuery
@@ -39,19 +38,21 @@ LENGTH_NORMALISATION = 1
 QUOTED_LEXEME = sql.SQL("'''' || replace(replace(lexeme, '\\', '\\\\'), '''', '''''') || ''''")
 
 
+def analyzers_of(language: str) -> Analyzers:
+    """Check the name of a text-search configuration; Postgres may have some that semlex does not know."""
+    if not re.fullmatch(r"[a-z_]{1,63}", language):
+        raise ConfigurationError(f"language must be a text-search configuration such as 'english'; got {language!r}")
+    return Analyzers.known(language)
+
+
 class TsvectorEngine(KeywordEngine):
     """Full-text search of Postgres."""
 
     reads_operators = False
 
     def __init__(self, language: str, name: str = "tsvector") -> None:
-        if not re.fullmatch(r"[a-z_]{1,63}", language):
-            raise ConfigurationError(
-                f"language must be a text-search configuration such as 'english'; got {language!r}"
-            )
+        super().__init__(analyzers_of(language))
         self.name = name
-        # Postgres may have configurations for languages that semlex does not know.
-        super().__init__(Analyzers.known(language))
         self.score_name, self._rank = RANK_FUNCTIONS[name]
         # A constant regconfig keeps the generated column immutable; the type is never stored in a column, which
         # pg_upgrade would refuse.
@@ -110,11 +111,6 @@ class TsvectorEngine(KeywordEngine):
         parameters = {"query": query, "limit": limit, **condition.parameters}
         statements = (Statement(count, {"query": query}), Statement(statement, parameters))
         return TsvectorLeg(statements, limit, Statement(of_others, {"query": query}))
-
-    def analyzer_for(self, language: str | None) -> _core.Analyzer:
-        """Our own analyzer of the collection's language."""
-        del language
-        return self._analyzers.of(None)
 
 
 @dataclass(frozen=True, slots=True)

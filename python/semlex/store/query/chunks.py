@@ -91,7 +91,7 @@ async def load_results(
         chunk=collection.names.chunk,
     )
     cursor = cursor_with_times(connection)
-    rows = await _rows(cursor, statement, {**key_arrays(keys), "query": query}, len(keys))
+    rows = await _rows(cursor, statement, key_arrays(keys), len(keys))
     results = [SearchResult(**_stored(row)) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     for hit, row, found in zip(
