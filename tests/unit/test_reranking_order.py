@@ -47,7 +47,7 @@ def test_a_hit_that_is_better_in_both_is_never_below(pairs: list[tuple[float, fl
         for other, below in hits[place + 1 :]:
             better = (one.order_score >= other.order_score) or (hit.rerank_score or 0) >= (below.rerank_score or 0)
             assert better, (hit, below)
-    assert all(math.isfinite(hit.mixed_score or 0.0) for _, hit in hits)
+    assert all(hit.mixed_score is not None and math.isfinite(hit.mixed_score) for _, hit in hits)
 
 
 @given(PAIRS, st.floats(0, 1))

@@ -161,7 +161,7 @@ def test_a_model_writes_the_terms_once(database_url: str) -> None:
         assert len(model.sent) == 1
         [_, user] = model.sent[0]
         assert json.loads(user["content"]) == {"question": QUESTION, "collection": "Manual of a test runner"}
-        assert retriever.search(QUESTION, rewrite=True, terms="grass")[0].id != "codes"
+        assert retriever.search(QUESTION, rewrite=True, terms="grass river")[0].id == "other"
         first = retriever.search("another question", 1, rewrite=True, max_results=3)
         retriever.search_page(first.next_cursor or "")
         assert len(model.sent) == 2
