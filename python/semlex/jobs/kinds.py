@@ -262,7 +262,8 @@ def _counts(report: IndexReport) -> dict[str, Any]:
 
 def _declared(options: type) -> dict[str, Check]:
     def check(field: str, value: object) -> Errors:
-        return declared(options)[field].errors(value)
+        one = declared(options)[field]
+        return _texts(field, value) if one.form == "texts" else one.errors(value)
 
     return dict.fromkeys(declared(options), check)
 

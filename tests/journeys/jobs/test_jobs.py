@@ -165,6 +165,8 @@ async def test_a_collection_changes_to_a_model_of_the_worker_only(database_url: 
         ("index", {"paths": ["a\0b"]}, "NUL"),
         ("index", {"paths": ["a"], "includ": ["*"]}, "did you mean include"),
         ("index", {"paths": ["a"], "include": "*.md"}, "include must be"),
+        ("index", {"paths": ["a"], "include": ["*.md", "a\0b"]}, "include .*NUL"),
+        ("index", {"paths": ["a"], "text_fields": ["\ud800"]}, "text_fields .*surrogate"),
         ("index", {"paths": ["a"], "recursive": "yes"}, "recursive must be"),
         ("index", {"paths": ["a"], "chunk_tokens": "9"}, "chunk_tokens must be"),
         ("index", {"paths": ["a"], "on_bad_text": "hide"}, "on_bad_text must be"),
