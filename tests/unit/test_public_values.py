@@ -12,6 +12,7 @@ import pydoc
 import re
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -343,6 +344,8 @@ def test_documents_are_made_of_mappings_and_data_frames() -> None:
     assert (second.content, second.metadata) == ("b", {})
     with pytest.raises(ValidationError, match=r"a column 'content' or 'text' .it has body: rename"):
         documents_in(Frame(body=["a"]))
+    with pytest.raises(ValidationError, match="with its rows in memory; got a SimpleNamespace"):
+        documents_in(SimpleNamespace(columns=["text"]))  # type: ignore[arg-type] # as a lazy frame
 
 
 def test_a_data_frame_of_hits_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,9 +56,11 @@ MAX_WRONG_ITEMS = 1_000
 # Shared: every further object is one that the garbage collector visits.
 NO_METADATA: dict[str, Any] = {}
 NO_CHILDREN: list[str] = []
-# Keys of metadata that a message may name.
 TEXT_KEYS = {"content", "text"}
 DOCUMENT_FIELDS = frozenset(one.name for one in fields(Document)) - {"content"}
+# How pandas, polars and pyarrow give their rows as mappings.
+ROWS = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
+# Keys of metadata that a message may name.
 SHOWN_KEY = re.compile(r"[\w .-]{1,40}")
 
 
@@ -97,13 +99,14 @@ def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
     if not TEXT_KEYS & {name for name in names if isinstance(name, str)}:
         shown = ", ".join(str(name) for name in names if SHOWN_KEY.fullmatch(str(name)))
         limit = (
-            f"data frame with a column 'content' or 'text' (it has {shown or 'none'}: rename the one with the texts)"
+            f"a data frame with a column 'content' or 'text' (it has {shown or 'none'}: rename the one with the texts)"
         )
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
-    if hasattr(frame, "to_dicts"):
-        rows = frame.to_dicts()
-    else:
-        rows = frame.to_pylist() if hasattr(frame, "to_pylist") else frame.to_dict("records")
+    method = next((name for name in ROWS if hasattr(frame, name)), None)
+    if method is None:  # such as a lazy frame
+        limit = "a data frame of pandas or polars, or a table of pyarrow, with its rows in memory"
+        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+    rows = getattr(frame, method)(*ROWS[method])
     return [{name: value for name, value in row.items() if not _is_missing(value)} for row in rows]
 
 
