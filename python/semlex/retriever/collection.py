@@ -303,12 +303,8 @@ class Collection:
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
-        answer = fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters))
         exclusions = opened.info.keyword.exclusions(None, request.exclude)
-        if exclusions is not None:
-            held = exclusions.held([(hit.language, "\n".join(hit.heading_path), hit.content) for hit in answer])
-            answer[:] = [hit for hit, is_held in zip(answer, held.tolist(), strict=True) if not is_held]
-        return answer
+        return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters), exclusions)
 
     @operation("search page", "read", PageArguments)
     async def search_page(
@@ -472,8 +468,8 @@ class Collection:
         With a `chat_model` the answer is written by that model, which is sent the question and the passages. Without
         one it consists of up to three sentences of the documents, chosen by the question's words.
 
-        There is an answer or a reason why not (`Answer.refused`): nothing was found, the documents probably do not hold
-        the question, or the model finds no answer in them. If the model's server fails, the answer has a warning and
+        There is an answer or a reason why not (`Answer.refused`): nothing was found, the documents probably hold no
+        answer, or the model finds none in them. If the model's server fails, the answer has a warning and
         sentences of the documents instead. What the model wrote without a quote that is in the documents is in the
         answer and in `Answer.unsupported`.
 
@@ -669,8 +665,8 @@ class Collection:
         the default fusion, without a reranker. Nothing is written.
 
         Args:
-            sample: Most headings, 1 to 100,000; None for 500, or 200 with a model that takes long to
-                embed; no further ones are asked after 60 s.
+            sample: Maximum number of headings, 1 to 100,000. None: 500, or 200 with a slow embedding model, and no
+                further ones after 60 s.
             seed: Of the sample, 0 to 2,147,483,647; the same one asks the same headings.
             mode: As for `search`.
             progress: Called after every heading; ``bar`` shows it.
@@ -845,10 +841,8 @@ class Collection:
         """
         check_options(IndexOptions, options, "index")
         lines, bars = checked_enrichment(options.get("enrichment")), shown(options.get("progress"))
-        loading, wanted = (
-            LoadOptions(**picked(ReadOptions, options)),
-            self._handle.wanted.saying(**picked(ChunkSizes, options)),
-        )
+        loading = LoadOptions(**picked(ReadOptions, options))
+        wanted = self._handle.wanted.saying(**picked(ChunkSizes, options))
         extraction = checked_extraction(options.get("extract_metadata"))
         with bars as tell:
             indexer = await self._handle.ready()

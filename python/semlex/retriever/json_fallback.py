@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.filters.tree import FilterTree
+    from semlex.store.keyword.base import Exclusions
     from semlex.types.documents import Document
 
 TITLES = ("title", "name")
@@ -215,13 +216,20 @@ class JSONKBRetriever(DocumentRetriever):
         return _Entry(chunk, counts, sum(counts.values()), text)
 
 
-def fallen_back(found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document]) -> SearchResults:
-    """What a fallback has found, as the results of a search that has found nothing."""
+def fallen_back(
+    found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document], exclusions: Exclusions | None
+) -> SearchResults:
+    """Return what a fallback has found, less what is excluded, as the results of a search that has found nothing."""
     name = getattr(fallback, "identity", type(fallback).__name__)
     hits = [
-        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, str(one.id), rank=rank)
-        for rank, one in enumerate(instead, 1)
+        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, str(one.id))
+        for one in instead
     ]
+    if exclusions is not None:
+        held = exclusions.held([(hit.language, "\n".join(hit.heading_path), hit.content) for hit in hits])
+        hits = [hit for hit, is_held in zip(hits, held.tolist(), strict=True) if not is_held]
+    for rank, hit in enumerate(hits, 1):
+        hit.rank = rank
     told = f"nothing was found, so {name} was asked, which {'answered' if hits else 'found nothing either'}"
     return SearchResults(
         hits,

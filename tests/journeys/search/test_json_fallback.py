@@ -130,6 +130,13 @@ def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path
         found = retriever.search("zebra", min_similarity=0.99, fallback=base)
         assert found == []
         assert any("found nothing either" in warning for warning in found.warnings)
+        found = retriever.search("refunds", min_similarity=0.99, exclude=["days"], fallback=base)
+        assert found == []
+        assert any("found nothing either" in warning for warning in found.warnings)
+        (tmp_path / "two").mkdir()
+        two = written(tmp_path / "two", faq=[{"id": 1, "text": "secret refunds"}, {"id": 2, "text": "refunds of keys"}])
+        found = retriever.search("refunds", min_similarity=0.99, exclude=["secret"], fallback=two)
+        assert [(hit.id, hit.rank) for hit in found] == [("2", 1)]
         [hit] = retriever.search("zebra", 3, {"a": 1}, fallback=Own())
         assert (hit.id, hit.content, hit.rank) == ("own", "zebra 3 {'a': 1}", 1)
         with pytest.raises(ConfigurationError, match="fallback"):
