@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from semlex.errors import ConfigurationError
-from semlex.evaluation.evaluate import FUSIONS, check_depth, each, warning_notes
+from semlex.evaluation.evaluate import check_depth, each, warning_notes
 from semlex.evaluation.metrics import bootstrap_interval, discounts, ideal_gains, randomisation_p
 from semlex.evaluation.runs import absent_notes, judged_id, judged_unit, on_its_loop, searchable
 from semlex.ingest.progress import Progress
@@ -85,14 +85,13 @@ async def tune(
     queries: Mapping[str, str],
     judgements: Judgements,
     *,
-    fusion: WeightedFusion | None = None,
+    fusion: WeightedFusion = "score",
     k: int = 10,
     folds: int = FOLDS,
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
     """Suggests the vector leg's share of the fused score."""
-    chosen = fusion or ("score" if "score" in FUSIONS else "linear")
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
@@ -108,7 +107,7 @@ async def tune(
     found: dict[str, Parts] = {}
 
     async def ask(query: str) -> None:
-        found[query] = await search_parts(retriever, searchable(texts[query])[0], chosen, max(k, CANDIDATES), unit)
+        found[query] = await search_parts(retriever, searchable(texts[query])[0], fusion, max(k, CANDIDATES), unit)
         if progress is not None:
             progress(Progress("search", len(found), len(texts), "queries"))
 
@@ -116,7 +115,7 @@ async def tune(
     values = np.array([ndcg_by_weight(found[query], considered[query], k) for query in texts])
     legs = np.array([ndcg_of_legs(found[query], considered[query], k) for query in texts])
     warnings = Counter(warning for parts in found.values() for warning in set(parts.warnings))
-    report = choose_weight(values, legs, fusion=chosen, k=k, default=usual, folds=folds)
+    report = choose_weight(values, legs, fusion=fusion, k=k, default=usual, folds=folds)
     absent = await absent_notes(retriever, considered, unit)
     return replace(report, warnings=[*absent, *warning_notes(retriever, warnings, len(texts))])
 

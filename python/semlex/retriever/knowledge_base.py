@@ -317,19 +317,7 @@ class KnowledgeBase:
         filters: Filters | None = None,
         **options: Unpack[KnowledgeOptions],
     ) -> KnowledgeResults:
-        """Return the hits of all collections that fit a question best: `search_all` of them.
-
-        Args:
-            question: 1 character to 4 KiB after trimming.
-            top_k: Number of hits, 1 to 1,000.
-            filters: As for `search`; they hold for every collection.
-            **options: See `KnowledgeOptions`.
-
-        Raises:
-            ValidationError: The question or a filter is refused.
-            ConfigurationError: Another argument is, a step gives no hits, or two collections are the same one.
-            CollectionFailedError: A collection did not answer; with ``skip``, none did.
-        """
+        """Return the hits of all collections that fit a question best; arguments and errors as for `search_all`."""
         return await search_all(self._opened(), question, top_k, filters, **options)
 
 

@@ -817,7 +817,7 @@ class SyncKnowledgeBase(Opened):
         filters: Filters | None = None,
         **options: Unpack[KnowledgeOptions],
     ) -> KnowledgeResults:
-        """Return the hits of all collections that fit a question best: `search_all` of them."""
+        """Return the hits of all collections that fit a question best; arguments and errors as for `search_all`."""
 
     def __init__(self) -> None: ...
 
