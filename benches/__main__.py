@@ -1,7 +1,7 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
-With quality and calibration `--data FOLDER`, with quality and structure `--model FOLDER`, with onnx
-`--model-folder FOLDER`.
+With quality, calibration and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
+structure `--terms FILE`; with onnx `--model-folder FOLDER`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def variant_and_command(name: str, options: argparse.Namespace) -> tuple[str, st
     chosen = ["quick"] if options.quick else []
     chosen += ["million"] if options.million and name in WITH_MILLION else []
     own = {option: getattr(options, option) for option in OWN_OPTIONS.get(name, ())}
-    chosen += [f"{option} {Path(value).name}" for option, value in own.items() if value is not None]
+    chosen += [f"{option.replace('_', '-')} {Path(value).name}" for option, value in own.items() if value is not None]
     command = [*environment, "./x bench", name, *(f"--{option}" for option in chosen)]
     return " ".join([*environment, *chosen]) or kept_runs.FULL, " ".join(command)
 

@@ -44,8 +44,19 @@ def run(bench: Bench, *, quick: bool, state: Path, model_folder: str | None = No
         for name, (unit, bar) in FIGURES.items():
             bench.unmeasured(name, unit, bar, "no --model-folder was given")
         return
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread
+    if not hasattr(os, "sched_setaffinity"):
+        measure(bench, model_folder, quick=quick)
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # one thread
+    try:
+        measure(bench, model_folder, quick=quick)
+    finally:
+        os.sched_setaffinity(0, cores)  # for the benches behind this one
+
+
+def measure(bench: Bench, model_folder: str, *, quick: bool) -> None:
+    """Takes the figures of a folder."""
     from semlex.embedding.onnx import OnnxEmbedder
 
     bench.at_most("import of the runtime", importing(), unit="s", bar=0.3)

@@ -1,5 +1,6 @@
 """docs/figures.md is what the kept runs of the benches make of it, and only whole, full runs are kept."""
 
+import argparse
 import json
 import re
 import sys
@@ -258,3 +259,9 @@ def test_each_figure_of_a_million_is_shown_once(results: Path, newest: str, show
         found[variant] = re.findall(r"^\| (a|1M) \|", table, re.MULTILINE)
     assert found == shown
     assert text.count("./x bench rrf") == len(shown)
+
+
+def test_the_command_of_a_run_is_one_that_can_be_typed():
+    options = argparse.Namespace(quick=True, million=False, model_folder="/models/small")
+    _, command = __main__.variant_and_command("onnx", options)
+    assert command == "./x bench onnx --quick --model-folder small"

@@ -27,8 +27,8 @@ export function documentOf(chunk) {
   return chunk.source ? `${chunk.source}: ${chunk.source_document}` : chunk.id;
 }
 
-/** @param {any} app @param {string | null} [after] The last document of the list before. */
-function listed(app, after = null) {
+/** @param {any} app @param {string | null} after The last document of the list before. */
+function listed(app, after) {
   const list = h("div", {}, h("p", {}, "Reading …"));
   const collection = app.collection();
   const added = after === null ? get("v1/chunks", { collection, filters: "not exists @source", limit: LISTED, fields: "id,content" }) : { chunks: [] };

@@ -138,11 +138,6 @@ export function filterPanel(app, changed) {
       input.value = given;
       element.open = true;
     },
-    clear() {
-      conditions.clear();
-      input.value = "";
-      apply();
-    },
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Completed fusion, as the library computes it: the same steps on the same float64, so the same order for every weight.
+ * Score fusion, as the library computes it: the same steps on the same float64, so the same order for every weight.
  */
 
 /**

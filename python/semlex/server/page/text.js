@@ -1,6 +1,6 @@
 /**
- * The text of a document as elements. Of Markdown its headings, code, lists, quotes, tables and emphasis are drawn; links,
- * images and tags stay text. Everything else is shown as it is.
+ * The text of a document as elements. Of Markdown its headings, code, lists, quotes, tables and emphasis are drawn; links
+ * and images become their text, without an address. Everything else, such as tags, is shown as it is.
  */
 
 import { fill, h, visible } from "./dom.js";
@@ -11,7 +11,7 @@ const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+/;
 const TABLE = /^\s*\|.*\|\s*$/;
 // Bounded, so that hostile texts cost no time.
-const INLINE = /(`{1,3})(.{1,500}?)\1|\*\*(.{1,500}?)\*\*|(?<![\w*])\*([^\s*][^*]{0,500})\*(?!\w)|!?\[([^\]]{0,500})\]\([^)\s]{0,500}\)/gs;
+const INLINE = /(`{1,3})(.{1,500}?)\1|\*\*(?!\s)(.{1,500}?)(?<!\s)\*\*|(?<![\w*])\*(?!\s)([^*]{1,500})(?<!\s)\*(?!\w)|!?\[([^\]]{0,500})\]\([^)\s]{0,500}\)/gs;
 
 /** @param {string} name Of a document. */
 export function isMarkdown(name) {
@@ -89,9 +89,10 @@ function item(lines) {
 /** @param {string[]} lines */
 function table(lines) {
   const rows = lines.map((line) => line.trim().slice(1, -1).split(/(?<!\\)\|/));
-  const isRule = (/** @type {string[]} */ row) => row.every((cell) => /^\s*:?-+:?\s*$/.test(cell));
-  const hasHead = rows.length > 1 && isRule(rows[1]);
-  const body = rows.filter((row) => !isRule(row));
+  // Further down, a row of dashes is one of empty cells.
+  const rule = rows.slice(0, 2).findIndex((row) => row.every((cell) => /^\s*:?-+:?\s*$/.test(cell)));
+  const hasHead = rule === 1;
+  const body = rows.filter((_, index) => index !== rule);
   return h("table", {}, body.map((row, index) => h("tr", {}, row.map((cell) =>
     h(hasHead && index === 0 && cell.trim() ? "th" : "td", { dir: "auto" }, inline(cell.trim().replaceAll("\\|", "|")))))));
 }

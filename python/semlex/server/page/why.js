@@ -3,7 +3,7 @@
  */
 
 import { post } from "./api.js";
-import { counted, figure, fill, h, own, table } from "./dom.js";
+import { counted, figure, fill, h, own, table, visible } from "./dom.js";
 
 /**
  * @param {{request: () => Record<string, any> | null}} search Gives what the search was asked.
@@ -66,6 +66,6 @@ function told(found) {
       found.terms.map((/** @type {any} */ term) => [
         own(term.term), figure(term.weight, 2), counted(term.chunks), term.held ? figure(term.score, 3) : "is not in it",
       ])) : null,
-    found.notes.map((/** @type {string} */ note) => h("p", { class: "aside" }, note)),
+    found.notes.map((/** @type {string} */ note) => h("p", { class: "aside" }, visible(note))),
   ];
 }

@@ -179,9 +179,15 @@ STARRED = [
     ("not of **this**", "other"),
     ("**key** **key** \U0001f511 **key**", "key key \U0001f511 key"),
 ]
+DRAWN = [
+    ("2 ** 3 and 4 ** 5, **bold** and *soft*", "P:2 ** 3 and 4 ** 5, bold and soft"),
+    ("a *b * c *d", "P:a *b * c *d"),
+    ("| a | b |\n|---|---|\n| - | -- |\n| 1 | 2 |", "TABLE:ab---12"),
+    ("|---|---|\n| 1 | 2 |", "TABLE:12"),
+]
 
 
-def test_stars_of_a_text_are_told_from_marks(hostile: Shown) -> None:
+def test_stars_of_a_text_are_told_from_marks_and_markdown(hostile: Shown) -> None:
     with hostile.at() as page:
         for excerpt, content in STARRED:
             wanted = marked_text(excerpt, content, "bold")
@@ -193,6 +199,13 @@ def test_stars_of_a_text_are_told_from_marks(hostile: Shown) -> None:
             assert "".join(text for text, _ in found) == wanted.plain
             spans = [wanted.plain[span.start : span.end] for span in wanted.spans]
             assert [text for text, is_marked in found if is_marked] == spans
+        for text, wanted in DRAWN:
+            found = page.value(
+                "(async () => { const { drawn } = await import('/page/text.js');"
+                f" return drawn({json.dumps(text)}, false).map((one) => one.tagName + ':' + one.textContent).join();"
+                " })()"
+            )
+            assert found == wanted
 
 
 def test_marks_are_those_of_the_library(hostile: Shown) -> None:
