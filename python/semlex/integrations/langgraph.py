@@ -20,6 +20,7 @@ from langchain_core.tools import StructuredTool, ToolException  # isort: skip
 from pydantic import BaseModel, Field  # isort: skip
 
 from semlex.errors import SearchTimeoutError, ValidationError
+from semlex.types.queries import TERMS_TO_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +43,7 @@ class ToolInput(BaseModel):
     """What a model gives to the tool."""
 
     query: str = Field(description="The user's question.")
-    terms: str | None = Field(
-        None,
-        description="3 to 8 words or phrases that the documents themselves would use in the passage that answers: of "
-        "its heading, technical words, names, synonyms.",
-    )
+    terms: str | None = Field(None, description=TERMS_TO_WRITE)
 
 
 def retrieval_node(

@@ -36,7 +36,7 @@ from semlex.types.answers import Answer
 from semlex.types.documents import LINE, Heading, Outline, WholeDocument, json_value
 from semlex.types.explanations import Explanation
 from semlex.types.fields import FieldSummaries
-from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES, terms_errors, words_of_terms
+from semlex.types.queries import MAX_QUERY_BYTES, MAX_TERMS_BYTES, TERMS_TO_WRITE, terms_errors, words_of_terms
 from semlex.types.reports import JobInfo
 from semlex.types.results import SearchMode, SearchResult, SearchResults
 from semlex.types.support import SUPPORT_TEXT
@@ -86,8 +86,7 @@ Terms: TypeAlias = Annotated[
     BeforeValidator(lambda given: words_of_terms(given) if given and not terms_errors(given) else given),
     Field(
         max_length=MAX_TERMS_BYTES,
-        description="3 to 8 words or phrases that the documents themselves would use in the passage that answers: of "
-        "its heading, technical words, names, synonyms.",
+        description=TERMS_TO_WRITE,
     ),
 ]
 TopK: TypeAlias = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="Number of hits.")]
@@ -229,10 +228,9 @@ class Tools:
             query, top_k, filters, mode=mode, exclude=exclude, terms=terms, deadline=SEARCH_SECONDS
         )
         name = searched.names.collection
-        hits, warnings = shown_hits(name, found, Budget()), self._worded(found.warnings)
-        if found.support == "unlikely":
-            hits = []
-        elif len(hits) < len(found):
+        warnings, is_missing = self._worded(found.warnings), found.support == "unlikely"
+        hits = [] if is_missing else shown_hits(name, found, Budget())
+        if not is_missing and len(hits) < len(found):
             warnings.append(f"{len(found) - len(hits)} more hits have no room in one result: give a lower top_k")
         result = _quoted(name) | {
             "mode": found.mode,
