@@ -25,7 +25,10 @@ def built(name, out):
 
 
 def test_a_wheel_of_weights_is_built_and_found(tmp_path, monkeypatch, empty_cache):
-    with pytest.raises(ModelNotFoundError, match=r"semlex-weights is not installed: build it with \./x weights FOLDER"):
+    with pytest.raises(
+        ModelNotFoundError,
+        match=r"semlex-weights is not installed: build it with \./x weights FOLDER.*semlex models known",
+    ):
         choose_embedder("onnx:semlex-weights")
     folder = onnx_models.write_folder(tmp_path / "model", file="model_int8.onnx", int8=True, prompts={"query": "q "})
     onnx_models.write_graph(folder / "model.onnx")

@@ -120,7 +120,7 @@ def find_model(
         if wheel is None:
             raise ModelNotFoundError(
                 f"the wheel {WEIGHTS_WHEEL} is not installed: build it with ./x weights FOLDER and install it, or name "
-                "another model (semlex models list)"
+                "another model (semlex models known)"
             )
         return wheel
     local = Path(name).expanduser()

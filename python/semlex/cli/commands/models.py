@@ -63,7 +63,7 @@ def pull(
 @models_app.command("known")
 @with_context()
 def known(context: Context) -> None:
-    """List models that run without torch (semlex[onnx]): size, licence, languages and speed.
+    """List models that run without torch, with the extra onnx: size, licence, languages and speed.
 
     Embedders are for --model and rerankers for --reranker. The speed is that of one core: texts of 250 tokens a second.
     """
