@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, excerpt, shown
+from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, MAX_LINE, excerpt, shown
 from semlex.types.display import marked_parts
 
 ENGLISH = _core.Analyzer("english")
@@ -111,6 +111,12 @@ def test_a_long_indentation_takes_no_time() -> None:
     started = time.process_time()
     assert excerpt_of("gate", " " * 500_000 + "a gate --> b") == "a **gate** --> b"
     assert time.process_time() - started < 60  # it would be minutes if every blank were read again for each blank
+
+
+def test_the_end_of_a_very_long_line_is_prose() -> None:
+    text = "Nobody comes. " * (MAX_LINE // 14 + 1) + "A gate."
+    assert excerpt_of("gate", f".. {text}") == "A **gate**."
+    assert excerpt_of("gate", f".. {text[-1000:]}\n\nA key.") == "A key."
 
 
 def test_no_ellipsis_means_that_nothing_was_left_out() -> None:

@@ -18,6 +18,8 @@ EXCERPT_CHARACTERS, LONGEST_SENTENCE = 300, 400
 # An excerpt that is shorter than this goes on with the next sentences.
 WANTED_CHARACTERS = 180
 MAX_CODE_LINES = 8
+# Sentences that are farther than this from the beginning of their line are prose.
+MAX_LINE = 10_000
 MARK = "**"
 # Words with the same first letters count as one word.
 STEM_LETTERS = 5
@@ -130,13 +132,20 @@ def _pieces(text: str) -> list[_Piece]:
                 found.append(_Piece(begin, end, is_code=True))
         elif kind == "heading":
             headings.append(_Piece(start, end, is_code=False))
-        elif not (may_steer and (is_directive or _SIGNS.search(text, text.rfind("\n", 0, start) + 1, end))):
+        elif not (may_steer and _may_steer(text, start, end, is_directive=is_directive)):
+            is_directive = False
             found.append(_Piece(start, end, is_code=False))
         else:
             is_directive = is_directive and "\n\n" not in text[max(0, start - 2) : start]
             kept, is_directive = _without_marks(text, start, end, is_directive=is_directive)
             found += kept
     return found or headings
+
+
+def _may_steer(text: str, start: int, end: int, *, is_directive: bool) -> bool:
+    """Return whether lines of a sentence may only steer a renderer."""
+    begin = text.rfind("\n", max(0, start - MAX_LINE), start) + 1
+    return (begin > 0 or start <= MAX_LINE) and (is_directive or _SIGNS.search(text, begin, end) is not None)
 
 
 def _without_marks(text: str, start: int, end: int, *, is_directive: bool) -> tuple[list[_Piece], bool]:
@@ -146,8 +155,8 @@ def _without_marks(text: str, start: int, end: int, *, is_directive: bool) -> tu
         first, last = start + part.start(), start + part.end()
         # A sentence may begin in the middle of its line.
         begin = text.rfind("\n", 0, first) + 1
-        stop = text.find("\n", last)
-        line = text[begin : len(text) if stop < 0 else stop].rstrip("\r")
+        stop = text.find("\n", last, last + MAX_LINE)
+        line = text[begin : last + MAX_LINE if stop < 0 else stop].rstrip("\r")
         # Without its indentation, before which a pattern would go back for every blank.
         bare = line.lstrip(" \t")
         if directive := _DIRECTIVE.match(bare):
