@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError, ConnectionFailedError, StoreError, UnsupportedServerError
 from semlex.store.keyword.bm25 import merge, segments
-from semlex.store.postgres import settings
+from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
 from semlex.types.documents import Document
 from tests.support.retrievers import opened
@@ -311,3 +311,14 @@ async def test_opening_makes_one_connection(database_url: str, monkeypatch: pyte
             async with database.connection() as connection:
                 assert await (await connection.execute("SELECT 1")).fetchone() == (1,)
     assert len(made) == 1
+
+
+async def test_a_pool_that_does_not_open_is_reported_as_a_failed_connection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(connection: psycopg.AsyncConnection[Any]) -> None:
+        await connection.execute("SELECT 1 / 0")
+
+    monkeypatch.setattr(database, "configure", fails)
+    with pytest.raises(ConnectionFailedError, match=r"^connect to .*: no connection became free in time"):
+        await Database(database_url, timeout=0.1).open()  # expires

@@ -221,8 +221,10 @@ class Database:
         )
         try:
             await pool.open(wait=True, timeout=self.timeout)
-        except BaseException:
+        except BaseException as error:
             await pool.close()
+            if isinstance(error, psycopg.Error):
+                raise translate(error, f"connect to {describe(self.url)}", self.url) from None
             raise
         self._pool, self._queue = pool, ConnectionQueue(self._max_size, self.timeout, self.clock)
 
