@@ -6,7 +6,8 @@
 import { fill, h, visible } from "./dom.js";
 
 const MARKDOWN = /\.(md|markdown|mdx|html?|xhtml|docx|pptx|odt|epub)$/i;
-const FENCE = /^\s*(```|~~~)/;
+// A line that also closes its backticks is code within a text.
+const FENCE = /^\s*(`{3,}(?!.*`)|~~~)/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+/;
 const TABLE = /^\s*\|.*\|\s*$/;
