@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +117,20 @@ def test_joined_words_lose_marks_and_nothing_else(text: str) -> None:
     made = word_joiner([text, "database well-known"])(text)
     assert re.sub(r"[\s\x02-]", "", made) == re.sub(r"[\s\x02-]", "", text)
     assert not re.search(r"\w\x02\s*\w", made)
+
+
+@pytest.mark.parametrize(("name", "part"), [("xlsx", "xl/workbook.xml"), ("xlsx", "sheet1.xml"), ("epub", ".opf")])
+@pytest.mark.parametrize("encoding", ["gb18030", "unknown"])
+def test_parts_in_encodings_that_python_does_not_read_lose_nothing(name: str, part: str, encoding: str) -> None:
+    made = workbook(One={1: ["kettle"]}) if name == "xlsx" else epub("kettle")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(made)) as archive, zipfile.ZipFile(packed, "w") as other:
+        for one in archive.namelist():
+            text = archive.read(one)
+            if one.endswith(part):
+                text = f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + text
+            other.writestr(one, text)
+    assert "kettle" in office.read(name, packed.getvalue()).text
 
 
 def test_rows_of_sheets() -> None:

@@ -45,6 +45,8 @@ _RELATED = f"{{{_OPEN_XML_NAMES}/officeDocument/2006/relationships}}"
 _RELATIONS = "xl/_rels/workbook.xml.rels"
 _SPLIT_WORD = re.compile("([\\w-]+)\x02\\s*([\\w-]+)")
 _WORD = re.compile(r"\w+(?:-\w+)*")
+# Of XML: a missing part or attribute, an unknown or unsupported encoding, a wrong number, bad syntax.
+_UNREADABLE = (LookupError, ValueError, ET.ParseError)
 # Minimum letters of half a word that is also a word.
 MIN_HALF = 3
 # All but tab and line feed; pdfium has two marks for a hyphen at the end of a line.
@@ -134,7 +136,7 @@ def _lacks_chapters(book: zipfile.ZipFile) -> bool:
         container = ET.fromstring(book.read("META-INF/container.xml"))  # noqa: S314 - parts have a longest length
         place = next(container.iterfind(".//{*}rootfile")).attrib["full-path"]
         package = ET.fromstring(book.read(place))  # noqa: S314
-    except (KeyError, StopIteration, ET.ParseError):
+    except (StopIteration, *_UNREADABLE):
         return False  # it is the reader that refuses such a book
     files = {item.get("id"): item.get("href", "") for item in package.iterfind("{*}manifest/{*}item")}
     named = (files.get(item.get("idref")) for item in package.iterfind("{*}spine/{*}itemref"))
@@ -212,14 +214,14 @@ def _add_block(
 def first_rows_of(data: bytes) -> dict[str, int]:
     """Return the number of the first row with a value of every sheet of a workbook, by the sheet's name."""
     rows: dict[str, int] = {}
-    with suppress(KeyError, ET.ParseError), zipfile.ZipFile(io.BytesIO(data)) as book:
+    with suppress(*_UNREADABLE), zipfile.ZipFile(io.BytesIO(data)) as book:
         # Python's expat bounds what entities become, and this process has little memory.
         relations, sheets = (ET.fromstring(book.read(name)) for name in (_RELATIONS, "xl/workbook.xml"))  # noqa: S314
         parts = {one.get("Id"): one.get("Target", "") for one in relations}
         for sheet in sheets.iter(f"{_SHEETS}sheet"):
             target = parts.get(sheet.get(f"{_RELATED}id")) or ""
             path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
-            with suppress(KeyError, ValueError, ET.ParseError), book.open(path) as part:
+            with suppress(*_UNREADABLE), book.open(path) as part:
                 if (row := _first_row(part)) is not None:
                     rows[" ".join(sheet.get("name", "").split())] = row
     return rows
