@@ -145,7 +145,7 @@ class SearchResult(StoredChunk):
 
     @property
     def score(self) -> float | None:
-        """Return the score that orders the hits: the reranker's, else the fused one, else that of the one search."""
+        """Return the score that orders the hits: the mixed one, else the fused one, else that of the one search."""
         return next((score for name in DECIDING if (score := getattr(self, name)) is not None), None)
 
     @property

@@ -233,6 +233,7 @@ def test_hybrid_weighs_cuts_and_reranks(animals: SemlexDocumentStore, database_u
     assert reranked[0].id == "owl"
     scores = [one.score or 0.0 for one in reranked]
     assert scores == sorted(scores, reverse=True)
+    assert scores[-1] < scores[0]
 
 
 def loops() -> set[threading.Thread]:
