@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -107,10 +106,9 @@ def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
     assert made
 
 
-def test_a_long_indentation_takes_no_time() -> None:
-    started = time.process_time()
-    assert excerpt_of("gate", " " * 500_000 + "a gate --> b") == "a **gate** --> b"
-    assert time.process_time() - started < 60  # it would be minutes if every blank were read again for each blank
+def test_a_long_indentation_is_read_once() -> None:
+    """If every blank were read again for each blank, it would not end within the limit of a test."""
+    assert excerpt_of("gate", " " * 2_000_000 + "a gate --> b") == "a **gate** --> b"
 
 
 def test_the_end_of_a_very_long_line_is_prose() -> None:

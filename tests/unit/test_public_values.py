@@ -264,7 +264,7 @@ def test_ids_of_documents_of_every_kind(own: AnyId, shown: str, told: Any, tmp_p
     made = document.to_dict()
     assert json.loads(json.dumps(made)) == made
     assert (made["id"], made["parent_id"], made["metadata"]) == (told, told, {"key": str(KEY)})
-    assert [hit.id for hit in fallen_back(results(), JSONKBRetriever(tmp_path), [document])] == [shown]
+    assert [hit.id for hit in fallen_back(results(), JSONKBRetriever(tmp_path), [document], None)] == [shown]
 
 
 def test_results_as_documents_of_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
