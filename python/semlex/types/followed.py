@@ -1,0 +1,134 @@
+"""Followed tables: what is read of a table, how its changes are noticed, and what a run over it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+Changes = Literal["comparison", "column", "trigger"]
+KeyKind = Literal["int", "uuid", "text"]
+# The key of a row in its own type; of a key of several columns a tuple.
+KeyPart = int | str | UUID
+RowKey = KeyPart | tuple[KeyPart, ...]
+DEFAULT_OVERLAP_SECONDS = 300.0
+DEFAULT_KEYS_EVERY_SECONDS = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedTable:
+    """What a collection reads of a table, and how it notices changes.
+
+    Attributes:
+        name: Its name in the collection, by default the table's. A row's ``source_document`` is ``NAME/KEY``.
+        schema, table: The table, partitioned table, view or materialised view.
+        source_database: Connection string without a password, or ``env:NAME`` for an environment variable that holds
+            one; None: the database of the collection.
+        key: Columns that identify a row.
+        key_kinds: Their kinds: ``int``, ``uuid`` or ``text``.
+        text: Columns or SQL expressions over columns whose texts are searched, in order.
+        heading: Column of the title that every chunk of the row is under; None: no title.
+        formats: Text column to the format that it is written in: ``markdown``, ``html``, …; others are plain text.
+        metadata: Columns that are copied to the metadata of chunks.
+        live: Columns that filters and hits read from the table itself.
+        changes: How changes are noticed: ``comparison``, ``column`` or ``trigger``.
+        updated_at: With ``column``: the column that grows with changes; else None.
+        overlap: With ``column``: for how many seconds before the newest change rows are read again, for transactions
+            that commit late.
+        keys_every: With ``column``: after how many seconds a run compares all keys, which finds deleted rows.
+    """
+
+    name: str
+    schema: str
+    table: str
+    key: tuple[str, ...]
+    key_kinds: tuple[KeyKind, ...]
+    text: tuple[str, ...]
+    source_database: str | None = None
+    heading: str | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    metadata: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    changes: Changes = "comparison"
+    updated_at: str | None = None
+    overlap: float = DEFAULT_OVERLAP_SECONDS
+    keys_every: float = DEFAULT_KEYS_EVERY_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowProblem:
+    """A row that could not be stored; it is tried again when it changes, and at `due_at`.
+
+    Attributes:
+        key: The key as text.
+        code: Name of the error's class, or code of the broken rule.
+        message: The error, without texts of the row.
+        attempts: How often storing it failed.
+        due_at: When it is tried again, in UTC.
+    """
+
+    key: str
+    code: str
+    message: str
+    attempts: int = 1
+    due_at: datetime | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class TableSync:
+    """What a run over a followed table did.
+
+    Attributes:
+        name: Of the followed table.
+        changes: How changes were noticed.
+        added, changed: Rows whose text was stored for the first time or again.
+        refreshed: Rows of which only metadata changed; nothing was embedded or analysed.
+        unchanged: Rows that were compared and are as stored; None where not all rows were compared.
+        deleted: Rows that are gone from the table.
+        failed: Rows that could not be stored; `problems` has the first 100.
+        chunks, embedded: Chunks that were written, and how many of them were embedded.
+        seconds: Duration of the run.
+        dry_run: Whether nothing was written.
+    """
+
+    name: str
+    changes: Changes
+    added: int = 0
+    changed: int = 0
+    refreshed: int = 0
+    unchanged: int | None = None
+    deleted: int = 0
+    failed: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    seconds: float = 0.0
+    dry_run: bool = False
+    problems: list[RowProblem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedStatus:
+    """A followed table with how far it is in step.
+
+    Attributes:
+        table: What is read of it.
+        rows: Rows that are in the collection.
+        waiting: Noticed changes that are not stored yet.
+        problems: The first 100 rows that could not be stored.
+        last_run: Counts of the last run (`TableSync` as a mapping), or None.
+        synced_at: When the last run ended, in UTC.
+        error: Why the last run failed, or None.
+    """
+
+    table: FollowedTable
+    rows: int
+    waiting: int
+    problems: Sequence[RowProblem] = ()
+    last_run: Mapping[str, Any] | None = None
+    synced_at: datetime | None = None
+    error: str | None = None
