@@ -66,11 +66,14 @@ BEGIN
     SELECT string_agg(format('%s.%I', relnamespace::regnamespace, relname), ', ') INTO names FROM pg_class
         WHERE relkind IN ('r', 'p') AND (relnamespace = 'public'::regnamespace
             OR relnamespace = 'semlex'::regnamespace
-                AND relname NOT IN ('collection', 'embedding_version', 'job', 'registry_version'));
+                AND relname NOT IN (
+                    'collection', 'embedding_version', 'followed_table', 'job', 'registry_version', 'row_change'));
     IF names IS NOT NULL THEN EXECUTE format('DROP TABLE %s CASCADE', names); END IF;
     DELETE FROM semlex.collection;
     DELETE FROM semlex.embedding_version;
     DELETE FROM semlex.job;
+    DELETE FROM semlex.followed_table;
+    DELETE FROM semlex.row_change;
 END $$
 """
 

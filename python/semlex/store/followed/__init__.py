@@ -1,0 +1,1 @@
+"""Tables of users that collections read."""

@@ -1,0 +1,192 @@
+"""Rows of a followed table that must be read: changes that triggers noticed, and rows that could not be stored.
+
+A claim is a lease: the entries stay in the table, due again when the lease ends. So nothing is locked while a model
+embeds, and the entries of a killed worker come back. Two workers may read the same row; the check under the source's
+lock, when its text is stored, makes the result right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from psycopg import sql
+
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.types.followed import RowProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import Names
+
+CLAIM_SECONDS = 120.0
+MAX_CLAIMED = 1_000
+# Pauses before a row is tried again: doubled each time.
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 60, 86_400
+MAX_MESSAGE_CHARACTERS = 2_000
+SHOWN_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of the queue that a worker has claimed."""
+
+    change_id: int
+    row_key: str | None  # None: compare every row
+    is_problem: bool  # a row that could not be stored, due again
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRow:
+    """A row that could not be stored; the hash is of what was tried."""
+
+    row_key: str
+    row_hash: str | None
+    code: str
+    message: str
+
+
+class QueueCounts(NamedTuple):
+    """Entries of a table in the queue."""
+
+    waiting: int  # noticed changes
+    problems: int
+
+
+class ChangeQueue:
+    """The entries of one followed table. Every method runs in the caller's transaction."""
+
+    def __init__(self, names: Names, source_id: UUID) -> None:
+        self._table = names.row_change
+        self._source_id = source_id
+
+    async def claim(
+        self, connection: Connection, *, limit: int = MAX_CLAIMED, seconds: float = CLAIM_SECONDS
+    ) -> list[Change]:
+        """Take entries that are due, the longest due first; commit before the rows are read.
+
+        A key may be in several entries.
+        """
+        cursor = await connection.execute(
+            sql.SQL(
+                "WITH due AS (SELECT change_id FROM {table} WHERE source_id = %s AND due_at <= statement_timestamp() "
+                "ORDER BY due_at, change_id LIMIT %s FOR UPDATE SKIP LOCKED) "
+                "UPDATE {table} AS r SET due_at = clock_timestamp() + %s FROM due WHERE r.change_id = due.change_id "
+                "RETURNING r.change_id, r.row_key, r.error_code IS NOT NULL"
+            ).format(table=self._table),
+            [self._source_id, limit, timedelta(seconds=seconds)],
+        )
+        return [Change(*row) for row in await cursor.fetchall()]
+
+    async def release(self, connection: Connection, changes: Sequence[Change], *, seconds: float = 0) -> None:
+        """Make claimed entries due after some seconds: at once to give them back, later to renew a claim."""
+        await connection.execute(
+            sql.SQL("UPDATE {} SET due_at = clock_timestamp() + %s WHERE change_id = ANY(%s)").format(self._table),
+            [timedelta(seconds=seconds), [change.change_id for change in changes]],
+        )
+
+    async def settle(
+        self,
+        connection: Connection,
+        changes: Sequence[Change],
+        *,
+        done: Iterable[str] = (),
+        failed: Sequence[FailedRow] = (),
+    ) -> None:
+        """End claimed entries in the transaction that stores their rows.
+
+        Args:
+            connection: In a transaction that holds the lock of the source.
+            changes: The claimed entries; empty for a comparison.
+            done: Keys of rows that are now as stored or deleted: their entries as problems end, too.
+            failed: Rows to be set aside. Trying the same text again takes longer each time.
+        """
+        if failed:
+            await self._set_aside(connection, failed)
+        keys = list(done)
+        if keys:
+            await connection.execute(
+                sql.SQL("DELETE FROM {} WHERE source_id = %s AND row_key = ANY(%s) AND error_code IS NOT NULL").format(
+                    self._table
+                ),
+                [self._source_id, keys],
+            )
+        if changes:
+            await connection.execute(
+                sql.SQL("DELETE FROM {} WHERE change_id = ANY(%s)").format(self._table),
+                [[change.change_id for change in changes]],
+            )
+
+    async def _set_aside(self, connection: Connection, failed: Sequence[FailedRow]) -> None:
+        rows = {row.row_key: row for row in failed}.values()
+        messages = [row.message[:MAX_MESSAGE_CHARACTERS].replace("\0", "") for row in rows]
+        await connection.execute(
+            # A row that has changed since begins with the first pause.
+            sql.SQL(
+                "WITH failed AS (SELECT * FROM unnest(%(keys)s::text[], %(hashes)s::text[], %(codes)s::text[], "
+                "%(messages)s::text[]) AS f (row_key, row_hash, code, message)), "
+                "before AS (DELETE FROM {table} AS r USING failed AS f WHERE r.source_id = %(source_id)s "
+                "AND r.row_key = f.row_key AND r.error_code IS NOT NULL "
+                "RETURNING r.row_key, r.attempts * (r.row_hash IS NOT DISTINCT FROM f.row_hash)::int AS attempts), "
+                "counted AS (SELECT f.*, coalesce((SELECT max(b.attempts) FROM before AS b "
+                "WHERE b.row_key = f.row_key), 0) AS attempts FROM failed AS f) "
+                "INSERT INTO {table} (source_id, row_key, noticed_at, due_at, attempts, row_hash, error_code, "
+                "error_message) SELECT %(source_id)s, row_key, clock_timestamp(), clock_timestamp() + "
+                "least(%(first)s * 2.0 ^ least(attempts, 30), %(last)s) * interval '1 second', attempts + 1, row_hash, "
+                "code, message FROM counted"
+            ).format(table=self._table),
+            {
+                "keys": [row.row_key for row in rows],
+                "hashes": [row.row_hash for row in rows],
+                "codes": [row.code for row in rows],
+                "messages": [message.encode("utf-8", "replace").decode() for message in messages],
+                "source_id": self._source_id,
+                "first": FIRST_PAUSE_SECONDS,
+                "last": LAST_PAUSE_SECONDS,
+            },
+        )
+
+    async def put_off(self, connection: Connection, keys: Sequence[str]) -> dict[str, str | None]:
+        """Which of these rows are set aside and not due yet, each with the hash of what was tried."""
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT row_key, row_hash FROM {} WHERE source_id = %s AND row_key = ANY(%s) "
+                "AND error_code IS NOT NULL AND due_at > statement_timestamp()"
+            ).format(self._table),
+            [self._source_id, list(keys)],
+        )
+        return dict(await cursor.fetchall())
+
+    async def problems(self, connection: Connection, limit: int = SHOWN_PROBLEMS) -> list[RowProblem]:
+        """Rows that are set aside, the next to be tried first."""
+        cursor = await cursor_with_times(connection).execute(
+            sql.SQL(
+                "SELECT row_key, error_code, error_message, attempts, due_at FROM {} "
+                "WHERE source_id = %s AND error_code IS NOT NULL ORDER BY due_at, change_id LIMIT %s"
+            ).format(self._table),
+            [self._source_id, limit],
+        )
+        return [
+            RowProblem(key=key, code=code, message=message, attempts=attempts, due_at=due)
+            for key, code, message, attempts, due in await cursor.fetchall()
+        ]
+
+    async def count(self, connection: Connection) -> QueueCounts:
+        """How many changes wait, and how many rows are set aside."""
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT count(*) FILTER (WHERE error_code IS NULL), count(*) FILTER (WHERE error_code IS NOT NULL) "
+                "FROM {} WHERE source_id = %s"
+            ).format(self._table),
+            [self._source_id],
+        )
+        [row] = await cursor.fetchall()
+        return QueueCounts(*row)
+
+    async def clear(self, connection: Connection) -> None:
+        """Remove all entries, when a table stops being followed."""
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(self._table), [self._source_id])

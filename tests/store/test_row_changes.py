@@ -1,0 +1,206 @@
+"""The queue of changed rows beside a plain model of it: whatever is done in whatever order, both hold the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from semlex.store.followed.queue import LAST_PAUSE_SECONDS, Change, ChangeQueue, FailedRow
+from semlex.store.schema.names import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+pytestmark = pytest.mark.pg16
+
+# Seconds of the model's clock. A test takes less than one of them, so that the true clock changes no order.
+STEP = 10_000
+LEASE = 2 * STEP
+TABLES = [UUID(int=1), UUID(int=2)]
+KEYS = ["1", "2", '[1, "a"]', "k" * 10_000]
+
+
+@dataclass
+class Entry:
+    table: UUID
+    key: str | None
+    due: float
+    attempts: int = 0
+    hash: str | None = None
+    code: str | None = None
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return (self.table, self.key, self.attempts, self.hash, self.code)
+
+
+def expected_pause(attempts: int) -> float:
+    return min(60 * 2.0 ** (attempts - 1), LAST_PAUSE_SECONDS)
+
+
+class QueueBesideModel(RuleBasedStateMachine):
+    """What triggers and workers do with the queues of two tables."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.entries: dict[int, Entry] = {}
+        self.claimed: dict[UUID, list[Change]] = {table: [] for table in TABLES}
+        self._runner = asyncio.Runner()
+        self.connection = self.run(psycopg.AsyncConnection.connect(self.url, autocommit=True))
+        self.run(self.connection.execute("TRUNCATE semlex.row_change"))
+        names = Names("semlex", "x")
+        self.queues = {table: ChangeQueue(names, table) for table in TABLES}
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def teardown(self) -> None:
+        self.run(self.connection.close())
+        self._runner.close()
+
+    def stored(self) -> list[tuple[Any, ...]]:
+        cursor = self.run(
+            self.connection.execute(
+                "SELECT change_id, source_id, row_key, attempts, row_hash, error_code, "
+                "extract(epoch FROM due_at - clock_timestamp())::float8 FROM semlex.row_change ORDER BY change_id"
+            )
+        )
+        return self.run(cursor.fetchall())
+
+    @rule(table=st.sampled_from(TABLES), key=st.sampled_from([None, *KEYS]))
+    def notice(self, table: UUID, key: str | None) -> None:
+        cursor = self.run(
+            self.connection.execute(
+                "INSERT INTO semlex.row_change (source_id, row_key, noticed_at, due_at, attempts) "
+                "VALUES (%s, %s, now(), now(), 0) RETURNING change_id",
+                [table, key],
+            )
+        )
+        [(number,)] = self.run(cursor.fetchall())
+        self.entries[number] = Entry(table, key, self.now)
+
+    @rule(steps=st.integers(1, 3))
+    def pass_time(self, steps: int) -> None:
+        self.now += steps * STEP
+        self.run(
+            self.connection.execute(
+                "UPDATE semlex.row_change SET due_at = due_at - %s * interval '1 s'", [steps * STEP]
+            )
+        )
+
+    @rule(table=st.sampled_from(TABLES), limit=st.integers(1, 4))
+    def claim(self, table: UUID, limit: int) -> None:
+        changes = self.run(self.queues[table].claim(self.connection, limit=limit, seconds=LEASE))
+        due = sorted(
+            (entry.due, number)
+            for number, entry in self.entries.items()
+            if entry.table == table and entry.due <= self.now
+        )
+        # Entries that are due at nearly the same time have any order.
+        latest = due[min(limit, len(due)) - 1][0] + STEP / 2 if due else 0
+        assert len(changes) == min(limit, len(due))
+        for change in changes:
+            entry = self.entries[change.change_id]
+            assert (change.row_key, change.is_problem) == (entry.key, entry.code is not None)
+            assert entry.table == table
+            assert entry.due <= min(self.now, latest)
+            entry.due = self.now + LEASE
+        self.claimed[table] += changes
+
+    @rule(table=st.sampled_from(TABLES), seconds=st.sampled_from([0, STEP]))
+    def release(self, table: UUID, seconds: int) -> None:
+        self.run(self.queues[table].release(self.connection, self.claimed[table], seconds=seconds))
+        for change in self.claimed[table]:
+            if change.change_id in self.entries:
+                self.entries[change.change_id].due = self.now + seconds
+        self.claimed[table] = []
+
+    @rule(
+        table=st.sampled_from(TABLES),
+        done=st.lists(st.sampled_from(KEYS), max_size=2),
+        failed=st.dictionaries(st.sampled_from(KEYS), st.sampled_from([None, "a", "b"]), max_size=2),
+        count=st.integers(0, 3),
+    )
+    def settle(self, table: UUID, done: list[str], failed: dict[str, str | None], count: int) -> None:
+        done = [key for key in done if key not in failed]
+        ended = self.claimed[table][:count]
+        del self.claimed[table][:count]
+        rows = [FailedRow(key, hashed, "TooLarge", "\0" + "é" * 5_000) for key, hashed in failed.items()]
+        self.run(self.queues[table].settle(self.connection, ended, done=done, failed=rows))
+        before: dict[str, int] = {}
+        for number, entry in list(self.entries.items()):
+            is_problem = entry.table == table and entry.code is not None
+            if is_problem and entry.key in failed and entry.hash == failed[entry.key]:
+                before[entry.key] = entry.attempts
+            if (is_problem and (entry.key in failed or entry.key in done)) or number in {e.change_id for e in ended}:
+                del self.entries[number]
+        for number, source_id, key, *_, due in self.stored():
+            if number not in self.entries:
+                assert source_id == table
+                attempts = before.get(key, 0) + 1
+                assert due == pytest.approx(expected_pause(attempts), abs=20)
+                self.entries[number] = Entry(
+                    table, key, self.now + expected_pause(attempts), attempts, failed[key], "TooLarge"
+                )
+        assert {e.key for e in self.entries.values() if e.table == table and e.code} >= set(failed)
+
+    @precondition(lambda self: len(self.entries) > 6)
+    @rule(table=st.sampled_from(TABLES))
+    def clear(self, table: UUID) -> None:
+        self.run(self.queues[table].clear(self.connection))
+        self.entries = {number: entry for number, entry in self.entries.items() if entry.table != table}
+
+    @invariant()
+    def holds_the_same(self) -> None:
+        stored = self.stored()
+        assert [(number, *row[:-1]) for number, *row in stored] == [
+            (number, *entry.row) for number, entry in sorted(self.entries.items())
+        ]
+        for number, *_, due in stored:
+            assert self.entries[number].due - self.now == pytest.approx(due, abs=STEP / 2 if due > 0 else 2 * STEP)
+        for table, queue in self.queues.items():
+            own = [entry for entry in self.entries.values() if entry.table == table]
+            problems = [entry for entry in own if entry.code is not None]
+            assert self.run(queue.count(self.connection)) == (len(own) - len(problems), len(problems))
+            shown = self.run(queue.problems(self.connection))
+            assert sorted((one.key, one.attempts) for one in shown) == sorted((e.key, e.attempts) for e in problems)
+            assert all(one.message == "é" * 1_999 for one in shown)
+            put_off = {entry.key: entry.hash for entry in problems if entry.due > self.now}
+            assert self.run(queue.put_off(self.connection, KEYS)) == put_off
+
+
+def test_the_queue_holds_what_a_plain_model_of_it_holds(database_url: str) -> None:
+    QueueBesideModel.url = database_url
+    run_state_machine_as_test(QueueBesideModel, settings=settings(max_examples=12, stateful_step_count=30))
+
+
+async def test_workers_share_what_is_due_and_wait_for_nobody(database_url: str) -> None:
+    queue = ChangeQueue(Names("semlex", "x"), uuid4())
+    async with (
+        await psycopg.AsyncConnection.connect(database_url) as first,
+        await psycopg.AsyncConnection.connect(database_url) as second,
+    ):
+        await first.execute(
+            "INSERT INTO semlex.row_change (source_id, row_key, noticed_at, due_at, attempts) "
+            "SELECT %s, n::text, now(), now(), 0 FROM generate_series(1, 5) AS n",
+            [queue._source_id],
+        )
+        await first.commit()
+        mine = await queue.claim(first, limit=3)
+        others = await queue.claim(second)  # the first has not committed
+        assert sorted(change.row_key or "" for change in mine + others) == ["1", "2", "3", "4", "5"]
+        assert (len(mine), len(others)) == (3, 2)
+        await first.rollback()  # killed before it committed: its part is there at once
+        await second.commit()
+        assert {change.row_key for change in await queue.claim(first)} == {change.row_key for change in mine}
