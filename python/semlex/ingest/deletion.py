@@ -88,10 +88,18 @@ class Deletion:
         """Return the keys of the documents, or None if only ids and a filter were given."""
         if self.files is None:
             return None
-        known = await database.read("read the sources", lambda c: stored_sources.read_sources(c, collection))
+        # The rows of a table have no files that could have vanished.
+        known = await database.read(
+            "read the sources", lambda c: stored_sources.read_sources(c, collection, tables=not self.vanished)
+        )
         meant = [source for source in known if self.source in (None, source.name)]
         if self.source is not None and not meant:
             raise stored_sources.unknown_source(self.source, known)
+        if self.whole_source is not None and meant[0].kind == "table":
+            raise ConfigurationError(
+                f"{self.source!r} is a followed table, whose rows the next sync would store again: stop following it "
+                f"with tables.stop({self.source!r}), or: semlex follow {self.source} --stop"
+            )
         keys = [source.source_id for source in meant]
         documents: set[UUID] | None = None
         if self.document is not None:

@@ -64,7 +64,8 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
 def rights_to_create(schema: str, role: str) -> str:
     """GRANT statements that let a role make a collection in a schema."""
     of, to = _quoted(schema), _quoted(role)
-    tables = ", ".join(f"{of}.{table}" for table in ("collection", "embedding_version", "registry_version", "job"))
+    shared = ("collection", "embedding_version", "followed_table", "job", "registry_version", "row_change")
+    tables = ", ".join(f"{of}.{table}" for table in shared)
     return (
         f"GRANT USAGE, CREATE ON SCHEMA {of} TO {to}; and where another role has made the schema's first collection: "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {to};"

@@ -12,7 +12,7 @@ from semlex.errors import ConfigurationError
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import keys_of
 from semlex.store.query.leg import key_arrays
-from semlex.store.write.sources import is_present, read_sources, unknown_source
+from semlex.store.write.sources import OF_TABLES, is_present, read_sources, unknown_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,11 @@ class Records:
 
 
 async def read_known_sources(connection: Connection, names: Names) -> list[KnownSource]:
-    """All sources, by name."""
-    statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s ORDER BY s.name, s.source_id")
-    cursor = await connection.cursor(binary=True).execute(statement.format(is_present(names), names.source))
+    """All sources of files, by name."""
+    statement = sql.SQL("SELECT s.name, s.root, {} FROM {} AS s WHERE s.kind <> ALL(%s) ORDER BY s.name, s.source_id")
+    cursor = await connection.cursor(binary=True).execute(
+        statement.format(is_present(names), names.source), [list(OF_TABLES)]
+    )
     return [KnownSource(*row) for row in await cursor.fetchall()]
 
 
@@ -235,7 +237,7 @@ async def list_documents(
         connection: In a transaction.
     """
     if source is not None:
-        known = await read_sources(connection, collection)
+        known = await read_sources(connection, collection, tables=True)
         if source not in {one.name for one in known}:
             raise unknown_source(source, known)
     names = collection.names

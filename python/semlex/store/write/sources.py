@@ -1,4 +1,4 @@
-"""Sources (named folders that documents were read from) and the places of documents in them."""
+"""Sources (named folders, and followed tables) and the places of documents in them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named folder."""
+    """A named folder, or a followed table."""
 
     source_id: UUID
     name: str  # unique within the collection
-    root: str  # absolute, on the machine that read it last
+    root: str  # absolute, on the machine that read it last; of a table its schema and name
     # What the keys of its documents are made of, so that they stay when the folder moves.
     key: str
+    kind: str = "folder"  # or ``removed``; ``table``, or ``stopped`` if it is not followed any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +77,27 @@ class KnownDocument:
 
 
 def is_present(names: Names) -> sql.Composed:
-    """The condition that a source (a row ``s``) was not removed, or that a run has stored documents of it since.
+    """The condition that a source (a row ``s``) is read, or that documents of it are stored.
 
     A removed one keeps its row, so that its documents get the same keys if it comes back.
     """
-    return sql.SQL("(s.kind <> 'removed' OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))").format(
-        names.document
+    return sql.SQL(
+        "(s.kind IN ('folder', 'table') OR EXISTS (SELECT FROM {} AS o WHERE o.source_id = s.source_id))"
+    ).format(names.document)
+
+
+# Kinds of sources whose documents are rows: of a followed table, and of one that is not followed any more.
+OF_TABLES = ("table", "stopped")
+
+
+async def read_sources(connection: Connection, collection: CollectionInfo, *, tables: bool = False) -> list[Source]:
+    """Every source of files, by name; with `tables`, the sources of rows, too."""
+    statement = sql.SQL(
+        "SELECT source_id, name, root, key, kind FROM {} AS s WHERE {} AND (%s OR s.kind <> ALL(%s)) "
+        "ORDER BY name, source_id"
     )
-
-
-async def read_sources(connection: Connection, collection: CollectionInfo) -> list[Source]:
-    """Every source, by name."""
-    statement = sql.SQL("SELECT source_id, name, root, key FROM {} AS s WHERE {} ORDER BY name, source_id")
     cursor = await connection.cursor(binary=True).execute(
-        statement.format(collection.names.source, is_present(collection.names))
+        statement.format(collection.names.source, is_present(collection.names)), [tables, list(OF_TABLES)]
     )
     return [Source(*row) for row in await cursor.fetchall()]
 
@@ -108,7 +116,7 @@ async def write_source(
         "UPDATE {} AS s SET root = %(root)s, kind = 'folder', updated_at = %(now)s "
         "WHERE name = %(name)s AND (root = %(root)s OR NOT {})"
     ).format(table, is_present(collection.names))
-    found = sql.SQL("SELECT source_id, name, root, key FROM {} WHERE name = %(name)s").format(table)
+    found = sql.SQL("SELECT kind, source_id, name, root, key FROM {} WHERE name = %(name)s").format(table)
     values: dict[str, Any] = {"name": name, "root": root, "now": now, "id": _source_id(name)}
     await cursor.execute(touch, values)
     if cursor.rowcount == 0:
@@ -122,7 +130,11 @@ async def write_source(
         )
     await cursor.execute(found, values)
     row = await cursor.fetchone()
-    source = None if row is None else Source(*row)
+    if row is not None and row[0] in OF_TABLES:
+        raise ConfigurationError(
+            f"the rows of a table are the source {name!r}: give the folder another name (source=, --source)"
+        )
+    source = None if row is None else Source(*row[1:])
     return source if source is not None and source.root == root else None
 
 
@@ -137,9 +149,9 @@ async def move_source(connection: Connection, collection: CollectionInfo, name: 
 
 
 async def remove_source(connection: Connection, collection: CollectionInfo, name: str, now: datetime) -> None:
-    """Forget a source whose documents have been deleted."""
+    """Forget a source whose documents have been deleted; a table that is followed stays."""
     await hold_collection(connection, collection)
-    statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s")
+    statement = sql.SQL("UPDATE {} SET kind = 'removed', updated_at = %s WHERE name = %s AND kind <> 'table'")
     await connection.execute(statement.format(collection.names.source), [now, name])
 
 

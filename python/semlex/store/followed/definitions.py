@@ -1,0 +1,287 @@
+"""The followed tables of a schema: their definitions, how far each is read, and who reads it now."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, LiteralString
+from uuid import UUID, uuid4
+
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.settings import cursor_with_times
+from semlex.store.schema.locks import hold_collection
+from semlex.store.write.sources import OF_TABLES, is_present
+from semlex.types.followed import FollowedTable, TableSync
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
+
+NOW: LiteralString = "pg_catalog.clock_timestamp()"
+_COLUMNS: LiteralString = (
+    "collection, name, source_id, definition, watermark, compared_at, keys_compared_at, look_at, leased_until, "
+    "last_run, error_code, error_message, created_at, updated_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A followed table as it is stored."""
+
+    collection: str
+    source_id: UUID  # another one each time that the table is followed
+    table: FollowedTable
+    types: Mapping[str, str]  # of its columns when it was followed or changed last, as Postgres writes them
+    watermark: str | None  # greatest value of the column that grows with changes, as text
+    compared_at: datetime | None  # when all rows were compared last
+    keys_compared_at: datetime | None
+    look_at: datetime  # when a worker reads changes next
+    leased_until: datetime | None  # until when one worker does that
+    last_run: Mapping[str, Any] | None
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    updated_at: datetime  # when its definition changed last
+
+    @property
+    def name(self) -> str:
+        """Its name in the collection."""
+        return self.table.name
+
+    @property
+    def source_key(self) -> str:
+        """What the keys of its documents are made of, as of a source of files."""
+        return self.table.name
+
+
+def definition_to_json(table: FollowedTable, types: Mapping[str, str]) -> dict[str, Any]:
+    """The definition as it is stored, with the types of the columns that it was checked against."""
+    return {**asdict(table), "formats": dict(table.formats), "types": dict(types)}
+
+
+def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict[str, str]]:
+    """The definition that `definition_to_json` has written; what later versions add is left out."""
+    known = {field.name for field in fields(FollowedTable)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+    }
+    return FollowedTable(**{name: value for name, value in values.items() if name in known}), dict(values["types"])
+
+
+async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:
+    """The followed tables of a collection, or the one of a name, by name."""
+    return await _read(
+        connection,
+        names,
+        sql.SQL("collection = %s AND (%s::text IS NULL OR name = %s) ORDER BY name"),
+        [
+            names.collection,
+            name,
+            name,
+        ],
+    )
+
+
+async def _read(
+    connection: Connection, names: Names, condition: sql.Composable, values: Sequence[Any]
+) -> list[StoredTable]:
+    cursor = await cursor_with_times(connection).execute(
+        sql.SQL("SELECT {} FROM {} WHERE {}").format(sql.SQL(_COLUMNS), names.followed_table, condition), values
+    )
+    return [
+        StoredTable(collection, source_id, *definition_from_json(definition), *state)
+        for collection, _, source_id, definition, *state in await cursor.fetchall()
+    ]
+
+
+async def insert_table(
+    connection: Connection, collection: CollectionInfo, table: FollowedTable, types: Mapping[str, str]
+) -> UUID:
+    """Store a table that is not followed yet, with its source; returns the source's id.
+
+    Args:
+        connection: In a write transaction.
+
+    Raises:
+        ConfigurationError: A source of files has the name.
+    """
+    await hold_collection(connection, collection, alone=True)
+    names, source_id = collection.names, uuid4()
+    cursor = await connection.execute(
+        sql.SQL("SELECT s.kind, {}, s.source_id FROM {} AS s WHERE s.name = %s").format(
+            is_present(names), names.source
+        ),
+        [table.name],
+    )
+    found = await cursor.fetchone()
+    if found is not None and found[0] not in OF_TABLES and found[1]:
+        raise ConfigurationError(
+            f"a source of files is named {table.name!r}: follow the table under another name (name=, --name)"
+        )
+    values = {
+        "id": source_id,
+        "before": None if found is None else found[2],
+        "name": table.name,
+        "root": f"{table.schema}.{table.table}",
+        "collection": names.collection,
+        "definition": Jsonb(definition_to_json(table, types)),
+    }
+    if found is not None:  # rows that were kept become rows of this table again
+        for statement in (
+            sql.SQL("UPDATE {} SET source_id = %(id)s WHERE source_id = %(before)s").format(names.document),
+            sql.SQL("DELETE FROM {} WHERE source_id = %(before)s").format(names.source),
+        ):
+            await connection.execute(statement, values)
+    await connection.execute(
+        sql.SQL(
+            "INSERT INTO {} (source_id, name, root, key, kind, created_at, updated_at) "
+            "VALUES (%(id)s, %(name)s, %(root)s, %(name)s, 'table', {now}, {now})"
+        ).format(names.source, now=sql.SQL(NOW)),
+        values,
+    )
+    await connection.execute(
+        sql.SQL(
+            "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
+            "VALUES (%(collection)s, %(name)s, %(id)s, %(definition)s, {now}, {now}, {now})"
+        ).format(names.followed_table, now=sql.SQL(NOW)),
+        values,
+    )
+    return source_id
+
+
+async def replace_definition(
+    connection: Connection,
+    collection: CollectionInfo,
+    stored: StoredTable,
+    table: FollowedTable,
+    types: Mapping[str, str],
+) -> bool:
+    """Store a changed definition, whose next run compares all rows; False if it is not followed as read any more.
+
+    Args:
+        connection: In a write transaction.
+    """
+    await hold_collection(connection, collection)
+    if not await hold_table(connection, collection.names, stored):
+        return False
+    await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET definition = %s, watermark = NULL, compared_at = NULL, keys_compared_at = NULL, "
+            "look_at = {now}, error_code = NULL, error_message = NULL, updated_at = {now} "
+            "WHERE collection = %s AND name = %s"
+        ).format(collection.names.followed_table, now=sql.SQL(NOW)),
+        [Jsonb(definition_to_json(table, types)), stored.collection, stored.name],
+    )
+    return True
+
+
+async def hold_table(connection: Connection, names: Names, stored: StoredTable) -> bool:
+    """Keep a table's definition as it was read until the transaction ends; False if it is another, or not followed.
+
+    Every write of rows calls it before it compares them again.
+
+    Args:
+        connection: In a write transaction, READ COMMITTED, with the collection held.
+    """
+    locked = sql.SQL("SELECT FROM {} WHERE source_id = %s AND kind = 'table' FOR NO KEY UPDATE").format(names.source)
+    if await (await connection.execute(locked, [stored.source_id])).fetchone() is None:
+        return False
+    same = sql.SQL("SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s").format(
+        names.followed_table
+    )
+    values = [stored.collection, stored.name, stored.source_id, stored.updated_at]
+    return await (await connection.execute(same, values)).fetchone() is not None
+
+
+async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable, *, keep: bool) -> bool:
+    """Forget a table and what is queued of it; its documents are deleted by the caller, or kept.
+
+    Args:
+        connection: In a write transaction.
+        keep: Whether its documents stay, as of a source that nothing reads.
+    """
+    await hold_collection(connection, collection)
+    if not await hold_table(connection, collection.names, stored):
+        return False
+    names = collection.names
+    for table in (names.followed_table, names.row_change):
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(table), [stored.source_id])
+    forgotten = "UPDATE {} SET kind = 'stopped' WHERE source_id = %s" if keep else "DELETE FROM {} WHERE source_id = %s"
+    await connection.execute(sql.SQL(forgotten).format(names.source), [stored.source_id])
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """What a run leaves: where the next one goes on, and what came of it."""
+
+    report: TableSync
+    next_in: float  # seconds until a worker looks again
+    watermark: str | None = None  # None: as before
+    compared: bool = False  # whether all rows were compared
+    keys_compared: bool = False  # whether all keys were compared
+    error: Exception | None = None
+
+
+async def write_run(connection: Connection, names: Names, stored: StoredTable, end: RunEnd) -> None:
+    """Store the end of a run; nothing if the definition has changed since, so that the next run compares all rows.
+
+    Args:
+        connection: In a write transaction.
+    """
+    counts = {field.name: getattr(end.report, field.name) for field in fields(TableSync) if field.name != "problems"}
+    await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET watermark = coalesce(%(watermark)s, watermark), "
+            "compared_at = CASE WHEN %(compared)s THEN {now} ELSE compared_at END, "
+            "keys_compared_at = CASE WHEN %(keys)s THEN {now} ELSE keys_compared_at END, "
+            "look_at = {now} + %(seconds)s * interval '1 second', last_run = %(run)s, "
+            "error_code = %(code)s, error_message = %(message)s "
+            "WHERE collection = %(collection)s AND name = %(name)s AND source_id = %(id)s AND updated_at = %(version)s"
+        ).format(names.followed_table, now=sql.SQL(NOW)),
+        {
+            "watermark": end.watermark,
+            "compared": end.compared,
+            "keys": end.keys_compared or end.compared,
+            "seconds": end.next_in,
+            "run": Jsonb(counts),
+            "code": None if end.error is None else type(end.error).__name__,
+            "message": None if end.error is None else str(end.error),
+            "collection": stored.collection,
+            "name": stored.name,
+            "id": stored.source_id,
+            "version": stored.updated_at,
+        },
+    )
+
+
+async def take_lease(connection: Connection, names: Names, stored: StoredTable, seconds: float) -> bool:
+    """Take the right to run for so many seconds; False if another worker has it.
+
+    Args:
+        connection: In a write transaction.
+    """
+    cursor = await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET leased_until = {now} + %s * interval '1 second' WHERE collection = %s AND name = %s "
+            "AND source_id = %s AND (leased_until IS NULL OR leased_until < {now})"
+        ).format(names.followed_table, now=sql.SQL(NOW)),
+        [seconds, stored.collection, stored.name, stored.source_id],
+    )
+    return cursor.rowcount == 1
+
+
+async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:
+    """Let other workers run."""
+    await connection.execute(
+        sql.SQL("UPDATE {} SET leased_until = NULL WHERE collection = %s AND name = %s AND source_id = %s").format(
+            names.followed_table
+        ),
+        [stored.collection, stored.name, stored.source_id],
+    )
