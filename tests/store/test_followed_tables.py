@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from semlex.store.followed.source import SourceTable, find_source, fix_formatting
+from semlex.store.followed.connection import fix_formatting
+from semlex.store.followed.source import SourceTable, find_source
 from semlex.store.postgres.settings import SETTINGS, set_local
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.types.followed import FollowedTable

@@ -1,0 +1,83 @@
+"""Options of a followed table: what is read of it, and how its changes are noticed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from semlex.options.declare import Option
+from semlex.types.followed import DEFAULT_KEYS_EVERY_SECONDS, DEFAULT_OVERLAP_SECONDS, Changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_SECONDS = 10 * 365 * 86_400
+# A definition is read with every run.
+MAX_COLUMNS = 100
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of `Tables.follow` and `Tables.change`."""
+
+    key: Annotated[
+        str | Sequence[str] | None,
+        Option(text="Columns that identify a row. Default: the primary key.", form="texts", maximum=MAX_COLUMNS),
+    ]
+    text: Annotated[
+        str | Sequence[str],
+        Option(
+            text="Columns, or SQL expressions over columns, whose texts are searched, in this order.",
+            form="texts",
+            maximum=MAX_COLUMNS,
+        ),
+    ]
+    heading: Annotated[str | None, Option(text="Column of the title, which heads every chunk of the row.")]
+    formats: Annotated[
+        Mapping[str, str],
+        Option(text="Item of text -> format that it is written in, such as markdown or html.", offered=False),
+    ]
+    metadata: Annotated[
+        str | Sequence[str],
+        Option(text="Columns that are copied to the metadata of chunks.", form="texts", maximum=MAX_COLUMNS),
+    ]
+    live: Annotated[
+        str | Sequence[str],
+        Option(
+            text="Columns that filters (@row.NAME) and hits read from the table itself.",
+            form="texts",
+            maximum=MAX_COLUMNS,
+        ),
+    ]
+    changes: Annotated[
+        Changes | None,
+        Option(
+            text="How changes are noticed: 'trigger' writes keys into a queue, 'column' reads rows by updated_at, "
+            "'comparison' compares hashes. Default: column with updated_at, else comparison."
+        ),
+    ]
+    updated_at: Annotated[str | None, Option(text="Column with the time of the last change of a row.")]
+    overlap: Annotated[
+        float,
+        Option(
+            text="Seconds before the newest change for which rows are read again, for transactions that commit late. "
+            f"Default: {DEFAULT_OVERLAP_SECONDS:g}.",
+            minimum=0,
+            maximum=MAX_SECONDS,
+        ),
+    ]
+    keys_every: Annotated[
+        float,
+        Option(
+            text="Seconds after which a run compares all keys, which finds deleted rows. "
+            f"Default: {DEFAULT_KEYS_EVERY_SECONDS:g}.",
+            minimum=0,
+            maximum=MAX_SECONDS,
+        ),
+    ]
+    schema: Annotated[str | None, Option(text="Schema of the table. Default: public.")]
+    source_database: Annotated[
+        str | None,
+        Option(
+            text="Address of the table's database without a password, or env:NAME for a variable that holds one. "
+            "Default: the database of the collection."
+        ),
+    ]

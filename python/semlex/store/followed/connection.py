@@ -1,0 +1,101 @@
+"""The database of a followed table: its address, and transactions in which its values are written alike everywhere."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from semlex.errors import ConfigurationError
+from semlex.store.postgres.addresses import describe
+from semlex.store.postgres.connection import own_connection, plain_cursors
+from semlex.store.postgres.errors import translate
+from semlex.store.postgres.settings import set_local
+from semlex.store.postgres.snapshot import open_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.types.followed import FollowedTable
+
+T = TypeVar("T")
+ENVIRONMENT = "env:"
+# Values as text are the same in every session.
+FORMATTING: Mapping[str, str | int] = {
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "extra_float_digits": 1,
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+}
+
+
+def source_address(definition: FollowedTable) -> str | None:
+    """Connection string of the table's database; None: the collection's."""
+    named = definition.source_database
+    if named is None or not named.startswith(ENVIRONMENT):
+        return named
+    variable = named.removeprefix(ENVIRONMENT)
+    address = os.environ.get(variable, "").strip()
+    if not address:
+        raise ConfigurationError(
+            f"the environment variable {variable} is not set, which holds the address of the database of "
+            f"{definition.schema}.{definition.table}: set it, or name another one (source_database=, "
+            "--source-database)"
+        )
+    return address
+
+
+def check_address(address: str) -> None:
+    """Refuse the address of a database that holds a password, because definitions are stored and shown."""
+    if address.startswith(ENVIRONMENT):
+        return
+    describe(address)
+    parts = conninfo_to_dict(address)
+    if any(parts.get(name) for name in ("password", "sslpassword")):
+        raise ConfigurationError(
+            "source_database holds a password, which would be stored in the collection: put the address into an "
+            "environment variable and give its name (env:NAME), or the password into ~/.pgpass"
+        )
+
+
+@asynccontextmanager
+async def source_connection(database: Database, definition: FollowedTable) -> AsyncIterator[Connection]:
+    """A connection to the table's database, outside of a transaction: of the collection's pool, or one of its own."""
+    address = source_address(definition)
+    if address is None:
+        async with database.connection() as connection:
+            yield connection
+        return
+    try:
+        async with own_connection(address, database.timeout) as connection:
+            with plain_cursors(connection):
+                yield connection
+    except psycopg.Error as error:
+        raise translate(error, f"read {definition.schema}.{definition.table}", address) from None
+
+
+async def fix_formatting(connection: Connection) -> None:
+    """Fix how values are written as text, for the rest of the transaction."""
+    await set_local(connection, **FORMATTING)
+
+
+async def read_source(
+    database: Database, definition: FollowedTable, doing: str, work: Callable[[Connection], Awaitable[T]]
+) -> T:
+    """Run statements in one read-only snapshot of the table's database, with `fix_formatting`."""
+
+    async def formatted(connection: Connection) -> T:
+        await fix_formatting(connection)
+        return await work(connection)
+
+    if source_address(definition) is None:
+        return await database.read(doing, formatted)
+    async with source_connection(database, definition) as connection, open_snapshot(connection, pipelined=False):
+        return await formatted(connection)

@@ -1,0 +1,250 @@
+"""What a user says about a table, made into a definition: checked on its own, then against the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from semlex.errors import ConfigurationError
+from semlex.store.followed.connection import check_address
+from semlex.store.followed.relation import find_relation, similar_relations
+from semlex.store.followed.source import KEY_KINDS, NO_TEXT, SourceTable, check_columns, check_readable, expression
+from semlex.store.postgres.addresses import describe_connection
+from semlex.types.followed import FollowedTable
+from semlex.validation import check_parameters, strings_errors, text_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from semlex.options.following import TableOptions
+    from semlex.store.followed.relation import Relation
+    from semlex.store.postgres.connection import Connection
+
+# Of a name; with a key it is the name of a document.
+MAX_NAME_BYTES = 200
+LISTS = ("key", "text", "metadata", "live")
+DEFAULT_SCHEMA = "public"
+# Classes of errors that an expression is the cause of: syntax and names, what is not supported, values.
+EXPRESSION_CLASSES = ("42", "0A", "22")
+NO_RIGHT = "42501"
+TIMES = ("timestamptz", "timestamp")
+
+
+def declared_table(table: str, name: str | None, options: TableOptions) -> FollowedTable:
+    """A definition of what a call says; the key and its kinds are empty until `resolve` has seen the table."""
+    check_parameters(text_errors("table", table, blank=False))
+    schema, _, rest = table.rpartition(".") if options.get("schema") is None else ("", "", table)
+    before = FollowedTable(
+        name=rest if name is None else name,
+        schema=options.get("schema") or schema or DEFAULT_SCHEMA,
+        table=rest,
+        key=(),
+        key_kinds=(),
+        text=(),
+    )
+    return changed_table(before, {**options, "schema": before.schema})
+
+
+def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> FollowedTable:
+    """A definition with other options; those that are not given stay."""
+    given: dict[str, Any] = {
+        name: _listed(name, value) if name in LISTS else value for name, value in options.items() if name != "table"
+    }
+    if options.get("table") is not None:
+        check_parameters(text_errors("table", options["table"], blank=False))
+        schema, _, given["table"] = options["table"].rpartition(".")
+        given |= {"schema": schema} if schema and "schema" not in given else {}
+    if "formats" in given:
+        given["formats"] = _formats(given["formats"])
+    given["changes"] = _changes(before, options)
+    if given["changes"] != "column":
+        given["updated_at"] = None
+    if "schema" in given and given["schema"] is None:
+        given["schema"] = DEFAULT_SCHEMA
+    made = replace(before, **given)
+    _check(made)
+    return made
+
+
+def _listed(name: str, value: Any) -> tuple[str, ...]:
+    """Several names or expressions; a single one need not be in a list, and None is none."""
+    listed = (value,) if isinstance(value, str) else () if value is None else value
+    check_parameters(strings_errors(name, listed))
+    items = tuple(listed)
+    check_parameters(*(text_errors(name, item, blank=False) for item in items))
+    twice = next((item for number, item in enumerate(items) if item in items[:number]), None)
+    if twice is not None:
+        raise ConfigurationError(f"{name} has {twice!r} twice: name it once")
+    return items
+
+
+def _formats(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise ConfigurationError(
+            'formats must be a mapping of text columns to formats, such as {"body": "markdown"}; '
+            f"got {type(value).__name__}"
+        )
+    return dict(value)
+
+
+def _changes(before: FollowedTable, options: Mapping[str, Any]) -> Any:
+    """The way in which changes are noticed: that of the call, else what its column means, else as before."""
+    changes, column = options.get("changes"), options.get("updated_at", before.updated_at)
+    if changes is None and ("changes" in options or "updated_at" in options):
+        return "comparison" if column is None else "column"
+    changes = before.changes if changes is None else changes
+    if changes == "column" and column is None:
+        raise ConfigurationError(
+            "changes='column' needs the column that grows with changes: name it (updated_at=, --updated-at), or use "
+            "changes='comparison'"
+        )
+    if changes != "column" and options.get("updated_at") is not None:
+        raise ConfigurationError(
+            f"updated_at is for changes='column' only; got changes={changes!r}: leave one of them out"
+        )
+    return changes
+
+
+def _check(table: FollowedTable) -> None:
+    """Refuse what is wrong whatever the table is like."""
+    check_parameters(text_errors("name", table.name, max_bytes=MAX_NAME_BYTES, blank=False))
+    if "/" in table.name or not table.name.isprintable():
+        raise ConfigurationError(
+            f"the name {table.name!a} has a '/' or a control character: give the table another one (name=, --name)"
+        )
+    if not table.text:
+        raise ConfigurationError("text is empty: name the columns that are searched (text=, --text)")
+    for item in table.formats:
+        if item not in table.text:
+            raise ConfigurationError(
+                f"formats has {item!r}, which is not in text ({', '.join(table.text)}): name one of these"
+            )
+    if table.source_database is None:
+        return
+    check_address(table.source_database)
+    if table.live:
+        raise ConfigurationError(
+            "live columns are read in the statement of a search, so the table must be in the collection's database: "
+            "name them as metadata, or leave source_database out"
+        )
+    if table.changes == "trigger":
+        raise ConfigurationError(
+            "changes='trigger' needs a table in the collection's database, whose queue triggers write to: use "
+            "changes='column' or 'comparison' with source_database"
+        )
+
+
+async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
+    """The table of a definition, which has its key and the kinds of it now.
+
+    Args:
+        connection: Of the table's database, in a read-only transaction with `fix_formatting`.
+
+    Raises:
+        ConfigurationError: The table cannot be followed as the definition says.
+        PrivilegeError: The role may not read it.
+    """
+    relation = await find_relation(connection, wanted.schema, wanted.table)
+    if relation is None:
+        near = await similar_relations(connection, wanted.schema, wanted.table)
+        hint = f"did you mean {' or '.join(near)}?" if near else "name its schema, too (schema=, --schema)"
+        raise ConfigurationError(
+            f"no table or view {wanted.schema}.{wanted.table} exists in {describe_connection(connection)}; {hint}"
+        )
+    key = wanted.key or _primary_key(relation)
+    check_columns(SourceTable(replace(wanted, key=key), relation), "repeat the command with")
+    table = replace(wanted, key=key, key_kinds=tuple(KEY_KINDS[_key_type(relation, name)] for name in key))
+    source = SourceTable(table, relation)
+    check_readable(source)
+    _check_unique(relation, table.key)
+    _check_types(source)
+    _check_changes(source)
+    await _check_expressions(connection, source)
+    return source
+
+
+def _primary_key(relation: Relation) -> tuple[str, ...]:
+    if relation.has_primary_key:
+        return relation.unique[0]
+    raise ConfigurationError(
+        f"{relation} is a {relation.kind} without a primary key: name the columns that identify a row (key=, --key)"
+        + (f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else "")
+    )
+
+
+def _key_type(relation: Relation, name: str) -> str:
+    column = relation.columns[name]
+    if column.base in KEY_KINDS:
+        return column.base
+    raise ConfigurationError(
+        f"the key column {name!r} of {relation} is {column.type}, which cannot be a key; keys are integers, uuid or "
+        f"text: cast it in a view (SELECT {sql.Identifier(name).as_string()}::text AS …), and follow that"
+    )
+
+
+def _check_unique(relation: Relation, key: Sequence[str]) -> None:
+    """Refuse a key that a table may have twice; rows of views are counted while they are read."""
+    if relation.kind not in ("table", "partitioned table"):
+        return
+    if any(set(unique) <= set(key) for unique in relation.unique):
+        return
+    columns = ", ".join(sql.Identifier(name).as_string() for name in key)
+    name = sql.Identifier(relation.schema, relation.name).as_string()
+    others = f"; unique are: {'; '.join(map(', '.join, relation.unique))}" if relation.unique else ""
+    raise ConfigurationError(
+        f"no unique index of {relation} is over {', '.join(key)} alone, so two rows may have one key{others}. Name "
+        f"such a key (key=, --key), or let the owner of the table run: CREATE UNIQUE INDEX ON {name} ({columns});"
+    )
+
+
+def _check_types(source: SourceTable) -> None:
+    table, relation = source.definition, source.relation
+    for use, names in (("text", table.text), ("heading", (table.heading,)), ("metadata", table.metadata)):
+        for name in names:
+            column = relation.columns.get(name or "")
+            if column is not None and column.base in NO_TEXT:
+                raise ConfigurationError(
+                    f"the column {name!r} of {relation} is {column.type}, which has no text: leave it out of {use}"
+                )
+
+
+def _check_changes(source: SourceTable) -> None:
+    table, relation = source.definition, source.relation
+    if table.changes == "trigger" and relation.kind not in ("table", "partitioned table"):
+        raise ConfigurationError(
+            f"{relation} is a {relation.kind}, on which triggers notice no changes of its rows: use "
+            "changes='comparison' or 'column'"
+        )
+    if table.updated_at is None:
+        return
+    column = relation.columns[table.updated_at]
+    if column.base not in TIMES:
+        raise ConfigurationError(
+            f"the column {column.name!r} of {relation} is {column.type}; updated_at must be a timestamp: name such a "
+            "column, or use changes='comparison'"
+        )
+
+
+async def _check_expressions(connection: Connection, source: SourceTable) -> None:
+    """Let the server parse the texts that are not columns; no row is read."""
+    for item in source.definition.text:
+        if item in source.columns:
+            continue
+        # In WHERE, where neither aggregates nor sets of rows are allowed. Binary results are asked for by a protocol
+        # that takes one statement only.
+        statement = sql.SQL("SELECT {0}::text FROM {1} WHERE {0}::text IS NULL LIMIT %s")
+        cursor = connection.cursor(binary=True)
+        try:
+            await cursor.execute(statement.format(expression(item), source.from_), [0])
+            await cursor.fetchall()
+        except psycopg.Error as error:
+            if error.sqlstate is None or error.sqlstate[:2] not in EXPRESSION_CLASSES or error.sqlstate == NO_RIGHT:
+                raise
+            reason = (error.diag.message_primary or type(error).__name__).replace(" in WHERE", "")
+            raise ConfigurationError(
+                f"text has {item!r:.200}, which is neither a column of {source.relation} nor an SQL expression over "
+                f"its columns: {reason}. Functions of extensions need their schema, as in public.unaccent(title)"
+            ) from None
