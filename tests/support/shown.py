@@ -17,6 +17,20 @@ ORDER = "[...document.querySelectorAll('.hits > li')].map((item) => item.dataset
 # In place of the browser's own: calls that wait until `ring`.
 TIMERS = "window.timers = []; window.setTimeout = (call, _, ...rest) => window.timers.push(() => call(...rest))"
 RING = "window.timers.splice(0).forEach((call) => call())"
+# In place of the browser's own: requests of a path wait until `release`.
+HELD = """(path) => {
+  const real = window.fetch;
+  Object.assign(window, { held: [], answered: 0 });
+  window.fetch = async (asked, options) => {
+    if (!asked.startsWith(path)) return real(asked, options);
+    await new Promise((go) => window.held.push({ body: options.body, go }));
+    try {
+      return await real(asked, options);
+    } finally {
+      window.answered++;
+    }
+  };
+}"""
 HAS_HITS = "document.querySelectorAll('.hits > li').length > 0"
 
 
@@ -65,6 +79,20 @@ def order(page: Page) -> list[str]:
     """Ids of the hits, from above."""
     found: list[str] = page.value(ORDER)
     return found
+
+
+def hold(page: Page, path: str) -> None:
+    """Keeps the page's requests of a path until `release`."""
+    page.value(f"({HELD})({json.dumps(path)})")
+
+
+def release(page: Page) -> dict[str, Any]:
+    """Sends the request that was made last, and returns its body when it is answered."""
+    page.wait("window.held.length > 0")
+    answered = page.value("window.answered")
+    body: str | None = page.value("(() => { const last = window.held.pop(); last.go(); return last.body; })()")
+    page.wait(f"window.answered > {answered}")
+    return json.loads(body or "{}")
 
 
 def show_all(page: Page) -> None:

@@ -212,7 +212,11 @@ def ui(
     port: Annotated[int, integer("Port; default: any free one.")] = 0,
     judgements: Annotated[
         Path | None,
-        typer.Option(help="Folder for judgements made on the page, with a folder for each collection; allows writing."),
+        typer.Option(help="Folder for judgements made on the page, with a folder for each collection."),
+    ] = None,
+    rights: Annotated[
+        str | None,
+        typer.Option(metavar="RIGHTS", help="read, write or admin; default: read, or write with --judgements."),
     ] = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, if this is a terminal.")
@@ -222,7 +226,7 @@ def ui(
 
     Only this machine can use it, until Ctrl-C. semlex serve has the same page.
     """
-    show_page(context.given(), port=port, judgements=judgements, browser=browser)
+    show_page(context.given(), port=port, judgements=judgements, rights=rights, browser=browser)
 
 
 def show_page(
@@ -231,6 +235,7 @@ def show_page(
     *,
     port: int = 0,
     judgements: Path | None = None,
+    rights: str | None = None,
     browser: bool = True,
 ) -> None:
     """Serves the page on loopback until it is stopped."""
@@ -239,7 +244,8 @@ def show_page(
     from semlex.settings.load import WatchedSettings
 
     folder = None if judgements is None else judgements.expanduser().absolute()
-    options = options_of(port=port, rights="read" if folder is None else "write", judgements=folder, jobs=0)
+    rights = rights or ("read" if folder is None else "write")
+    options = options_of(port=port, rights=rights, judgements=folder, jobs=0)
     place = {name: text for name, text in (("collection", given.get("collection")), ("q", question)) if text}
 
     def ready(address: str) -> None:

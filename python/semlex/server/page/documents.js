@@ -40,7 +40,7 @@ function listed(app, after) {
             documents.map((/** @type {any} */ one) => [
               h("a", { href: documentPlace(app, `${one.source}: ${one.source_document}`) }, own(one.source_document)),
               own(one.source), one.state, counted(one.chunks), moment(one.written_at),
-            ]))
+            ]), true)
         : null,
       next ? h("p", {}, h("a", { href: `#documents?${new URLSearchParams({ collection, after: next })}` }, "More documents")) : null,
       chunks.length

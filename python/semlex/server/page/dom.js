@@ -92,17 +92,18 @@ export function unseen(text) {
  * @param {string} caption
  * @param {string[]} heads
  * @param {Child[][]} rows
+ * @param {boolean} [stacks] Whether a narrow screen shows each row as a block, under its first cell.
  */
-export function table(caption, heads, rows) {
+export function table(caption, heads, rows, stacks = false) {
   return h(
     "div",
-    { class: "scrolled", role: "region", "aria-label": caption, tabindex: "0" },
+    { class: stacks ? "scrolled stacks" : "scrolled", role: "region", "aria-label": caption, tabindex: "0" },
     h(
       "table",
       {},
       h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, index) => h("td", { "data-head": heads[index] }, cell))))),
     ),
   );
 }
@@ -119,7 +120,21 @@ export function counted(value) {
 
 /** @param {string | null} time Of ISO 8601. */
 export function moment(time) {
-  return time === null ? "" : h("time", { datetime: time }, new Date(time).toLocaleString());
+  return time === null ? "" : h("time", { datetime: time }, new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }));
+}
+
+/** @type {WeakMap<HTMLElement, object>} */
+const calls = new WeakMap();
+
+/**
+ * Begins a call whose answer is shown in a place.
+ * @param {HTMLElement} place
+ * @returns {() => boolean} Whether the answer is still wanted: no later call has begun, and the place is on the page.
+ */
+export function latest(place) {
+  const mine = {};
+  calls.set(place, mine);
+  return () => calls.get(place) === mine && place.isConnected;
 }
 
 const SAID_MS = 4000;

@@ -3,7 +3,7 @@
  */
 
 import { get, post } from "./api.js";
-import { counted, fill, h, own } from "./dom.js";
+import { counted, fill, h, latest, own } from "./dom.js";
 
 const MAX_FIELDS = 20;
 const SHOWN_VALUES = 8;
@@ -82,6 +82,7 @@ export function filterPanel(app, changed) {
 
   /** Shows the values that there are with the filter that holds. */
   async function show() {
+    const isWanted = latest(fields);
     try {
       const found = await get("v1/fields", { collection: app.collection() });
       const known = found.fields.filter(canBeChosen);
@@ -89,6 +90,7 @@ export function filterPanel(app, changed) {
       if (asked.length === 0) return void fill(fields, h("p", { class: "aside" }, "The chunks have no fields."));
       const names = asked.map((/** @type {any} */ field) => field.name);
       const counts = await post("v1/facets", { collection: app.collection(), fields: names, filters: text(), limit: SHOWN_VALUES });
+      if (!isWanted()) return;
       const rest = known.length - asked.length + found.left_out;
       fill(
         fields,
@@ -96,6 +98,7 @@ export function filterPanel(app, changed) {
         rest > 0 ? h("p", { class: "aside" }, `${counted(rest)} more fields; semlex fields lists them.`) : null,
       );
     } catch (error) {
+      if (!isWanted()) return;
       const found = /** @type {any} */ (error);
       if (found.isAbout?.("filters") || text() !== null) refuse(found.text ?? String(found));
       else fill(fields, h("p", { class: "error" }, found.text ?? String(found)));

@@ -12,7 +12,7 @@ export const RELEVANCE = ["no answer", "touches it", "answers a part", "answers 
  * @param {object} does
  * @param {(hit: any) => void} does.open Opens the document of a hit.
  * @param {(hit: any, place: HTMLElement) => void} does.why Shows in a place why a hit is there.
- * @param {(hit: any, relevance: number | null) => void} does.judge Judges it; null takes the judgement back.
+ * @param {(hit: any, change: (before: number | null) => number | null) => void} does.judge Changes its judgement; null: none.
  * @param {(id: string, on: boolean) => void} does.highlight Shows it in the picture.
  */
 export function hitList(does) {
@@ -87,8 +87,8 @@ export function hitList(does) {
   function onKey(event) {
     const at = articles().indexOf(/** @type {HTMLElement} */ (event.target));
     if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (/^[0-3]$/.test(event.key)) does.judge(shown[at], Number(event.key));
-    else if (event.key === "Backspace" || event.key === "Delete") does.judge(shown[at], null);
+    if (/^[0-3]$/.test(event.key)) does.judge(shown[at], () => Number(event.key));
+    else if (event.key === "Backspace" || event.key === "Delete") does.judge(shown[at], () => null);
     else if (event.key === "Enter") does.open(shown[at]);
     else return;
     event.preventDefault();
@@ -117,7 +117,7 @@ function card(hit, does) {
       {
         type: "button",
         "aria-pressed": "false",
-        on: { click: (/** @type {Event} */ event) => does.judge(hit, pressed(event.currentTarget) ? null : value) },
+        on: { click: () => does.judge(hit, (before) => (before === value ? null : value)) },
       },
       `${value} ${meaning}`,
     ),
@@ -158,11 +158,6 @@ function card(hit, does) {
       article.classList.toggle("is-judged", value !== null);
     },
   };
-}
-
-/** @param {EventTarget | null} button */
-function pressed(button) {
-  return /** @type {HTMLElement} */ (button).getAttribute("aria-pressed") === "true";
 }
 
 /** Where in its document a hit is: behind a colon the line, else a page, a row or a cell. @param {any} hit */

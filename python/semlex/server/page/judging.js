@@ -6,50 +6,78 @@ import { get, post } from "./api.js";
 import { fill, h, own } from "./dom.js";
 
 /**
- * @param {{collection: () => string, stores: () => boolean}} app
+ * @typedef {object} Judged What is judged of one search.
+ * @property {string} collection
+ * @property {string} question
+ * @property {Record<string, number>} judgements By the ids of hits.
  */
-export function judging(app) {
+
+/**
+ * @param {{collection: () => string, stores: () => boolean}} app
+ * @param {(judgements: Record<string, number>) => void} changed Called with those of the search that is shown.
+ */
+export function judging(app, changed) {
   const body = h("div");
   const element = /** @type {HTMLDetailsElement} */ (
     h("details", { class: "judging", open: app.stores(), on: { toggle } }, h("summary", {}, "Judge these hits"), body));
   /** @type {Map<string, Record<string, number>>} By collection and question, where the server stores none. */
   const kept = new Map();
-  let question = "";
-  /** @type {Record<string, number>} */
-  let judged = {};
+  /** @type {Judged} Of the hits that are shown. */
+  let shown = { collection: "", question: "", judgements: {} };
   let folder = "";
   let questions = 0;
+  let turn = Promise.resolve();
 
-  /** @param {string} asked @returns {Promise<Record<string, number>>} What is judged already. */
-  async function open(asked) {
-    question = asked;
-    if (app.stores()) {
-      take(await get("v1/judgements", { question, collection: app.collection() }));
-    } else {
-      judged = kept.get(key()) ?? {};
-    }
+  /** @param {string} collection @param {string} question Of the hits that are shown from now on. */
+  function open(collection, question) {
+    const judged = (shown = { collection, question, judgements: {} });
     show();
-    return judged;
+    return inTurn(async () => {
+      if (app.stores()) take(judged, await get("v1/judgements", { question, collection }));
+      else judged.judgements = kept.get(key(judged)) ?? {};
+      if (judged === shown) show();
+    });
   }
 
-  /** @param {string} id @param {number | null} value @returns {Promise<Record<string, number>>} */
-  async function note(id, value) {
-    if (app.stores()) {
-      take(await post("v1/judgements", { question, collection: app.collection(), judgements: { [id]: value } }));
-    } else {
-      const { [id]: _, ...others } = judged;
-      judged = value === null ? others : { ...others, [id]: value };
-      if (Object.keys(judged).length) kept.set(key(), judged);
-      else kept.delete(key());
-    }
-    show();
-    element.open = true;
-    return judged;
+  /**
+   * @param {string} id Of a hit that is shown.
+   * @param {(before: number | null) => number | null} change
+   * @returns {Promise<number | null>} What it is judged now.
+   */
+  function note(id, change) {
+    const judged = shown;
+    return inTurn(async () => {
+      const { collection, question, judgements: before } = judged;
+      const value = change(before[id] ?? null);
+      if (app.stores()) {
+        take(judged, await post("v1/judgements", { question, collection, judgements: { [id]: value } }));
+      } else {
+        const { [id]: _, ...others } = before;
+        judged.judgements = value === null ? others : { ...others, [id]: value };
+        if (Object.keys(judged.judgements).length) kept.set(key(judged), judged.judgements);
+        else kept.delete(key(judged));
+      }
+      if (judged === shown) show();
+      element.open = true;
+      return value;
+    });
   }
 
-  /** @param {any} found */
-  function take(found) {
-    ({ judgements: judged, folder, questions } = found);
+  /**
+   * Does one after another: the server keeps what was judged last, and no older answer hides a later one.
+   * @template T
+   * @param {() => Promise<T>} work
+   * @returns {Promise<T>}
+   */
+  function inTurn(work) {
+    const done = turn.then(work);
+    turn = done.then(() => {}, () => {});
+    return done;
+  }
+
+  /** @param {Judged} judged @param {any} found */
+  function take(judged, found) {
+    ({ judgements: judged.judgements, folder, questions } = found);
   }
 
   /** Buttons on each hit are seen while this is open. */
@@ -57,12 +85,14 @@ export function judging(app) {
     element.parentElement?.classList.toggle("judges", element.open);
   }
 
-  function key() {
-    return JSON.stringify([app.collection(), question.split(/\s+/).filter(Boolean).join(" ")]);
+  /** @param {Judged} judged */
+  function key({ collection, question }) {
+    return JSON.stringify([collection, question.split(/\s+/).filter(Boolean).join(" ")]);
   }
 
   function show() {
-    const mine = [...kept].filter(([name]) => JSON.parse(name)[0] === app.collection());
+    changed(shown.judgements);
+    const mine = [...kept].filter(([name]) => JSON.parse(name)[0] === shown.collection);
     const count = app.stores() ? questions : mine.length;
     const target = app.stores() ? quoted(folder) : ".";
     fill(
@@ -72,7 +102,7 @@ export function judging(app) {
         { class: "aside" },
         "On a hit, press ", h("kbd", {}, "0"), " to ", h("kbd", {}, "3"), " (no answer … answers it), ",
         h("kbd", {}, "Delete"), " to take it back, ", h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), " to move. ",
-        `Judged: ${Object.keys(judged).length} of this question's hits; questions in all: ${count}.`,
+        `Judged: ${Object.keys(shown.judgements).length} of this question's hits; questions in all: ${count}.`,
       ),
       count === 0
         ? null
@@ -89,7 +119,7 @@ export function judging(app) {
                   ]).flat(),
                 ),
             h("p", {}, "Which fusion wins on these questions:"),
-            h("pre", { tabindex: "0" }, h("code", {}, `semlex eval run ${target} --collection ${app.collection()}`)),
+            h("pre", { tabindex: "0" }, h("code", {}, `semlex eval run ${target} --collection ${shown.collection}`)),
           ],
     );
   }

@@ -11,7 +11,6 @@ import { searchView } from "./searching.js";
 /** @type {Record<string, (app: any, place: URLSearchParams) => HTMLElement>} */
 const VIEWS = { search: searchView, documents: documentsView, collections: collectionsView };
 const TITLES = { search: "Search", documents: "Documents", collections: "Collections and jobs" };
-const WRITERS = ["write", "admin"];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const chooser = /** @type {HTMLSelectElement} */ (document.getElementById("collection"));
@@ -25,7 +24,10 @@ const app = {
   /** @type {any[]} With their counts. */
   collections: [],
   collection: () => chooser.value,
-  stores: () => about.stores && WRITERS.includes(about.rights),
+  /** Whether the caller's judgements are stored. */
+  stores: () => about.stores,
+  /** Whether the caller may cancel and retry the jobs of a kind. @param {string} kind */
+  changes: (kind) => about.changes.includes(kind),
 
   /** Notes in the address what is shown. @param {string} name @param {Record<string, string | null>} given */
   note(name, given) {

@@ -116,7 +116,7 @@ function termsOf(hit) {
         { class: term.held ? "held" : "missing" },
         own(term.term),
         term.held ? ` adds ${figure(term.score, 3)}` : " is not in it",
-        h("span", { class: "aside" }, ` in ${counted(term.chunks)} chunks`),
+        h("span", { class: "aside" }, ` (in ${counted(term.chunks)} chunks)`),
       ),
     ),
   );

@@ -4,7 +4,7 @@
 
 import { get, post } from "./api.js";
 import { documentOf, documentPlace } from "./documents.js";
-import { counted, fill, h, own, say, visible } from "./dom.js";
+import { counted, fill, h, latest, own, say, visible } from "./dom.js";
 import { filterPanel } from "./filters.js";
 import { measuredBy, ordered } from "./fusion.js";
 import { hitList, placeOf, sayJudged } from "./hits.js";
@@ -32,8 +32,8 @@ export function searchView(app, place) {
   /** @type {import("./fusion.js").Measured | null} */
   let measured = null;
   let shown = SHOWN;
-  let asked = "";
-  let count = 0;
+  /** @type {any} What the hits that are shown were asked with. */
+  let asked = null;
 
   const question = /** @type {HTMLInputElement} */ (
     h("input", {
@@ -64,9 +64,9 @@ export function searchView(app, place) {
     h("details", { class: "placing", open: WIDE.matches, hidden: true },
       h("summary", {}, "Why this order?"), weighing, picture.element));
   WIDE.onchange = () => (placing.open = WIDE.matches);
-  const filters = filterPanel(app, () => asked && search());
-  const judged = judging(app);
-  const why = whyBox({ request: () => (asked ? sameSearch() : null) });
+  const filters = filterPanel(app, search);
+  const judged = judging(app, list.showJudgements);
+  const why = whyBox({ request: () => asked && sameSearch() });
   const beside = h("div", { class: "beside" }, placing, h("div", {}, list.element, more));
   const results = h("div", { class: "results", hidden: true },
     h("p", { class: "verdict" }, verdict, " ", remark),
@@ -87,32 +87,29 @@ export function searchView(app, place) {
     invite(app, start);
   }
 
-  function request() {
-    return { collection: app.collection(), query: asked, filters: filters.text() ?? undefined };
-  }
-
   /** What the search is that shows the same list. */
   function sameSearch() {
     const weight = Number(slider.value);
     const weights = measured === null ? undefined : { vector: weight, keyword: 1 - weight };
-    return { ...request(), query: undefined, question: asked, top_k: Math.min(shown, DEPTH), candidates: DEPTH, rerank: false, weights };
+    return { ...asked, query: undefined, question: asked.query, top_k: Math.min(shown, DEPTH), candidates: DEPTH, rerank: false, weights };
   }
 
   async function search() {
-    asked = question.value.trim();
-    if (!asked) return;
-    const mine = ++count;
+    const request = { collection: app.collection(), query: question.value.trim(), filters: filters.text() ?? undefined };
+    if (!request.query) return;
+    const isWanted = latest(element);
     fill(problem);
     say("Searching …");
     try {
-      const answer = await post("v1/candidates", { ...request(), depth: DEPTH });
-      if (mine !== count) return; // a later question was faster
+      const answer = await post("v1/candidates", { ...request, depth: DEPTH });
+      if (!isWanted()) return;
       const weight = found === null ? (place.get("w") ?? answer.explanation?.weights.vector) : slider.value;
       if (weight !== undefined && weight !== null) slider.value = String(weight);
+      asked = request;
       take(answer);
-      list.showJudgements(await judged.open(asked));
+      await judged.open(asked.collection, asked.query);
     } catch (error) {
-      if (mine === count) refused(/** @type {any} */ (error));
+      if (isWanted()) refused(/** @type {any} */ (error));
     }
   }
 
@@ -167,7 +164,7 @@ export function searchView(app, place) {
 
   /** Notes in the address what is shown. */
   function note() {
-    app.note("search", { q: asked, w: measured === null ? null : slider.value, filter: filters.text() });
+    app.note("search", { q: asked.query, w: measured === null ? null : slider.value, filter: asked.filters ?? null });
   }
 
   function showMore() {
@@ -180,11 +177,10 @@ export function searchView(app, place) {
     location.hash = documentPlace(app, documentOf(hit), hit.id);
   }
 
-  /** @param {any} hit @param {number | null} value */
-  async function judge(hit, value) {
+  /** @param {any} hit @param {(before: number | null) => number | null} change */
+  async function judge(hit, change) {
     try {
-      list.showJudgements(await judged.note(hit.id, value));
-      sayJudged(hit, value);
+      sayJudged(hit, await judged.note(hit.id, change));
     } catch (error) {
       say(`${placeOf(hit)} was not judged: ${/** @type {any} */ (error).text ?? error}`);
     }

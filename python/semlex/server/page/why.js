@@ -3,7 +3,7 @@
  */
 
 import { post } from "./api.js";
-import { counted, figure, fill, h, own, table, visible } from "./dom.js";
+import { counted, figure, fill, h, latest, own, table, visible } from "./dom.js";
 
 /**
  * @param {{request: () => Record<string, any> | null}} search Gives what the search was asked.
@@ -40,12 +40,10 @@ export function whyBox(search) {
 
 /** Shows why a document is where it is. @param {any} request @param {string} document @param {HTMLElement} place */
 export async function explain(request, document, place) {
+  const isWanted = latest(place);
   fill(place, h("p", {}, "Looking …"));
-  try {
-    fill(place, told(await post("v1/why", { ...request, document })));
-  } catch (error) {
-    fill(place, h("p", { class: "error" }, /** @type {any} */ (error).text ?? String(error)));
-  }
+  const answer = await post("v1/why", { ...request, document }).then(told, (error) => h("p", { class: "error" }, error.text ?? String(error)));
+  if (isWanted()) fill(place, answer);
 }
 
 /** @param {any} found */

@@ -14,7 +14,8 @@ const LONGEST = 4000;
  * @returns {(Node | string)[]}
  */
 export function marked(excerpt, content) {
-  const parts = excerpt.slice(0, LONGEST).split(BETWEEN);
+  // No empty lines beside what was left out at the ends.
+  const parts = excerpt.slice(0, LONGEST).replace(/^…\s+/, "… ").replace(/\s+…$/, " …").split(BETWEEN);
   return parts.flatMap((part, index) => (index % 2 ? [part] : markedPart(part, content)));
 }
 

@@ -21,6 +21,7 @@ from semlex.server.addresses import PLACE
 from semlex.server.problems import Problem
 from semlex.server.request_context import OPERATION, RIGHTS, Current, RequestContext, json_response
 from semlex.server.routes.bodies import MAX_IDS, CollectionQuery, Id, Name, Question
+from semlex.server.tokens import OF_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,12 +114,13 @@ def _file(request: Request, name: str) -> Response:
 
 @router.get("/v1/page", openapi_extra=_does("about page", "read"))
 async def about(context: Current) -> Response:
-    """The collection that the page opens, where the caller sees it; its rights; whether judgements are stored."""
+    """The collection that the page opens, if the caller sees it; whether judgements are stored; jobs it may change."""
     collection = context.default
     folder = context.state.options.judgements
     stores = folder is not None and context.caller.may("write")
     opened = collection if context.caller.sees(collection) else None
-    return json_response({"collection": opened, "rights": context.caller.rights, "stores": stores})
+    changes = [kind for kind, needed in OF_JOBS.items() if context.caller.may(needed)]
+    return json_response({"collection": opened, "stores": stores, "changes": changes})
 
 
 @router.get("/v1/judgements", openapi_extra=_does("judgements", "read"))

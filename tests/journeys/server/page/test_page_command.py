@@ -77,7 +77,9 @@ def test_ui_only_reads_unless_a_folder_for_judgements_is_given(shell: Shell, mon
     monkeypatch.setattr(observability, "log_to_stderr", lambda *_, **__: None)
     shell("ui")
     shell("ui", "--judgements", "judged")
-    assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", shell.folder / "judged")]
+    shell("ui", "--rights", "admin")
+    folder = shell.folder / "judged"
+    assert [(one.rights, one.judgements) for one in served] == [("read", None), ("write", folder), ("admin", None)]
 
 
 def test_a_folder_that_was_tried_is_opened_with_its_question(shell: Shell) -> None:

@@ -45,7 +45,8 @@ OWN = {
 ATTRIBUTES = {
     "id", "class", "for", "name", "type", "value", "min", "max", "step", "href", "rel", "src", "lang", "charset",
     "role", "content", "tabindex", "title", "dir", "hidden", "open", "autocomplete", "spellcheck", "placeholder",
-    "disabled", "scope", "datetime", "viewBox", "x", "width", "height", "preserveAspectRatio", "d", "vector-effect",
+    "disabled", "scope", "datetime", "data-head", "viewBox", "x", "width", "height", "preserveAspectRatio", "d",
+    "vector-effect",
 }  # fmt: skip
 NAMES = "[...document.querySelectorAll('.hits h3')].map((one) => one.innerText).join(' ')"
 LOOK = """({ tags: [...new Set([...document.querySelectorAll('*')].map((one) => one.tagName))],

@@ -10,13 +10,13 @@ import pytest
 from semlex.evaluation.datasets import read_judged_set
 from tests.support.http_server import COLLECTION, in_a_thread
 from tests.support.shell import run_here
-from tests.support.shown import Shown, click, order
+from tests.support.shown import HAS_HITS, Shown, click, hold, order, release
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.browser import Browser
+    from tests.support.browser import Browser, Page
 
 pytestmark = pytest.mark.slow
 PRESSED = (
@@ -68,3 +68,73 @@ def test_without_a_folder_the_files_are_downloaded(handbook_url: str, browser: B
         found = read_judged_set(tmp_path)
         assert found.queries == {"q1": "how do I rotate keys"}
         assert found.judgements == {"q1": {ids[0]: 2, ids[1]: 0}}
+
+
+def ask(page: Page, question: str) -> None:
+    page.value("(() => { const it = document.getElementById('question'); it.focus(); it.select(); })()")
+    page.write(question)
+    page.press("Enter")
+
+
+def test_the_last_of_two_quick_judgements_is_kept(shown: Shown, judged_folder: Path) -> None:
+    with shown.asking("keys judged twice") as page:
+        page.wait("document.querySelector('.judging p') !== null")
+        hold(page, "v1/judgements")
+        page.press("j")
+        first = order(page)[0]
+        for key in ("3", "0"):
+            page.press(key)
+        for _ in range(2):  # the later one first, if both were sent
+            release(page)
+        page.wait(f"({PRESSED})[0] === 0 && document.querySelector('#status').textContent.includes('0, no answer')")
+        for _ in range(3):  # each click takes the state that the click before it has left
+            click(page, ".judge button", "2")
+        for _ in range(3):
+            release(page)
+        page.wait(f"({PRESSED})[0] === 2")
+    found = read_judged_set(judged_folder / COLLECTION)
+    query = next(name for name, text in found.queries.items() if text == "keys judged twice")
+    assert found.judgements[query] == {first: 2}
+
+
+def test_late_judgements_of_an_older_question_are_not_shown(shown: Shown, judged_folder: Path) -> None:
+    with shown.asking("vaults of the keys") as page:
+        page.press("j")
+        page.press("3")
+        page.wait(f"({PRESSED})[0] === 3")
+    with shown.at() as page:
+        hold(page, "v1/judgements")
+        ask(page, "vaults of the keys")
+        page.wait(HAS_HITS)
+        page.wait("window.held.length === 1")
+        ask(page, "the keys of vaults")
+        page.wait("location.hash.includes('keys+of+vaults')")
+        for _ in range(2):
+            release(page)
+        page.wait("document.querySelector('.judging').innerText.includes('Judged: 0')")
+        assert page.value(f"({PRESSED}).every((one) => one === -1)")
+        first = order(page)[0]
+        page.value("document.querySelector('.hits article').focus()")
+        page.press("1")
+        assert release(page)["question"] == "the keys of vaults"
+        page.wait(f"({PRESSED})[0] === 1")
+    found = read_judged_set(judged_folder / COLLECTION)
+    judged = {found.queries[name]: values for name, values in found.judgements.items()}
+    assert judged["the keys of vaults"] == {first: 1}
+    assert judged["vaults of the keys"] == {first: 3}
+
+
+def test_until_the_next_hits_are_there_the_shown_ones_are_judged_and_explained(shown: Shown) -> None:
+    with shown.asking("rotated keys") as page:
+        page.wait("document.querySelector('.judging p') !== null")
+        hold(page, "v1/")
+        ask(page, "which filters are there")
+        click(page, ".judge button", "2")
+        assert release(page)["question"] == "rotated keys"
+        click(page, ".hits footer button", "Why here?")
+        assert release(page)["question"] == "rotated keys"
+        click(page, "nav a", "Documents")
+        page.wait("location.hash === '#documents' && window.held.length > 1")
+        page.value("window.held.splice(0).forEach((one) => one.go())")
+        page.wait("document.querySelectorAll('main table').length > 0")
+        assert page.value("location.hash") == "#documents"  # the late hits have not noted their question

@@ -10,7 +10,8 @@ from semlex import Document, SyncClient
 from semlex.server.tokens import TokenFile
 from semlex.testing import HashEmbedder
 from tests.support.http_server import COLLECTION, in_a_thread
-from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, order
+from tests.support.job_clients import sql
+from tests.support.shown import HAS_HITS, RING, TIMERS, Shown, click, hold, order, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,6 +172,73 @@ def test_jobs_are_followed_while_they_are_seen(served: Shown, url: str) -> None:
         page.draw()
         page.value("fetch('/healthz').then(() => true)")  # what was asked before it is known by then
         assert page.requests.count(f"{served.address}/v1/jobs") == asked == 3
+
+
+SHOWN_ACTIONS = "[...document.querySelectorAll('.actions button:enabled')].map((one) => one.textContent).join()"
+
+
+def test_jobs_are_cancelled_and_retried(url: str, browser: Browser) -> None:
+    with (
+        in_a_thread(url, rights="admin") as (host, port),
+        SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client,
+    ):
+        for job in client.jobs(state="queued"):
+            job.cancel()
+        job = client.collection(COLLECTION).jobs.submit("optimize")
+        sql(url, "DELETE FROM semlex.job WHERE job_id <> %s", job.id)
+        shown = Shown(browser, f"http://{host}:{port}", COLLECTION)
+        with shown.at("collections", width=390) as page:
+            page.value(TIMERS)
+            page.wait(f"({SHOWN_ACTIONS}) === 'Cancel optimize of {COLLECTION}'")
+            hold(page, "v1/jobs/")
+            for _ in range(2):  # quick clicks
+                click(page, ".actions button", "Cancel")
+            for _ in range(2):
+                release(page)
+            page.wait(f"({SHOWN_ACTIONS}) === 'Retry optimize of {COLLECTION}'")
+            assert job.status().state == "cancelled"
+            sql(
+                url,
+                "UPDATE semlex.job SET state = 'failed', error_code = 'x', error_message = %s",
+                "no /srv/" + "x" * 99,
+            )
+            page.value(RING)
+            page.wait(f"{TEXT}.includes('failed')")
+            page.value("document.querySelector('.stacks details').open = true")
+            page.value("document.querySelector('.actions button:enabled').focus()")
+            page.press("Enter")
+            release(page)
+            page.wait(f"({SHOWN_ACTIONS}) === 'Cancel optimize of {COLLECTION}'")
+            assert page.value("document.activeElement.value") == "Cancel"
+            sql(url, "UPDATE semlex.job SET state = 'running', started_at = now(), attempts = 1")
+            page.wait("window.timers.length > 0")
+            page.value(RING)
+            page.wait(f"{TEXT}.includes('running')")
+            click(page, ".actions button", "Cancel")
+            release(page)
+            page.wait(f"{TEXT}.includes('running, ends after its batch')")
+            assert page.value(SHOWN_ACTIONS) == ""
+            assert job.status().cancel_wanted
+            # A job is a block in a narrow window: each cell has its name, and nothing is out of sight.
+            assert page.value(
+                "document.querySelector('.stacks').scrollWidth <= document.querySelector('.stacks').clientWidth"
+            )
+            assert (
+                page.value("getComputedStyle(document.querySelector('.stacks td:nth-child(3)'), '::before').content")
+                == '"State"'
+            )
+        job.cancel()
+        sql(url, "UPDATE semlex.job SET state = 'cancelled', finished_at = now()")
+
+
+def test_who_only_reads_has_no_actions(served: Shown, url: str) -> None:
+    with SyncClient(url, embedding_model=HashEmbedder(), use_reranking=False) as client:
+        job = client.collection(COLLECTION).jobs.submit("optimize")
+        with served.at("collections") as page:
+            page.wait(f"{TEXT}.includes('queued')")
+            assert page.value("document.querySelectorAll('.actions').length") == 0
+            assert "Action" not in page.value(TEXT)
+        job.cancel()
 
 
 def test_a_server_that_is_gone_is_told(url: str, browser: Browser) -> None:
