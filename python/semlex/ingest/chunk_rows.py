@@ -249,7 +249,7 @@ def prepare_file(
         if reading.options.leaves_out(error):
             return SkippedFile(file.uri)
         return FileProblem(file.uri, error.code, error.message)
-    chunks = _chunk_rows(key, file.uri, cut.title, cut.chunks, with_context=reading.with_context)
+    chunks = rows_of_chunks(key, file.uri, cut.title, cut.chunks, with_context=reading.with_context)
     row = DocumentRow(
         document_id=key,
         source_id=source.source_id,
@@ -277,7 +277,10 @@ def new_state(key: UUID, known: KnownDocument, file: FoundFile) -> FileState | N
     return None if state is None or state == known.file_state else FileState(key, known.content_hash, state)
 
 
-def _chunk_rows(document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk], *, with_context: bool) -> ChunkBatch:
+def rows_of_chunks(
+    document_id: UUID, uri: str, title: str, chunks: Sequence[Chunk], *, with_context: bool
+) -> ChunkBatch:
+    """Return the rows of the chunks of one document."""
     paths = [chunk.heading_path for chunk in chunks]
     contexts = [chunk_context(title, chunk) if with_context else "" for chunk in chunks]
     identities = text_hashes(contexts, [chunk.text for chunk in chunks])

@@ -108,6 +108,11 @@ class Chunker:
         counts = self._counter.count_tokens([kept]).tolist()
         return Chunk(0, kept, (), start, start + len(kept), 1 + line_breaks(text[:start]), counts[0])
 
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Return the tokens of texts."""
+        counts: list[int] = self._counter.count_tokens(texts).tolist()
+        return counts
+
     def _count(self, chunks: list[Chunk]) -> None:
         """Fill in unknown counts in one call."""
         unknown = [chunk for chunk in chunks if chunk.token_count == UNKNOWN]
@@ -299,7 +304,7 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
     if extraction is not None and extraction.per == "document":
         metadata = extraction.merged(Document(loaded.text, dict(loaded.metadata), file.uri), reading.loop)
         loaded = replace(loaded, metadata=metadata)
-    title, chunks = _cut(loaded, reading.chunker)
+    title, chunks = cut_document(loaded, reading.chunker)
     if extraction is not None and extraction.per == "chunk":
         size = 0
         for chunk in chunks:
@@ -309,7 +314,8 @@ def cut_file(file: FileBytes, reading: Reading) -> CutFile:
     return CutFile(loader, loaded, (title or "")[:MAX_TITLE_CHARACTERS], chunks)
 
 
-def _cut(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Chunk]]:
+def cut_document(loaded: LoadedDocument, chunker: Chunker) -> tuple[str | None, list[Chunk]]:
+    """Return the title of a loaded text, and its chunks with their places."""
     if loaded.records:
         title, chunks = loaded.title, _cut_records(loaded, chunker)
     else:

@@ -9,7 +9,7 @@ import time
 import uuid
 from contextlib import aclosing, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,6 +25,7 @@ from semlex.ingest.loaders.base import FileBytes, LoadOptions
 from semlex.ingest.loaders.registry import loaders
 from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import IndexReport, Progress
+from semlex.ingest.run_chunker import RunChunker
 from semlex.store.descriptions import has_line
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.schema.locks import hold_collection
@@ -41,7 +42,6 @@ from semlex.store.write.sources import (
     unknown_source,
     write_source,
 )
-from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ class FileRun:
         self._new_roots: set[Path] = set()
         # Keys of the documents of all found files.
         self.documents: list[UUID] = []
-        # This run's chunk settings, until they are stored.
-        self._unstored: ChunkSettings | None = None
+        self._chunks = RunChunker(indexer, wanted)
         self._has_model = indexer.embedder is not None
         self._total_bytes = self._passed_bytes = self._bytes_ahead = 0
         self._read_chunks = self._read_wanted = self._embedded = 0
@@ -201,9 +200,9 @@ class FileRun:
     ) -> IndexReport:
         """Read, cut and write files; see `PostgreSQLRetriever.index`."""
         self._indexer.refuse_write()
-        self._check(self._indexer.collection)
+        self._chunks.check(self._indexer.collection)
         places, missing = await self._plan(paths, source)
-        chunker = await self._chunker()
+        chunker = await self._chunks.chunker()
         await self._indexer.ensure_version(None)
         selection = Selection(include, exclude, self._loaders.keys(), recursive, self._indexer.limits)
         found, problems, skipped = await asyncio.to_thread(list_files, [*places, *missing], selection)
@@ -235,7 +234,7 @@ class FileRun:
                 "store the chunk settings",
                 lambda c: documents.store_chunk_settings(c, self._indexer.collection, settings),
             )
-            self._indexer.opened.info = self._cut_as(*settings)
+            self._indexer.opened.info = self._chunks.cut_as(settings)
             await self._indexer.ensure_version(None)
         found: list[FoundFile] = []
         for one, known in sources.values():
@@ -278,40 +277,6 @@ class FileRun:
             return
         known = await known_sources(self._database, self._indexer.collection)
         await asyncio.to_thread(refuse_moved, new, known)
-
-    async def _chunker(self) -> Chunker:
-        """Return the chunker of this collection; its settings are stored with the first files."""
-        counter = self._indexer.token_counter()
-        # Another process may have changed them since this one opened the collection.
-        stored = await self._database.read(
-            "read the chunk settings", lambda c: documents.stored_chunk_settings(c, self._indexer.collection)
-        )
-        if stored is None:
-            self._unstored = self._wanted.chunk_settings()
-            return Chunker(counter, self._unstored)
-        self._check(self._cut_as(*stored))
-        self._indexer.opened.info = self._cut_as(*stored)
-        return Chunker(counter, stored)
-
-    def _check(self, collection: CollectionInfo) -> None:
-        self._wanted.check(collection.names.collection, collection.options)
-
-    def _cut_as(self, *settings: int) -> CollectionInfo:
-        collection = self._indexer.collection
-        return replace(collection, settings=replace(collection.settings, chunk_settings=ChunkSettings(*settings)))
-
-    async def _settle(self, connection: Connection) -> None:
-        """Store this run's chunk settings with the first files; the first run decides."""
-        wanted = self._unstored
-        if wanted is None:
-            return
-        settled = await documents.settle_chunk_settings(connection, self._indexer.collection, wanted)
-        if settled != wanted:
-            numbers = ", ".join(f"{name}={number}" for name, number in settled._asdict().items())
-            raise ConfigurationError(
-                f"another run has meanwhile set this collection's chunk settings to {numbers}: leave yours out, or "
-                "use these, and try again"
-            )
 
     async def _count_vanished(self, places: Sequence[Place], sources: OpenSources, found: Sequence[FoundFile]) -> None:
         below: dict[Path, list[str]] = {}
@@ -423,8 +388,8 @@ class FileRun:
                 self._written.set()
         report.cut = indexer.documents_cut() - cut_before
         if not dry_run:
-            if self._unstored is not None and (report.added or report.changed):
-                indexer.opened.info, self._unstored = self._cut_as(*self._unstored), None
+            if report.added or report.changed:
+                self._chunks.note_stored()
             await self._store_states()
 
     async def _read(
@@ -498,7 +463,7 @@ class FileRun:
         new: set[UUID] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> None:
-            await self._settle(connection)
+            await self._chunks.settle(connection)
             await write_chunks(
                 connection,
                 indexer.collection,

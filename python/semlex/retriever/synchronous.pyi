@@ -58,6 +58,7 @@ from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import Document, Ids, Outline, StoredChunk, WholeDocument
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
+from semlex.types.followed import TableSync
 from semlex.types.queries import SearchQuery
 from semlex.types.query_log import QueryLogSummary
 from semlex.types.reports import EnrichmentReport, JobError, JobProgress, JobState, TableImport
@@ -389,6 +390,17 @@ class SyncTables(Synchronous):
         progress: ProgressOption = None,
     ) -> TableImport:
         """Loads the rows of a table that another library has filled; a row is a chunk, nothing is cut or embedded."""
+
+    def sync(
+        self,
+        table: str | None = None,
+        *,
+        compare: bool = False,
+        allow_empty: bool = False,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> list[TableSync]:
+        """Bring the collection in step with followed tables: rows that were added, changed or deleted."""
 
     def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:
         """Writes the collection into a new folder: chunks with vectors, documents, sources and the log, as Parquet."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
+from semlex.ingest.followed.sync import stored_tables, sync_table
 from semlex.maintenance.dump import TransferReport, dump
 from semlex.options.declare import operation
 from semlex.progress import ProgressOption, shown
@@ -17,6 +18,7 @@ from semlex.validation import (
     check_parameters,
     kind_errors,
     needed_path_errors,
+    text_parameter,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.query.hits import Included
     from semlex.store.write.chunks import OnDuplicate
+    from semlex.types.followed import TableSync
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
 
@@ -145,6 +148,58 @@ class Tables:
             if dry_run:
                 return await inspect_table(await self._handle.database(), source, tell)
             return await import_table(VectorLoad(await self._handle.ready(), RowFields(), on_duplicate, tell), source)
+
+    @operation("sync tables", "write")
+    async def sync(
+        self,
+        table: str | None = None,
+        *,
+        compare: bool = False,
+        allow_empty: bool = False,
+        dry_run: bool = False,
+        progress: ProgressOption = None,
+    ) -> list[TableSync]:
+        """Bring the collection in step with followed tables: rows that were added, changed or deleted.
+
+        Only rows that differ are read. A chunk whose text is the same keeps its vector, and a row of which only
+        metadata changed is neither embedded nor analysed. A row that changes meanwhile is read again. A row that cannot
+        be stored is set aside, does not keep others waiting, and is tried again later; its last stored text stays.
+
+        Args:
+            table: Name of a followed table; None: all.
+            compare: Whether to compare all rows, even if a column or triggers show which have changed.
+            allow_empty: Whether rows are deleted even if none of the stored rows is in the table any more.
+            dry_run: Whether to compare and count only.
+            progress: Called as the work goes on; ``bar`` shows it.
+
+        Returns:
+            One report for each table, by name.
+
+        Raises:
+            ConfigurationError: No such table is followed; a table or column is not there as it was followed; or none of
+                the stored rows is there any more. Nothing is deleted then.
+            ConnectionFailedError: The table's database cannot be reached.
+            PrivilegeError: The role cannot read the table.
+        """
+        check_parameters(
+            text_parameter("table", table),
+            *(kind_errors(name, value, bool) for name, value in (("compare", compare), ("allow_empty", allow_empty))),
+            kind_errors("dry_run", dry_run, bool),
+        )
+        with shown(progress) as tell:
+            indexer = await self._handle.ready()
+            return [
+                await sync_table(
+                    indexer,
+                    stored,
+                    self._handle.wanted,
+                    compare=compare,
+                    allow_empty=allow_empty,
+                    dry_run=dry_run,
+                    progress=tell,
+                )
+                for stored in await stored_tables(indexer, table)
+            ]
 
     @operation("dump", "admin")
     async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:

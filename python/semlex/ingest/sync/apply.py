@@ -134,9 +134,9 @@ class SyncRun(FileRun):
         """Compare folders with the collection, then write, move and delete the differences."""
         if not dry_run:
             self._indexer.refuse_write()
-        self._check(self._indexer.collection)
+        self._chunks.check(self._indexer.collection)
         places, missing = await self._plan(paths, options.source)
-        reading = self._reading(await self._chunker(), options.loading)
+        reading = self._reading(await self._chunks.chunker(), options.loading)
         known = await known_sources(self._database, self._indexer.collection)
         gone = await asyncio.to_thread(missing_places, missing, known)
         selection = Selection(

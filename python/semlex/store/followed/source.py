@@ -190,10 +190,34 @@ class SourceTable:
         Args:
             placeholders: Of the other row's `key_parts`.
         """
+        return self._compared(sql.SQL(">"), placeholders)
+
+    def up_to(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
+        """The condition that a row is another one or comes before it; arguments as for `after`."""
+        return self._compared(sql.SQL("<="), placeholders)
+
+    def _compared(self, operator: sql.SQL, placeholders: Sequence[sql.Composable]) -> sql.Composed:
         values = [
             sql.SQL("{}::text::{}").format(one, kind) for one, kind in zip(placeholders, self.key_types, strict=True)
         ]
-        return sql.SQL("({}) > ({})").format(sql.SQL(", ").join(self.key_columns), sql.SQL(", ").join(values))
+        return sql.SQL("({}) {} ({})").format(
+            sql.SQL(", ").join(self.key_columns), operator, sql.SQL(", ").join(values)
+        )
+
+    @property
+    def mark(self) -> sql.Composed:
+        """The column that grows with changes; a table has one if changes are noticed by it."""
+        return _column(self.definition.updated_at or "")
+
+    @property
+    def mark_type(self) -> sql.SQL:
+        """Its type, for casts of its texts."""
+        return sql.SQL(self.columns[self.definition.updated_at or ""].type)
+
+    @property
+    def marks_time(self) -> bool:
+        """Whether it holds times, not numbers."""
+        return self.columns[self.definition.updated_at or ""].category == "D"
 
     def with_keys(self, placeholder: sql.Composable) -> sql.Composed:
         """The condition that a row has one of some keys.

@@ -97,6 +97,16 @@ async def hold_collection(connection: Connection, collection: CollectionIdentity
         raise gone(collection)
 
 
+async def share_writing(connection: Connection, collection: CollectionIdentity) -> None:
+    """Take a writer's first locks, before a keyword index or a table is written.
+
+    Args:
+        connection: In a transaction.
+    """
+    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
+    await hold_collection(connection, collection)
+
+
 async def check_present(connection: Connection, collection: CollectionIdentity) -> None:
     """Refuse a dropped collection, for roles that may not lock its row.
 

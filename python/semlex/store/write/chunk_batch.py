@@ -102,6 +102,12 @@ class ChunkBatch:
         """All rows at once: these."""
         return self
 
+    def selected(self, numbers: Sequence[int]) -> ChunkBatch:
+        """The rows of these numbers, with their vectors."""
+        columns = {name: [self.values(name)[number] for number in numbers] for name in COLUMN_NAMES}
+        vectors = self.embeddings
+        return ChunkBatch(**columns, embeddings=None if vectors is None else [vectors[number] for number in numbers])
+
     @property
     def has_every_vector(self) -> bool:
         """Whether no row lacks its vector."""

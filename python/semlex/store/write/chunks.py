@@ -40,7 +40,7 @@ from semlex.store.query.leg import Statement
 from semlex.store.schema.locks import gone, writing_lock
 from semlex.store.write.chunk_batch import AS_JSON, COLUMNS, KEYWORD_ID
 from semlex.store.write.copy import DEFAULT_BULK, NO_IDS, BulkIngestConfig, copy_rows, ids_of, joined
-from semlex.store.write.documents import begin_write, share_documents, write_documents
+from semlex.store.write.documents import RowDocuments, begin_write, share_documents, write_documents
 from semlex.types.documents import utc_now
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ async def write_chunks(
     *,
     mode: WriteMode = "merge",
     on_duplicate: OnDuplicate = "update",
-    documents: Sequence[DocumentRow] = (),
+    documents: Sequence[DocumentRow] | RowDocuments = (),
     within: Sequence[UUID] = (),
     new_documents: set[UUID] | None = None,
     bulk: BulkIngestConfig = DEFAULT_BULK,
@@ -299,15 +299,14 @@ async def write_chunks(
     async with begin_write(connection, collection, len(rows)) as index:
         target = Target.of(collection, numbered=index is not None)
         write = _Write(connection, collection, index, target, await _other_tables(connection, collection))
+        keys = documents.ids if isinstance(documents, RowDocuments) else [row.document_id for row in documents]
         if documents:
-            await write_documents(connection, collection, documents, utc_now(), new_documents)
+            # Vectors of other models keep rows from being copied.
+            direct = mode == "direct" and not write.others
+            await write_documents(connection, collection, documents, utc_now(), new_documents, direct=direct)
         if within:
             await share_documents(connection, collection, within)
-        if (
-            mode == "direct"
-            and not write.others
-            and not await _have_chunks(write, [row.document_id for row in documents])
-        ):
+        if mode == "direct" and not write.others and not await _have_chunks(write, keys):
             return await _copy_direct(write, rows, bulk)
         if len(rows) <= bulk.small_batch_rows:
             few = write.numbered(rows.whole())
@@ -319,7 +318,7 @@ async def write_chunks(
             await _refuse_stored(write, source)
         gone = NO_IDS
         if documents:
-            gone = await _delete_others(write, source, [row.document_id for row in documents])
+            gone = await _delete_others(write, source, keys)
         count = await _merge(write, source, on_duplicate, gone, every_vector=every_vector)
         if on_duplicate == "fail" and count < len(rows):
             # Another writer has stored some since they were looked for. The next attempt finds them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,8 +14,9 @@ from psycopg import sql
 
 from semlex import _core
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.schema.locks import gone, hold_collection, writing_lock
+from semlex.store.schema.locks import gone, hold_collection, share_writing
 from semlex.store.schema.names import insertion
+from semlex.store.write.copy import copy_rows
 from semlex.types.chunks import ChunkSettings
 
 if TYPE_CHECKING:
@@ -110,12 +111,71 @@ DOCUMENT_COLUMNS = {
 _FIXED_COLUMNS = ("document_id", "source_id", "uri")
 
 
+@dataclass(slots=True, kw_only=True)
+class RowDocuments:
+    """Documents that are rows of a table, by column; the rest is the same for all of them."""
+
+    source_id: UUID
+    chunker_version: int
+    chunk_settings: ChunkSettings
+    document_id: list[bytes]  # 16 bytes each
+    uri: list[str]
+    title: list[str]
+    content_hash: list[bytes]
+    file_state: list[str]
+    size_bytes: list[int]
+    chunk_count: list[int]
+
+    def __len__(self) -> int:
+        return len(self.document_id)
+
+    @property
+    def ids(self) -> list[UUID]:
+        """Their keys."""
+        return [UUID(bytes=document_id) for document_id in self.document_id]
+
+    def selected(self, numbers: Sequence[int]) -> RowDocuments:
+        """The documents of these numbers."""
+        columns: dict[str, Any] = {
+            name: [getattr(self, name)[number] for number in numbers] for name in _COLUMNS_OF_ROWS
+        }
+        return replace(self, **columns)
+
+    def shared(self, now: datetime) -> dict[str, Any]:
+        """The values that are the same for all, by column."""
+        return {
+            "source_id": self.source_id,
+            "format": "row",
+            "modified_at": now,
+            "loader_version": 1,
+            "chunker_version": self.chunker_version,
+            **self.chunk_settings._asdict(),
+            "metadata": {},
+            "encoding": None,
+            "fields": {},
+        }
+
+    def rows(self, now: datetime) -> list[DocumentRow]:
+        """The same, document by document."""
+        shared = self.shared(now)
+        columns = [self.ids, *(getattr(self, name) for name in _COLUMNS_OF_ROWS[1:])]
+        return [
+            DocumentRow(**shared, **dict(zip(_COLUMNS_OF_ROWS, values, strict=True)))
+            for values in zip(*columns, strict=True)
+        ]
+
+
+_COLUMNS_OF_ROWS = ("document_id", "uri", "title", "content_hash", "file_state", "size_bytes", "chunk_count")
+
+
 async def write_documents(
     connection: Connection,
     collection: CollectionInfo,
-    rows: Sequence[DocumentRow],
+    rows: Sequence[DocumentRow] | RowDocuments,
     now: datetime,
     new_documents: set[UUID] | None = None,
+    *,
+    direct: bool = False,
 ) -> None:
     """Write the rows of documents, in key order.
 
@@ -123,7 +183,15 @@ async def write_documents(
 
     Args:
         connection: In a transaction.
+        direct: Whether rows of a table are copied as new ones; one that exists fails the transaction (23505).
     """
+    if isinstance(rows, RowDocuments):
+        if direct:
+            await _copy_documents(connection, collection, rows, now)
+            if new_documents is not None:
+                new_documents |= set(rows.ids)
+            return
+        rows = rows.rows(now)
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
     changed = [sql.Identifier(name) for name in (*DOCUMENT_COLUMNS, "updated_at") if name not in _FIXED_COLUMNS]
     cursor = await connection.cursor(binary=True).execute(
@@ -146,6 +214,20 @@ async def write_documents(
     if new_documents is not None:
         new_documents.clear()  # of an attempt before
         new_documents |= {document_id for document_id, is_new in await cursor.fetchall() if is_new}
+
+
+async def _copy_documents(
+    connection: Connection, collection: CollectionInfo, rows: RowDocuments, now: datetime
+) -> None:
+    shared = {**rows.shared(now), "source_id": rows.source_id.bytes, "created_at": now, "updated_at": now}
+    columns = [
+        (name, kind, [shared[name]] * len(rows) if name in shared else getattr(rows, name))
+        for name, kind in {**DOCUMENT_COLUMNS, "created_at": "timestamptz", "updated_at": "timestamptz"}.items()
+    ]
+    target = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        collection.names.document, sql.SQL(", ").join(sql.Identifier(name) for name, *_ in columns)
+    )
+    await copy_rows(connection, target, [_core.CopyEncoder(columns)])
 
 
 def _as_json(row: DocumentRow) -> str:
@@ -312,8 +394,7 @@ async def begin_write(
     """
     index = collection.keyword.index
     if index is None:
-        await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", [writing_lock(collection)])
-        await hold_collection(connection, collection)
+        await share_writing(connection, collection)
         yield None
         return
     async with index.begin_write(connection, collection, rows) as share:

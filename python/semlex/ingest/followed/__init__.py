@@ -1,0 +1,1 @@
+"""Rows of tables that a collection follows."""

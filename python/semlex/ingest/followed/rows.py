@@ -1,0 +1,331 @@
+"""Rows of a followed table as documents with their chunks: columns as a server sends them, into columns to be written.
+
+Most rows are one chunk: they are counted and hashed as columns. Rows that are longer, or written in a format, are split
+one by one, as files are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from semlex import _core
+from semlex.errors import FieldError
+from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
+from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, cut_document
+from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
+from semlex.ingest.loaders.registry import load, loader_named
+from semlex.store.followed.compare import RowHashes
+from semlex.store.followed.queue import FailedRow
+from semlex.store.write.chunk_batch import ChunkBatch
+from semlex.store.write.documents import RowDocuments
+from semlex.types.documents import MAX_CHUNK_BYTES, MAX_ID_BYTES, line_breaks, utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from semlex.ingest.document_chunks import Chunk, Chunker
+    from semlex.ingest.loaders.base import Loader
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.tables import RowPart
+    from semlex.types.followed import FollowedTable
+
+T = TypeVar("T")
+SEPARATOR = "\n\n"  # between the texts of a row
+_TO_SPLIT = -1
+
+
+@dataclass(slots=True)
+class RowBatch:
+    """Rows that are written in one transaction, and rows that could not be read."""
+
+    keys: list[str]
+    hashes: list[RowHashes]
+    documents: RowDocuments
+    chunks: ChunkBatch
+    failed: list[FailedRow] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # keys without a row
+    # Numbers of the chunks that need a vector.
+    wanted: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the texts."""
+        return sum(self.documents.size_bytes)
+
+    def selected(self, numbers: Sequence[int]) -> RowBatch:
+        """The rows of these numbers, with their chunks; what failed and is missing stays behind."""
+        documents = self.documents.selected(numbers)
+        kept = set(documents.document_id)
+        chunks = [number for number, key in enumerate(self.chunks.document_id) if key in kept]
+        return RowBatch(
+            [self.keys[number] for number in numbers],
+            [self.hashes[number] for number in numbers],
+            documents,
+            self.chunks.selected(chunks),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Columns of rows that can be split; `texts` has one column for each text of the definition, or one of all."""
+
+    keys: list[str]
+    text_hashes: list[bytes]
+    metadata_hashes: list[str]
+    sizes: list[int]
+    places: list[dict[str, Any]]
+    metadata: list[dict[str, Any]]
+    headings: list[str | None]
+    texts: tuple[list[str], ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[RowPart]) -> _Rows | None:
+        """Join the parts of a COPY; None without a row."""
+        decoded = [part.decoded() for part in parts]
+        if not decoded:
+            return None
+        keys, texts, metadata, *rest = (list(chain.from_iterable(columns)) for columns in zip(*decoded, strict=True))
+        sizes, places, values, headings, *items = rest
+        return cls(keys, texts, metadata, sizes, places, values, headings, tuple(items))
+
+    def failed(self, number: int, code: str, message: str) -> FailedRow:
+        """A row that could not be stored."""
+        return FailedRow(
+            self.keys[number], combined(self.text_hashes[number], self.metadata_hashes[number]), code, message
+        )
+
+    def selected(self, numbers: Sequence[int]) -> _Rows:
+        """The rows of these numbers."""
+
+        def some(column: list[Any]) -> list[Any]:
+            return [column[number] for number in numbers]
+
+        columns = {one.name: some(getattr(self, one.name)) for one in fields(self) if one.name != "texts"}
+        return _Rows(**columns, texts=tuple(some(column) for column in self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Keys of the documents of rows, their names and titles."""
+
+    keys: list[bytes]
+    uris: list[str]
+    titles: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplitter:
+    """Makes batches of the rows of a table.
+
+    Attributes:
+        max_bytes: Bytes of the longest text of a row.
+    """
+
+    stored: StoredTable
+    chunker: Chunker
+    loaders: Mapping[str, Loader]
+    with_context: bool
+    max_bytes: int
+
+    @property
+    def table(self) -> FollowedTable:
+        """What is read of the table."""
+        return self.stored.table
+
+    @property
+    def joins_texts(self) -> bool:
+        """Whether the server joins the texts of a row: none is written in a format."""
+        return not self.table.formats
+
+    def batch(self, keys: Sequence[str], parts: Sequence[RowPart]) -> RowBatch:
+        """Make a batch of the rows that were read for some keys. Callable from any thread."""
+        rows = _Rows.of(parts)
+        found = [] if rows is None else rows.keys
+        missing = sorted(set(keys).difference(found))
+        if rows is None:
+            return RowBatch([], [], self._documents([], [], [], [], [], [], []), ChunkBatch.joined([]), [], missing)
+        failed = self._failures(rows)
+        if failed:
+            bad = {row.row_key for row in failed}
+            rows = rows.selected([number for number, key in enumerate(rows.keys) if key not in bad])
+        batch, refused = self._split(rows)
+        batch.failed, batch.missing = [*failed, *refused], missing
+        return batch
+
+    def _failures(self, rows: _Rows) -> list[FailedRow]:
+        """Rows that cannot be stored, whatever their texts are."""
+        times = Counter(rows.keys) if len(set(rows.keys)) < len(rows.keys) else {}
+        wrong: dict[int, tuple[str, str]] = {
+            number: ("repeated_key", f"{times[key]:,} rows have this key: make the key unique")
+            for number, key in enumerate(rows.keys)
+            if times.get(key, 1) > 1
+        }
+        for field_name, sizes, limit in (
+            ("text", rows.sizes, self.max_bytes),
+            ("key", [len(key.encode()) for key in rows.keys], MAX_ID_BYTES),
+        ):
+            for number in [number for number, size in enumerate(sizes) if size > limit]:
+                error = FieldError(-1, None, field_name, "too_long", f"{limit} bytes", f"{sizes[number]} bytes")
+                wrong.setdefault(number, (error.code, str(error)))
+        if self.table.metadata:
+            for found in _core.validate_rows([("metadata", "jsonb", rows.metadata, None)]):
+                error = FieldError(-1, *found[1:])
+                wrong.setdefault(found[0], (error.code, str(error)))
+        made = {rows.keys[number]: rows.failed(number, *reason) for number, reason in sorted(wrong.items())}
+        return list(made.values())
+
+    def _split(self, rows: _Rows) -> tuple[RowBatch, list[FailedRow]]:
+        uris = [f"{self.stored.name}/{key}" for key in rows.keys]
+        keys = _core.hash_rows("indexed", [[self.stored.source_key] * len(uris), uris])
+        titles = [(heading or "")[:MAX_TITLE_CHARACTERS].strip() for heading in rows.headings]
+        named = _Named(keys, uris, titles)
+        tokens = self._tokens(rows)
+        whole = {number: count for number, count in enumerate(tokens) if count > 0}
+        counts = [int(count > 0) for count in tokens]
+        parts = [self._whole(rows, named, whole)]
+        refused: dict[int, FailedRow] = {}
+        for number in [number for number, count in enumerate(tokens) if count == _TO_SPLIT]:
+            try:
+                titles[number], chunks = self._chunks(rows, number, titles[number])
+            except LoadError as error:
+                refused[number] = rows.failed(number, error.code, error.message)
+                continue
+            counts[number] = len(chunks)
+            parts.append(
+                rows_of_chunks(
+                    UUID(bytes=keys[number]), uris[number], titles[number], chunks, with_context=self.with_context
+                )
+            )
+        hashes = [RowHashes(*pair) for pair in zip(rows.text_hashes, rows.metadata_hashes, strict=True)]
+        shown = [title or uri for title, uri in zip(titles, uris, strict=True)]
+        documents = self._documents(keys, uris, shown, rows.text_hashes, rows.metadata_hashes, rows.sizes, counts)
+        batch = RowBatch(rows.keys, hashes, documents, ChunkBatch.joined([part for part in parts if len(part)]))
+        if refused:
+            batch = batch.selected([number for number in range(len(batch)) if number not in refused])
+        return batch, list(refused.values())
+
+    def _tokens(self, rows: _Rows) -> list[int]:
+        """Tokens of rows that are one chunk; 0 of those without text, `_TO_SPLIT` of the others."""
+        if not self.joins_texts:
+            return [_TO_SPLIT] * len(rows.keys)
+        [texts] = rows.texts
+        most = self.chunker.settings.chunk_tokens
+        room = MAX_CHUNK_BYTES - len(SEPARATOR) * len(self.table.text)
+        return [
+            0 if not text or text.isspace() else max(count, 1) if count <= most and size <= room else _TO_SPLIT
+            for text, count, size in zip(texts, self.chunker.counts(texts), rows.sizes, strict=True)
+        ]
+
+    def _documents(self, *columns: list[Any]) -> RowDocuments:
+        names = ("document_id", "uri", "title", "content_hash", "file_state", "size_bytes", "chunk_count")
+        return RowDocuments(
+            source_id=self.stored.source_id,
+            chunker_version=self.chunker.version,
+            chunk_settings=self.chunker.settings,
+            **dict(zip(names, columns, strict=True)),
+        )
+
+    def _whole(self, rows: _Rows, named: _Named, tokens: Mapping[int, int]) -> ChunkBatch:
+        """The chunks of rows that are one chunk each, by number of the row."""
+
+        def some(column: Sequence[T]) -> list[T]:
+            return [column[number] for number in tokens]
+
+        given = some(rows.texts[0])
+        texts = [text.strip() for text in given]
+        starts = [0 if text == own else own.index(text) for text, own in zip(texts, given, strict=True)]
+        keys, headings = some(named.keys), some(named.titles)
+        contexts = [context_line(None, (one,)) if one else "" for one in headings]
+        if not self.with_context:
+            contexts = [""] * len(texts)
+        identities = text_hashes(contexts, texts)
+        count, now = len(tokens), utc_now()
+        none: list[str] = []  # shared: every further object is one that the garbage collector visits
+        return ChunkBatch(
+            document_id=keys,
+            chunk_id=[f"{key.hex()}-{identity.hex()[:16]}" for key, identity in zip(keys, identities, strict=True)],
+            chunk_no=[0] * count,
+            parent_chunk_id=[None] * count,
+            chunk_type=["text"] * count,
+            source_document=some(named.uris),
+            chapter_title=headings,
+            section_title=[""] * count,
+            subsection_title=[none] * count,
+            summary=[""] * count,
+            context=contexts,
+            chunk_text=texts,
+            token_count=list(tokens.values()),
+            char_start=list(starts),
+            char_end=[start + len(text) for start, text in zip(starts, texts, strict=True)],
+            line=[1 + line_breaks(own[:start]) if start else 1 for start, own in zip(starts, given, strict=True)],
+            page=[None] * count,
+            place=list(some(rows.places)),
+            content_hash=identities,
+            language=[None] * count,
+            metadata=list(some(rows.metadata)),
+            child_ids=[none] * count,
+            timestamp_start=[None] * count,
+            timestamp_end=[None] * count,
+            created_at=[now] * count,
+            updated_at=[now] * count,
+        )
+
+    def _chunks(self, rows: _Rows, number: int, heading: str) -> tuple[str, list[Chunk]]:
+        """The title and the chunks of one row."""
+        texts = [column[number] or "" for column in rows.texts]
+        names = self.table.text if not self.joins_texts else ("",)
+        title, start, line = heading, 0, 0
+        chunks: list[Chunk] = []
+        for name, text in zip(names, texts, strict=True):
+            if not text or text.isspace():
+                continue
+            own, found, length = self._item(text, self.table.formats.get(name))
+            title = title or (own or "")[:MAX_TITLE_CHARACTERS]
+            base = len(chunks)
+            for chunk in found:
+                chunk.chunk_no += base
+                chunk.parent = None if chunk.parent is None else chunk.parent + base
+                chunk.char_start += start
+                chunk.char_end += start
+                chunk.line = None if chunk.line is None else chunk.line + line
+            chunks += found
+            start += length + len(SEPARATOR)
+            line += line_breaks(text) + len(SEPARATOR)
+        metadata = rows.metadata[number]
+        size = len(_core.to_json(metadata)) * len(chunks)
+        if size > MAX_COPIED_BYTES:
+            message = f"its chunks would have {size:,} bytes of metadata together, the limit is {MAX_COPIED_BYTES:,}"
+            raise LoadError("metadata_too_large", f"{message}: follow fewer columns as metadata")
+        for chunk in chunks:
+            chunk.metadata, chunk.place = metadata, rows.places[number]
+            if heading:
+                chunk.heading_path = (heading, *chunk.heading_path)
+        return title, chunks
+
+    def _item(self, text: str, written_in: str | None) -> tuple[str | None, list[Chunk], int]:
+        """Title, chunks and length of one text of a row."""
+        if written_in is None:
+            title, chunks = self.chunker.cut(text, "plain")
+            return None, chunks, len(text)
+        name = f"text.{written_in}"
+        loader = loader_named(name, self.loaders)
+        file = FileBytes(name, text.encode(), b"", _NO_TIME)
+        loaded = replace(load(file, loader, LoadOptions()), metadata={})
+        title, chunks = cut_document(loaded, self.chunker)
+        return title, chunks, len(loaded.text)
+
+
+_NO_TIME: datetime = utc_now()
+
+
+def combined(text_hash: bytes, metadata_hash: str) -> str:
+    """One hash of a row of both, to notice that it has changed since it could not be stored."""
+    return f"{text_hash.hex()[:32]}{metadata_hash[:32]}"

@@ -1,0 +1,76 @@
+"""Bring a collection in step with followed tables: what is queued of each, then its rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from semlex.errors import ConfigurationError
+from semlex.ingest.followed.run import SHOWN_PROBLEMS, TableRun
+from semlex.store.followed.definitions import read_tables
+from semlex.store.followed.queue import ChangeQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.progress import Progress
+    from semlex.parameters import WantedOptions
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.types.followed import TableSync
+
+COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embedded", "seconds")
+
+
+async def stored_tables(indexer: Indexer, name: str | None) -> list[StoredTable]:
+    """Return the followed tables of a collection, or the one of a name."""
+    names = indexer.collection.names
+    found = await indexer.database.read("read followed tables", lambda c: read_tables(c, names))
+    tables = [one for one in found if name in (None, one.name)]
+    if name is not None and not tables:
+        known = ", ".join(one.name for one in found) or "none"
+        raise ConfigurationError(f"unknown followed table {name!r}; followed tables: {known}")
+    return tables
+
+
+async def sync_table(
+    indexer: Indexer,
+    stored: StoredTable,
+    wanted: WantedOptions,
+    *,
+    compare: bool = False,
+    allow_empty: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+) -> TableSync:
+    """Store what is queued of a table, then compare its rows unless triggers notice every change.
+
+    Args:
+        compare: Whether to compare all rows in any case.
+        allow_empty, dry_run: As for `TableRun.run`.
+    """
+    made = partial(TableRun, indexer, stored, wanted, progress)
+    reports = []
+    queue = ChangeQueue(indexer.collection.names, stored.source_id)
+    has_compared = False
+    while not dry_run:
+        changes = await indexer.database.write("claim changes", queue.claim)
+        if not changes:
+            break
+        has_compared |= any(change.row_key is None for change in changes)
+        reports.append(await made().run(changes, allow_empty=allow_empty))
+    by_trigger = stored.table.changes == "trigger" and stored.compared_at is not None
+    if compare or not (by_trigger or has_compared) or dry_run:
+        reports.append(await made().run(compare=compare, allow_empty=allow_empty, dry_run=dry_run))
+    return _summed(reports) if reports else await made().run(())
+
+
+def _summed(reports: list[TableSync]) -> TableSync:
+    """Return what several runs over one table did."""
+    total = reports[-1]
+    for one in reports[:-1]:
+        for name in COUNTS:
+            setattr(total, name, getattr(total, name) + getattr(one, name))
+        total.problems = [*one.problems, *total.problems][:SHOWN_PROBLEMS]
+        total.warnings = [*one.warnings, *total.warnings]
+    return total

@@ -1,0 +1,416 @@
+"""A followed table compared with what is stored of it: rows that differ, rows that are gone, rows as they are now.
+
+The table's server computes two hashes of each row, of what its chunks are made of and of its metadata, and only keys
+and hashes travel. In the collection's database one statement compares them; from another database they are sent there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from semlex.store.followed.connection import fix_formatting, source_address
+from semlex.store.followed.source import document_id, find_source
+from semlex.store.postgres.connection import own_connection, plain_cursors
+from semlex.store.postgres.errors import translate
+from semlex.store.postgres.settings import READ_SETTINGS, set_local
+from semlex.store.tables import copy_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+    from uuid import UUID
+
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.followed.source import SourceTable
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import Names
+    from semlex.store.tables import RowPart
+
+T = TypeVar("T")
+
+# Classes of errors that the values of a row cause: data exceptions, a subquery with two rows, limits of a value's size,
+# errors of functions in SQL and PL/pgSQL.
+_ROW_CLASSES = ("22", "21", "54", "P0", "2F", "39")
+_KEYS = sql.Placeholder("keys")
+
+
+def is_of_row(sqlstate: str | None) -> bool:
+    """Whether the values of a single row can cause this error."""
+    return sqlstate is not None and sqlstate.startswith(_ROW_CLASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of the table: a condition over ``t``, with the values that are bound in it."""
+
+    condition: sql.Composable
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Differences:
+    """How some rows of the table differ from what is stored.
+
+    The keys of `new` and `changed` rows come with the bytes of their texts.
+    """
+
+    rows: int = 0  # that were compared
+    known: int = 0  # of which something is stored
+    new: list[tuple[str, int]] = field(default_factory=list)
+    changed: list[tuple[str, int]] = field(default_factory=list)
+    refreshed: list[str] = field(default_factory=list)  # of which only metadata differ
+    same: list[str] = field(default_factory=list)  # if they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class RowHashes:
+    """The hashes of a row as they are now; `metadata` in hexadecimal digits, as documents store it."""
+
+    text: bytes
+    metadata: str
+
+
+class ComparedTable:
+    """A followed table beside its collection; open within its block.
+
+    Args:
+        salt: What decides how texts are split: rows that were stored by other rules differ.
+    """
+
+    source: SourceTable
+
+    def __init__(self, database: Database, names: Names, stored: StoredTable, salt: str) -> None:
+        self._database, self._names, self._stored, self._salt = database, names, stored, salt
+        self._open = AsyncExitStack()
+        # Of another database; one transaction at a time.
+        self._remote: Connection | None = None
+        self._remote_lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            address = source_address(self._stored.table)
+            if address is not None:
+                self._remote = await stack.enter_async_context(own_connection(address, self._database.timeout))
+                stack.enter_context(plain_cursors(self._remote))
+            self.source = await self.read(lambda c: find_source(c, self._stored.table, self._stored.types))
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.__aexit__(kind, error, trace)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Read the table in one snapshot, however long that takes."""
+
+        async def formatted(connection: Connection) -> T:
+            await fix_formatting(connection)
+            return await work(connection)
+
+        doing = f"read {self._stored.table.schema}.{self._stored.table.table}"
+        if self._remote is None:
+            return await self._database.read_whole(doing, formatted)
+        async with self._remote_lock:
+            try:
+                async with self._remote.transaction():
+                    await set_local(self._remote, **READ_SETTINGS, transaction_read_only="on", statement_timeout=0)
+                    return await formatted(self._remote)
+            except psycopg.Error as error:
+                raise translate(error, doing, source_address(self._stored.table)) from None
+
+    async def _read_beside(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Read the table as it is by now, from within a write transaction of the collection."""
+        if self._remote is not None:
+            return await self.read(work)
+        await fix_formatting(connection)
+        return await work(connection)
+
+    # --- comparison -------------------------------------------------------------------------------------------------
+
+    async def bound(self, after: Sequence[str] | None, rows: int) -> list[str] | None:
+        """The key, part by part, of the row that is so many rows behind another one; None if there are fewer."""
+        source = self.source
+        condition, values = self._after(after)
+        statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} OFFSET %(skipped)s LIMIT 1").format(
+            _listed(source.key_parts), source.from_, condition, _listed(source.key_columns)
+        )
+        found = await self.read(lambda c: _fetch(c, statement, {**values, "skipped": rows - 1}))
+        return list(found[0]) if found else None
+
+    def page(self, after: Sequence[str] | None, until: Sequence[str] | None) -> Part:
+        """The rows behind one key, up to and with another."""
+        condition, values = self._after(after)
+        if until is None:
+            return Part(condition, values)
+        names = [sql.Placeholder(f"until_{number}") for number in range(len(until))]
+        values |= {f"until_{number}": part for number, part in enumerate(until)}
+        return Part(sql.SQL("{} AND {}").format(condition, self.source.up_to(names)), values)
+
+    def _after(self, after: Sequence[str] | None) -> tuple[sql.Composed, dict[str, Any]]:
+        complete = self.source.key_is_complete
+        if after is None:
+            return complete, {}
+        names = [sql.Placeholder(f"after_{number}") for number in range(len(after))]
+        values = {f"after_{number}": part for number, part in enumerate(after)}
+        return sql.SQL("{} AND {}").format(complete, self.source.after(names)), values
+
+    def with_keys(self, keys: Sequence[str]) -> Part:
+        """The rows of these keys."""
+        return Part(self.source.with_keys(_KEYS), {"keys": list(keys)})
+
+    async def latest(self) -> str | None:
+        """The greatest value of the column that grows with changes, as text; of times not beyond the present."""
+        column = self.source.mark
+        greatest = sql.SQL("max({})").format(column)
+        if self.source.marks_time:
+            greatest = sql.SQL("least({}, statement_timestamp()::{})").format(greatest, self.source.mark_type)
+        statement = sql.SQL("SELECT ({})::text FROM {} WHERE {} IS NOT NULL").format(
+            greatest, self.source.from_, column
+        )
+        [[latest]] = await self.read(lambda c: _fetch(c, statement, {}))
+        return None if latest is None else str(latest)
+
+    async def mark_bound(self, part: Part, rows: int) -> str | None:
+        """The value of the column that grows, as text, of the row of this number; None if there are fewer rows."""
+        statement = sql.SQL("SELECT ({0})::text FROM {1} WHERE {2} ORDER BY {0} OFFSET %(skipped)s LIMIT 1").format(
+            self.source.mark, self.source.from_, part.condition
+        )
+        found = await self.read(lambda c: _fetch(c, statement, {**part.values, "skipped": rows - 1}))
+        return found[0][0] if found else None
+
+    def marked_since(self, watermark: str, overlap: float) -> Part:
+        """The rows that were changed since, or so many seconds before; with a number instead of a time, since."""
+        kind = self.source.mark_type
+        since = sql.SQL("%(since)s::text::{}").format(kind)
+        if self.source.marks_time:
+            since = sql.SQL("{} - make_interval(secs => %(overlap)s)").format(since)
+        condition = sql.SQL("{} >= {}").format(self.source.mark, since)
+        return Part(condition, {"since": watermark, "overlap": overlap})
+
+    def marked_between(self, after: str | None, until: str | None, part: Part) -> Part:
+        """Those of these rows whose value of the column that grows is between two."""
+        kind = self.source.mark_type
+        condition, values = part.condition, dict(part.values)
+        for name, operator, value in (("mark_after", ">", after), ("mark_until", "<=", until)):
+            if value is not None:
+                condition = sql.SQL("{} AND {} {} {}::text::{}").format(
+                    condition, self.source.mark, sql.SQL(operator), sql.Placeholder(name), kind
+                )
+                values[name] = value
+        return Part(condition, values)
+
+    async def compare(self, part: Part, *, every: bool = False, only_keys: bool = False) -> Differences:
+        """Compare rows with what is stored of them.
+
+        Args:
+            every: Whether the keys of rows that are the same are wanted.
+            only_keys: Whether a row that is stored counts as the same, unless the column that grows is NULL.
+        """
+        source = self.source
+        is_unmarked: sql.Composable = sql.SQL("false")
+        if only_keys and self._stored.table.updated_at is not None:
+            is_unmarked = sql.SQL("{} IS NULL").format(self.source.mark)
+        columns = (
+            ("row_key", source.key_text),
+            ("bytes", _size(source)),
+            ("is_unmarked", is_unmarked),
+            ("text_hash", source.text_hash(self._salt)),
+            ("metadata_hash", source.metadata_hash),
+        )
+        rows = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            _listed([sql.SQL("{} AS {}").format(value, sql.Identifier(name)) for name, value in columns]),
+            source.from_,
+            part.condition,
+        )
+        asked = {"every": every, "only_keys": only_keys}
+        if self._remote is None:
+            statement = self._comparing(rows)
+            found = await self.read(lambda c: _fetch(c, statement, {**part.values, **asked}))
+        else:
+            hashed = await self.read(lambda c: _fetch(c, rows, part.values))
+            values = dict(zip((name for name, _ in columns), zip(*hashed, strict=True), strict=False))
+            sent = {name: list(values.get(name, ())) for name, _ in columns}
+            statement = self._comparing(
+                sql.SQL(
+                    "SELECT * FROM unnest(%(row_key)s::text[], %(bytes)s::int8[], %(is_unmarked)s::bool[], "
+                    "%(text_hash)s::bytea[], %(metadata_hash)s::bytea[]) "
+                    "AS t(row_key, bytes, is_unmarked, text_hash, metadata_hash)"
+                )
+            )
+            found = await self._database.read("compare rows", lambda c: _fetch(c, statement, {**sent, **asked}))
+        [[count, known, new, new_bytes, changed, changed_bytes, refreshed, same]] = found
+        return Differences(
+            count,
+            known,
+            list(zip(new or (), new_bytes or (), strict=True)),
+            list(zip(changed or (), changed_bytes or (), strict=True)),
+            refreshed or [],
+            same or [],
+        )
+
+    def _comparing(self, rows: sql.Composable) -> sql.Composed:
+        key = document_id(self._stored.source_key, sql.SQL("r.row_key"))
+        # The hash of a row that is new is not computed. OFFSET keeps what follows from computing the others twice.
+        return sql.SQL(
+            "SELECT count(*), count(known), "
+            "array_agg(row_key) FILTER (WHERE state = 1), array_agg(bytes) FILTER (WHERE state = 1), "
+            "array_agg(row_key) FILTER (WHERE state = 2), array_agg(bytes) FILTER (WHERE state = 2), "
+            "array_agg(row_key) FILTER (WHERE state = 3), array_agg(row_key) FILTER (WHERE state = 0 AND %(every)s) "
+            "FROM (SELECT r.row_key, r.bytes, d.document_id AS known, CASE WHEN d.document_id IS NULL THEN 1 "
+            "WHEN %(only_keys)s AND NOT r.is_unmarked THEN 0 WHEN d.content_hash <> r.text_hash THEN 2 "
+            "WHEN d.file_state IS DISTINCT FROM encode(r.metadata_hash, 'hex') THEN 3 ELSE 0 END AS state "
+            "FROM ({}) AS r LEFT JOIN {} AS d ON d.document_id = {} OFFSET 0) AS compared"
+        ).format(rows, self._names.document, key)
+
+    async def keys(self, part: Part) -> list[str]:
+        """The keys of rows; nothing else of them is read."""
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            self.source.key_text, self.source.from_, part.condition
+        )
+        return [key for (key,) in await self.read(lambda c: _fetch(c, statement, part.values))]
+
+    async def count_incomplete(self) -> int:
+        """How many rows have a NULL in their key."""
+        if not any(self.source.columns[name].is_nullable for name in self._stored.table.key):
+            return 0
+        statement = sql.SQL("SELECT count(*) FROM {} WHERE NOT ({})").format(
+            self.source.from_, self.source.key_is_complete
+        )
+        [[count]] = await self.read(lambda c: _fetch(c, statement, {}))
+        return int(count)
+
+    # --- what is stored ---------------------------------------------------------------------------------------------
+
+    async def count_stored(self) -> int:
+        """Of how many rows something is stored."""
+        statement = sql.SQL("SELECT count(*) FROM {} WHERE source_id = %(source)s").format(self._names.document)
+        values = {"source": self._stored.source_id}
+        [[count]] = await self._database.read("count rows", lambda c: _fetch(c, statement, values))
+        return int(count)
+
+    async def stored_keys(self, after: UUID | None, rows: int) -> tuple[list[str], UUID | None]:
+        """A page of the keys of rows of which something is stored, and where the next page begins."""
+        statement = sql.SQL(
+            "SELECT document_id, substr(uri, %(start)s) FROM {} WHERE source_id = %(source)s "
+            "AND (%(after)s::uuid IS NULL OR document_id > %(after)s) ORDER BY document_id LIMIT %(rows)s"
+        ).format(self._names.document)
+        start = len(self._stored.name) + 2
+        values = {"source": self._stored.source_id, "after": after, "rows": rows, "start": start}
+        found = await self._database.read("read keys", lambda c: _fetch(c, statement, values))
+        return [key for _, key in found], found[-1][0] if found else None
+
+    async def present(self, keys: Sequence[str], within: Connection | None = None) -> set[str]:
+        """Which of these rows are there.
+
+        Args:
+            within: In a write transaction, whose statement sees what is committed by now.
+        """
+        part = self.with_keys(keys)
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            self.source.key_text, self.source.from_, part.condition
+        )
+
+        async def work(connection: Connection) -> set[str]:
+            return {key for (key,) in await _fetch(connection, statement, part.values)}
+
+        return await (self.read(work) if within is None else self._read_beside(within, work))
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    async def hashes(self, keys: Sequence[str], within: Connection | None = None) -> dict[str, RowHashes]:
+        """The hashes of these rows as they are now; a key that occurs twice has none.
+
+        Args:
+            within: As of `present`.
+        """
+        part = self.with_keys(keys)
+        source = self.source
+        statement = sql.SQL("SELECT {}, {}, encode({}, 'hex') FROM {} WHERE {}").format(
+            source.key_text, source.text_hash(self._salt), source.metadata_hash, source.from_, part.condition
+        )
+
+        async def work(connection: Connection) -> dict[str, RowHashes]:
+            found: dict[str, RowHashes] = {}
+            twice = set()
+            for key, text, metadata in await _fetch(connection, statement, part.values):
+                twice |= {key} & found.keys()
+                found[key] = RowHashes(text, metadata)
+            return {key: hashes for key, hashes in found.items() if key not in twice}
+
+        return await (self.read(work) if within is None else self._read_beside(within, work))
+
+    async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[RowPart]:
+        """Rows as they are now: key, both hashes, bytes of the texts, place, metadata, heading, then the texts.
+
+        Args:
+            max_bytes: Texts of rows with more bytes are NULL.
+            joined: Whether the texts that are not empty come as one, with blank lines between them.
+        """
+        part, source = self.with_keys(keys), self.source
+        texts = source.texts
+        if joined:
+            filled = [sql.SQL("nullif({}, '')").format(text) for text in texts]
+            texts = [sql.SQL("concat_ws(E'\\n\\n', {})").format(_listed(filled))]
+        size = _size(source)
+        bounded = [
+            sql.SQL("CASE WHEN {} <= {} THEN {} END").format(size, sql.Literal(max_bytes), text) for text in texts
+        ]
+        heading = source.heading or sql.SQL("NULL::text")
+        columns = [
+            source.key_text,
+            source.text_hash(self._salt),
+            sql.SQL("encode({}, 'hex')").format(source.metadata_hash),
+            size,
+            source.place,
+            source.metadata,
+            heading,
+            *bounded,
+        ]
+        types = ["text", "bytea", "text", "int8", "jsonb", "jsonb", *("text" for _ in (heading, *bounded))]
+        statement = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT binary)").format(
+            _listed(columns), source.from_, part.condition
+        )
+
+        async def work(connection: Connection) -> list[RowPart]:
+            return [one async for one in copy_parts(connection, statement, types, part.values)]
+
+        return await self.read(work)
+
+    async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowHashes, dict[str, Any]]]:
+        """The metadata of rows as they are now, with their hashes."""
+        part, source = self.with_keys(keys), self.source
+        statement = sql.SQL("SELECT {}, {}, encode({}, 'hex'), {} FROM {} WHERE {}").format(
+            source.key_text,
+            source.text_hash(self._salt),
+            source.metadata_hash,
+            source.metadata,
+            source.from_,
+            part.condition,
+        )
+        found = await self.read(lambda c: _fetch(c, statement, part.values))
+        return [(key, RowHashes(text, hashed), values) for key, text, hashed, values in found]
+
+
+def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def _size(source: SourceTable) -> sql.Composed:
+    """Bytes of a row's texts, which the server knows without reading them."""
+    sizes = [sql.SQL("coalesce(octet_length({})::int8, 0)").format(text) for text in source.texts]
+    return sql.SQL("({})").format(sql.SQL(" + ").join(sizes))
+
+
+async def _fetch(connection: Connection, statement: sql.Composed, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    cursor = await connection.cursor(binary=True).execute(statement, values)
+    return await cursor.fetchall()
