@@ -143,6 +143,12 @@ class SourceTable:
         return None if self.definition.heading is None else sql.SQL("{}::text").format(_column(self.definition.heading))
 
     @property
+    def followed(self) -> list[sql.Composed]:
+        """The values from which the row's chunks and their metadata are made."""
+        heading = [] if self.heading is None else [self.heading]
+        return [*self.texts, *heading, *map(_column, self.definition.metadata)]
+
+    @property
     def metadata(self) -> sql.Composed:
         """The metadata, as a jsonb object; a null is not a key."""
         always, else_none = [], []

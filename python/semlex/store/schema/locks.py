@@ -177,7 +177,7 @@ async def without_writers(
         await hold_collection(connection, collection, alone=True)
         return await work(connection)
 
-    return await _until_free(database, doing, collection.names, locked, WRITERS_SECONDS)
+    return await _until_free(database, doing, _of_collection(collection.names), locked, WRITERS_SECONDS)
 
 
 async def between_searches(
@@ -189,7 +189,25 @@ async def between_searches(
         names: Of the collection whose tables are locked.
         work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
     """
-    return await _until_free(database, doing, names, work, TABLE_SECONDS)
+    return await _until_free(database, doing, _of_collection(names), work, TABLE_SECONDS)
+
+
+async def between_writes(
+    database: Database,
+    doing: str,
+    relations: Sequence[int],
+    work: Callable[[Connection], Awaitable[T]],
+    seconds: float = TABLE_SECONDS,
+) -> T:
+    """Run a transaction that locks tables of users; their statements hardly wait for it.
+
+    Args:
+        relations: Numbers of the tables.
+        work: Takes the connection, and calls `lock_briefly` before it locks a table; it may run again.
+        seconds: For how long it is tried.
+    """
+    held = sql.SQL("c.oid = ANY({})").format(sql.Literal(list(relations)))
+    return await _until_free(database, doing, held, work, seconds)
 
 
 async def lock_briefly(connection: Connection) -> None:
@@ -197,8 +215,15 @@ async def lock_briefly(connection: Connection) -> None:
     await set_local(connection, lock_timeout=TABLE_LOCK_TIMEOUT)
 
 
+def _of_collection(names: Names) -> sql.Composed:
+    """The tables of a collection, as a condition on `pg_class`."""
+    return sql.SQL("c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, {})").format(
+        f'"{names.schema}"', f"{names.collection}_"
+    )
+
+
 async def _until_free(
-    database: Database, doing: str, names: Names, work: Callable[[Connection], Awaitable[T]], seconds: float
+    database: Database, doing: str, tables: sql.Composed, work: Callable[[Connection], Awaitable[T]], seconds: float
 ) -> T:
     begun, told = database.clock.monotonic(), ""
     while True:
@@ -209,7 +234,7 @@ async def _until_free(
                 raise
         waited = database.clock.monotonic() - begun
         if waited >= min(TELL_SECONDS, seconds):
-            holders = await _holders(database, names)
+            holders = await _holders(database, tables)
             if waited >= seconds:
                 raise StoreError(
                     f"{doing}: gave up after {waited:.0f} s, because other transactions hold locks that it needs"
@@ -222,17 +247,17 @@ async def _until_free(
         await database.clock.sleep(random.uniform(0.5, 1.5))  # noqa: S311 - not a secret
 
 
-async def _holders(database: Database, names: Names) -> str:
-    """The sessions that have held locks on a collection's tables for longest, for messages."""
+async def _holders(database: Database, tables: sql.Composed) -> str:
+    """The sessions that have held locks on tables for longest, for messages."""
 
     async def work(connection: Connection) -> list[Any]:
         cursor = await connection.execute(
-            "SELECT a.pid, a.state, extract(epoch FROM clock_timestamp() - min(a.xact_start))::int "
-            "FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_stat_activity AS a USING (pid) "
-            "WHERE l.granted AND l.pid <> pg_backend_pid() AND c.relnamespace = to_regnamespace(%s) "
-            "AND starts_with(c.relname, %s) AND a.xact_start IS NOT NULL "
-            "GROUP BY a.pid, a.state ORDER BY min(a.xact_start) LIMIT %s",
-            [f'"{names.schema}"', f"{names.collection}_", SHOWN_HOLDERS],
+            sql.SQL(
+                "SELECT a.pid, a.state, extract(epoch FROM clock_timestamp() - min(a.xact_start))::int "
+                "FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_stat_activity AS a USING (pid) "
+                "WHERE l.granted AND l.pid <> pg_backend_pid() AND {} AND a.xact_start IS NOT NULL "
+                "GROUP BY a.pid, a.state ORDER BY min(a.xact_start) LIMIT {}"
+            ).format(tables, SHOWN_HOLDERS)
         )
         return await cursor.fetchall()
 

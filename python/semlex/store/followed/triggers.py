@@ -1,0 +1,413 @@
+"""Triggers that note which rows of a followed table have changed, in the queue and in the writer's own transaction.
+
+They are triggers of statements with transition tables, on the table and on everything below it: a statement fires those
+of the table that it names, and none of its partitions. One function serves all of them. It looks the table up by its
+name in the collection, and does nothing once that has stopped being followed: triggers that could not be removed
+disturb nobody. If it cannot note what changed, every row is compared; if it cannot note that either, it warns,
+and the next comparison finds the change.
+
+It has the rights of the role that made it, which may write to the queue, and nobody else may use it in a trigger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, LiteralString
+
+from psycopg import sql
+
+from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.postgres.errors import LOCK_NOT_AVAILABLE
+from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, TABLE_SECONDS, between_writes, lock_briefly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.followed.source import SourceTable
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import Names
+
+# Triggers that stay do nothing.
+REMOVING_SECONDS = 5.0
+# Of statements, the transition tables that each has.
+TRANSITIONS: Mapping[LiteralString, LiteralString] = {
+    "insert": "REFERENCING NEW TABLE AS new_rows ",
+    "update": "REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows ",
+    "delete": "REFERENCING OLD TABLE AS old_rows ",
+    "truncate": "",
+}
+# A name of an expression is a column's, even if a variable has it, too.
+_BODY = sql.SQL("""
+#variable_conflict use_column
+<<noted>>
+DECLARE
+    source uuid;
+BEGIN
+    SELECT f.source_id INTO noted.source FROM {followed_table} AS f
+    WHERE f.collection = {collection} AND f.name = {name} AND f.definition ->> 'changes' = 'trigger';
+    IF noted.source IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        {insertion} SELECT noted.source, {key}, statement_timestamp(), statement_timestamp(), 0
+        FROM new_rows AS t WHERE {complete};
+    ELSIF TG_OP = 'UPDATE' THEN
+        {insertion} SELECT noted.source, coalesce(o.row_key, n.row_key), statement_timestamp(), statement_timestamp(), 0
+        FROM (SELECT {key} AS row_key, {values} FROM old_rows AS t WHERE {complete}) AS o
+        FULL JOIN (SELECT {key} AS row_key, {values} FROM new_rows AS t WHERE {complete}) AS n
+        ON o.row_key COLLATE "C" = n.row_key COLLATE "C"
+        WHERE o.row_key IS NULL OR n.row_key IS NULL OR ROW({old})::record *<> ROW({new})::record;
+    ELSIF TG_OP = 'DELETE' THEN
+        {insertion} SELECT noted.source, {key}, statement_timestamp(), statement_timestamp(), 0
+        FROM old_rows AS t WHERE {complete};
+    ELSE
+        {insertion} VALUES (noted.source, NULL, statement_timestamp(), statement_timestamp(), 0);
+    END IF;
+    RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    DECLARE
+        error text := SQLSTATE;
+    BEGIN
+        {insertion} VALUES (noted.source, NULL, statement_timestamp(), statement_timestamp(), 0);
+    EXCEPTION WHEN OTHERS THEN
+        RAISE WARNING USING MESSAGE = {warning} || error;
+    END;
+    RETURN NULL;
+END
+""")
+_INSERTION = sql.SQL("INSERT INTO {} (source_id, row_key, noticed_at, due_at, attempts)")
+# Children of tables that inherit are as partitions here.
+_MEMBERS = """
+WITH RECURSIVE member(oid) AS (
+    SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+    UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN member ON member.oid = i.inhparent
+)
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, coalesce(pg_relation_filenode(c.oid), 0),
+    (SELECT array_agg(t.tgname::text) FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+     JOIN pg_namespace AS f ON f.oid = p.pronamespace
+     WHERE t.tgrelid = c.oid AND f.nspname = %(function_schema)s AND p.proname = %(function)s
+        AND t.tgenabled <> 'D' AND t.tgargs = convert_to(%(version)s, 'UTF8') || '\\x00'::bytea)
+FROM member JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY c.oid
+"""
+_WITH_FUNCTION = """
+SELECT DISTINCT t.tgrelid FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
+JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = %s
+"""
+_FUNCTION = """
+SELECT p.prosrc FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname = %s AND p.proname = %s AND p.pronargs = 0
+"""
+
+
+def trigger_name(names: Names, name: str) -> str:
+    """The name of a followed table's function, with which those of its triggers begin; it follows from their names."""
+    told = f"{names.schema}.{names.collection}.{name}"
+    return f"semlex_notice_{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The table, or one below it: a partition or a child."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    storage: int  # another one after its rows were written again without its triggers
+    triggers: frozenset[str]  # that are made as they should be
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """Its name, qualified."""
+        return sql.Identifier(self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """How much of a table its triggers watch.
+
+    Attributes:
+        state: Which tables it is made of, and where each is stored. It changes when partitions are attached, detached
+            or dropped and when a table is rewritten, which no trigger notices.
+        is_complete: Whether every table has its triggers.
+        warnings: What could not be made, each with a remedy.
+    """
+
+    state: str
+    is_complete: bool = True
+    warnings: Sequence[str] = ()
+
+
+class TableTriggers:
+    """The triggers of one followed table."""
+
+    def __init__(self, names: Names, source: SourceTable) -> None:
+        self._names, self._source, definition = names, source, source.definition
+        self.table = f"{definition.schema}.{definition.table}"
+        self._name = trigger_name(names, definition.name)
+        self._function = sql.Identifier(names.schema, self._name)
+        self._body = self._composed_body()
+        # Triggers of another version are made again, and so is what they have noticed until then.
+        self._version = hashlib.sha256(self._body.encode()).hexdigest()[:16]
+
+    def _composed_body(self) -> str:
+        source, names = self._source, self._names
+        values = [
+            sql.SQL("{} AS {}").format(value, sql.Identifier(f"c{number}"))
+            for number, value in enumerate(source.followed)
+        ]
+        columns = [sql.Identifier(f"c{number}") for number in range(len(values))]
+        old, new = (
+            sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), column) for column in columns)
+            for side in ("o", "n")
+        )
+        warning = (
+            f"semlex could not note what changed in {self.table}, which the collection {names.collection!r} follows; "
+            "the next comparison finds it. Error "
+        )
+        body = _BODY.format(
+            followed_table=names.followed_table,
+            collection=_literal(names.collection),
+            name=_literal(source.definition.name),
+            insertion=_INSERTION.format(names.row_change),
+            key=source.key_text,
+            complete=source.key_is_complete,
+            values=sql.SQL(", ").join(values),
+            old=old,
+            new=new,
+            warning=_literal(warning),
+        )
+        # The source's SQL is made to be run with values.
+        return body.as_string().replace("%%", "%")
+
+    @property
+    def function_statements(self) -> list[sql.Composed]:
+        """The statements that make the function."""
+        # Who may use it in a trigger of a table with types of their own may let it run their functions.
+        return [
+            sql.SQL(
+                "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+                "SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS {}"
+            ).format(self._function, _dollar_quoted(self._body)),
+            sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(self._function),
+        ]
+
+    def trigger_statements(self, member: Member) -> list[sql.Composed]:
+        """The statements that make the triggers of a table."""
+        return [
+            sql.SQL("CREATE OR REPLACE TRIGGER {} AFTER {} ON {} {}FOR EACH STATEMENT EXECUTE FUNCTION {}({})").format(
+                sql.Identifier(f"{self._name}_{event}"),
+                sql.SQL(event.upper()),
+                member.identifier,
+                sql.SQL(tables),
+                self._function,
+                sql.Literal(self._version),
+            )
+            for event, tables in TRANSITIONS.items()
+        ]
+
+    async def ddl(self, connection: Connection) -> str:
+        """A script for psql that makes what is there to be made, whatever is there already.
+
+        Args:
+            connection: Of the table's database, in a transaction.
+        """
+        members = await self._members(connection)
+        statements = [*self.function_statements, *(one for m in members for one in self.trigger_statements(m))]
+        return _script(
+            statements,
+            (
+                f"Notes which rows of {self.table} change, for the collection {self._names.collection!r}.",
+                f"The role that runs it needs in schema {self._names.schema}: CREATE, INSERT on row_change, SELECT on",
+                "followed_table; and TRIGGER on the table and every table below it. Writers wait for it, as long as it",
+                "runs; if it fails because it waited too long for them, run it again.",
+            ),
+        )
+
+    async def keep(self, database: Database, stored: StoredTable, *, seconds: float = TABLE_SECONDS) -> Noticed:
+        """Make the missing triggers, unless the definition has changed since it was read.
+
+        Compare all rows afterwards if the triggers are not complete or `Noticed.state` has changed since the last
+        comparison.
+
+        Args:
+            database: Of the table and the queue.
+            stored: The definition, as it was read.
+            seconds: For how long writers of the table are waited for.
+
+        Raises:
+            PrivilegeError: The role may not make them.
+            StoreError: A transaction has held a table for longer.
+        """
+        members, has_function = await database.read("look at the triggers", self._found)
+        lacking = [member for member in members if not member.triggers >= self._trigger_names]
+        if not has_function or lacking:
+            await self._make(database, stored, members, lacking, seconds, with_function=not has_function)
+        return self._noticed(members)
+
+    async def look(self, database: Database, stored: StoredTable, *, seconds: float = 0) -> Noticed:
+        """As `keep`, but what cannot be made now is a warning."""
+        try:
+            return await self.keep(database, stored, seconds=seconds)
+        except (PrivilegeError, StoreError) as error:
+            if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
+                raise
+            members, _ = await database.read("look at the triggers", self._found)
+            return self._noticed(members, str(error))
+
+    def _noticed(self, members: Sequence[Member], *warnings: str) -> Noticed:
+        stored = repr([(member.oid, member.storage) for member in members] + [self._version])
+        return Noticed(hashlib.sha256(stored.encode()).hexdigest(), not warnings, warnings)
+
+    @property
+    def _trigger_names(self) -> frozenset[str]:
+        return frozenset(f"{self._name}_{event}" for event in TRANSITIONS)
+
+    async def _found(self, connection: Connection) -> tuple[list[Member], bool]:
+        cursor = await connection.execute(_FUNCTION, [self._names.schema, self._name])
+        row = await cursor.fetchone()
+        return await self._members(connection), row is not None and row[0] == self._body
+
+    async def _members(self, connection: Connection) -> list[Member]:
+        definition = self._source.definition
+        cursor = await connection.execute(
+            _MEMBERS,
+            {
+                "schema": definition.schema,
+                "table": definition.table,
+                "function_schema": self._names.schema,
+                "function": self._name,
+                "version": self._version,
+            },
+        )
+        members = [
+            Member(oid, schema, name, kind, storage, frozenset(triggers or ()))
+            for oid, schema, name, kind, storage, triggers in await cursor.fetchall()
+        ]
+        for member in members:
+            if member.kind == "f":
+                raise ConfigurationError(
+                    f"{member.schema}.{member.name} is a foreign table, which cannot have such triggers: follow "
+                    f"{self.table} by comparison or by a column (--changes comparison, --updated-at COLUMN)"
+                )
+        return members
+
+    async def _make(
+        self,
+        database: Database,
+        stored: StoredTable,
+        members: Sequence[Member],
+        lacking: Sequence[Member],
+        seconds: float,
+        *,
+        with_function: bool,
+    ) -> None:
+        async def make(connection: Connection, statements: Sequence[sql.Composed]) -> None:
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+            if await self._is_followed(connection, stored):
+                await lock_briefly(connection)
+                for statement in statements:
+                    await connection.execute(statement)
+
+        doing = f"make the triggers of {self.table}"
+        try:
+            if with_function:
+                await database.write(doing, partial(make, statements=self.function_statements))
+            # Each of these transactions waits for writers that began with another function. Each is short, so that a
+            # table with many partitions is never locked as a whole.
+            for member in lacking:
+                statements = self.trigger_statements(member)
+                await between_writes(database, doing, [member.oid], partial(make, statements=statements), seconds)
+        except PrivilegeError as error:
+            below = " and every table below it" if len(members) > 1 else ""
+            raise PrivilegeError(
+                f"{error}; the role needs CREATE on schema {self._names.schema}, and TRIGGER on {self.table}{below}. "
+                f"Or let a role with these rights run the SQL of: semlex follow {self._source.definition.name} "
+                f"-c {self._names.collection} --sql",
+                sqlstate=error.sqlstate,
+            ) from None
+
+    async def _is_followed(self, connection: Connection, stored: StoredTable) -> bool:
+        """Whether the definition is as it was read; it stays so until the transaction ends."""
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT FROM {} WHERE collection = %s AND name = %s AND source_id = %s AND updated_at = %s FOR SHARE"
+            ).format(self._names.followed_table),
+            [stored.collection, stored.name, stored.source_id, stored.updated_at],
+        )
+        return await cursor.fetchone() is not None
+
+
+async def remove_triggers(
+    database: Database, names: Names, name: str, *, seconds: float = REMOVING_SECONDS
+) -> str | None:
+    """Remove the triggers and the function of a table, if it has some, unless it is followed by them again.
+
+    Triggers that stay do nothing.
+
+    Args:
+        name: Of the followed table in its collection.
+        seconds: For how long writers of the table are waited for.
+
+    Returns:
+        The SQL with which others can remove them, if the role may not or a transaction holds the table; else None.
+    """
+    function = trigger_name(names, name)
+    statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))
+
+    async def find(connection: Connection) -> list[int] | None:
+        cursor = await connection.execute(_FUNCTION, [names.schema, function])
+        if await cursor.fetchone() is None:
+            return None
+        cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
+        return [relation for (relation,) in await cursor.fetchall()]
+
+    async def remove(connection: Connection) -> None:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
+        cursor = await connection.execute(
+            sql.SQL(
+                "SELECT FROM {} WHERE collection = %s AND name = %s AND definition ->> 'changes' = 'trigger'"
+            ).format(names.followed_table),
+            [names.collection, name],
+        )
+        if await cursor.fetchone() is None:
+            await lock_briefly(connection)
+            await connection.execute(statement)
+
+    relations = await database.read("look for triggers", find)
+    if relations is None:
+        return None
+    try:
+        await between_writes(database, "remove the triggers of a followed table", relations, remove, seconds)
+    except StoreError as error:
+        if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
+            raise
+        return f"{statement.as_string()};"
+    return None
+
+
+def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:
+    """A script for psql, in one transaction; who waits for a lock for longer runs it again."""
+    lines = [f"-- {comment}" for comment in comments]
+    lines += ["BEGIN;", f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';", f"SELECT pg_advisory_xact_lock({SETUP_LOCK});"]
+    lines += [f"{statement.as_string()};" for statement in statements]
+    return "\n".join([*lines, "COMMIT;", ""])
+
+
+def _literal(text: str) -> sql.Literal:
+    """A text inside the function, whose composed SQL has every ``%`` doubled."""
+    return sql.Literal(text.replace("%", "%%"))
+
+
+def _dollar_quoted(text: str) -> sql.SQL:
+    """A text as people read it, between marks that are not in it."""
+    mark = "$semlex$"
+    while mark in text:
+        mark = f"{mark[:-1]}_$"
+    quoted: Any = f"{mark}{text}{mark}"
+    return sql.SQL(quoted)

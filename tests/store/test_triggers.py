@@ -1,0 +1,509 @@
+"""Triggers of followed tables: every statement queues the keys of the rows whose followed columns it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.types.json import Jsonb
+
+from semlex.errors import ConfigurationError, PrivilegeError, StoreError
+from semlex.store.followed.connection import fix_formatting
+from semlex.store.followed.definitions import StoredTable, definition_to_json, read_tables
+from semlex.store.followed.source import find_source
+from semlex.store.followed.triggers import TableTriggers, remove_triggers
+from semlex.store.postgres.database import Database
+from semlex.store.schema.names import Names
+from semlex.types.followed import FollowedTable
+from tests.support.properties import OWN_ROWS
+from tests.support.waiting import until_waiting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import LiteralString
+
+pytestmark = pytest.mark.pg16
+
+NAMES = Names("semlex", "book")
+# Columns named like what a function has already: its variables, its aliases, what PL/pgSQL defines.
+COLUMNS: LiteralString = """tenant int, slug text, source text, t json, tg_op numeric, body text,
+    seen int DEFAULT 0, PRIMARY KEY (tenant, slug)"""
+TABLES: dict[str, list[LiteralString]] = {
+    "plain": ["CREATE TABLE shop.item ({})"],
+    # By range, so that rows move between partitions, one of which is partitioned again and one has other column order.
+    "partitioned": [
+        "CREATE TABLE shop.item ({}) PARTITION BY RANGE (tenant)",
+        "CREATE TABLE shop.item_0 PARTITION OF shop.item FOR VALUES FROM (0) TO (2)",
+        "CREATE TABLE shop.item_2 PARTITION OF shop.item FOR VALUES FROM (2) TO (4) PARTITION BY LIST (tenant)",
+        "CREATE TABLE shop.item_2_2 PARTITION OF shop.item_2 FOR VALUES IN (2)",
+        (
+            "CREATE TABLE shop.item_2_3 (seen int DEFAULT 0, body text, gone int, tenant int NOT NULL, t json, "
+            "tg_op numeric, slug text NOT NULL, source text)"
+        ),
+        "ALTER TABLE shop.item_2_3 DROP COLUMN gone",
+        "ALTER TABLE shop.item_2 ATTACH PARTITION shop.item_2_3 FOR VALUES IN (3)",
+    ],
+    "inherited": [
+        "CREATE TABLE shop.item ({})",
+        "CREATE TABLE shop.item_0 (more text) INHERITS (shop.item)",
+    ],
+}
+DEFINITION = FollowedTable(
+    name="it's 100% $semlex$",
+    schema="shop",
+    table="item",
+    key=("tenant", "slug"),
+    key_kinds=("int", "text"),
+    text=("body", "source || '%' || tg_op -- $semlex$"),
+    heading="source",
+    metadata=("t",),
+    changes="trigger",
+)
+
+
+@dataclass
+class Followed:
+    """A followed table, its triggers and connections to its database."""
+
+    url: str
+    database: Database
+    stored: StoredTable
+    triggers: TableTriggers
+    seen: set[int] = field(default_factory=set)
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, **options)
+
+
+async def define(connection: psycopg.AsyncConnection[Any], definition: FollowedTable) -> StoredTable:
+    """Store a definition, in place of one of the same name."""
+    await connection.execute("DELETE FROM semlex.followed_table WHERE name = %s", [definition.name])
+    await connection.execute(
+        "INSERT INTO semlex.followed_table (collection, name, source_id, definition, look_at, created_at, updated_at) "
+        "VALUES ('book', %s, %s, %s, now(), clock_timestamp(), clock_timestamp())",
+        [definition.name, uuid4(), Jsonb(definition_to_json(definition, {}))],
+    )
+    [stored] = await read_tables(connection, NAMES, definition.name)
+    return stored
+
+
+async def triggers_of(connection: psycopg.AsyncConnection[Any], definition: FollowedTable) -> TableTriggers:
+    async with connection.transaction():
+        await fix_formatting(connection)
+        return TableTriggers(NAMES, await find_source(connection, definition))
+
+
+@asynccontextmanager
+async def followed(url: str, *statements: LiteralString, definition: FollowedTable = DEFINITION) -> AsyncIterator[Any]:
+    """A table that is followed, without triggers."""
+    async with (
+        Database(url) as database,
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as connection,
+    ):
+        for statement in ("DROP SCHEMA IF EXISTS shop CASCADE", "CREATE SCHEMA shop", *statements):
+            await connection.execute(sql.SQL(statement).format(sql.SQL(COLUMNS)))
+        await connection.execute("TRUNCATE semlex.row_change")
+        stored = await define(connection, definition)
+        yield Followed(url, database, stored, await triggers_of(connection, definition))
+
+
+def new_entries(table: Followed, connection: psycopg.Connection[Any]) -> set[str | None]:
+    """The keys of entries that came since the last call; with their tables, as they should be."""
+    rows = connection.execute(
+        "SELECT change_id, row_key, source_id, due_at <= clock_timestamp(), attempts, error_code FROM semlex.row_change"
+    ).fetchall()
+    new = [row for row in rows if row[0] not in table.seen]
+    table.seen |= {row[0] for row in rows}
+    assert {row[2:] for row in new} <= {(table.stored.source_id, True, 0, None)}
+    return {row[1] for row in new}
+
+
+def contents(connection: psycopg.Connection[Any]) -> dict[str, tuple[Any, ...]]:
+    """The plain twin of what triggers see: the followed columns of every row, by key."""
+    rows = connection.execute(
+        "SELECT jsonb_build_array(tenant, slug)::text, source, t::text, tg_op::text, body FROM shop.item"
+    ).fetchall()
+    return {
+        key: (source, t, body, None if source is None or tg_op is None else f"{source}%{tg_op}")
+        for key, source, t, tg_op, body in rows
+    }
+
+
+# --- every statement --------------------------------------------------------------------------------------------------
+
+Statement = tuple[str, Any]
+tenants, slugs = st.integers(0, 3), st.sampled_from(["a", "b", 'é"%'])
+bodies = st.sampled_from([None, "", "x", "X", "long " * 1_000])
+rows = st.tuples(tenants, slugs, st.sampled_from(["s", "S"]), st.sampled_from(['{"a":1}', '{"a": 1}', None]), bodies)
+conditions = st.sampled_from(["tenant = 0", "tenant > 1", "slug = 'a'", "body IS NULL", "true", "false"])
+changes = st.sampled_from(
+    [
+        "body = body",
+        "body = 'x'",
+        "body = body || 'y'",
+        "source = upper(source)",
+        "t = t::jsonb::text::json",
+        "tg_op = coalesce(tg_op, 0) + 1",
+        "tg_op = 1.00",
+        "tg_op = 1.0",
+        "seen = seen + 1",
+        "tenant = (tenant + 1) % 4",
+        "slug = 'b'",
+        "slug = slug || '1', seen = 9",
+    ]
+)
+writes = st.one_of(
+    st.tuples(st.just("insert"), st.lists(rows, min_size=1, max_size=4)),
+    st.tuples(st.just("copy"), st.lists(rows, min_size=1, max_size=4)),
+    st.tuples(st.just("upsert"), st.lists(rows, min_size=1, max_size=4, unique_by=lambda row: row[:2])),
+    st.tuples(st.just("merge"), st.lists(rows, min_size=1, max_size=4, unique_by=lambda row: row[:2])),
+    st.tuples(st.just("update"), st.tuples(conditions, changes)),
+    st.tuples(st.just("update part"), st.tuples(conditions, changes)),
+    st.tuples(st.just("delete"), st.tuples(conditions)),
+    st.tuples(st.just("delete part"), st.tuples(conditions)),
+    st.tuples(st.just("cascade"), tenants),
+    st.tuples(st.just("truncate"), st.just(())),
+    st.tuples(st.just("truncate part"), st.just(())),
+    st.tuples(st.just("two in one"), st.tuples(conditions, changes)),
+)
+MERGE: LiteralString = (
+    "MERGE INTO shop.item AS i USING (SELECT * FROM jsonb_to_recordset(%s) "
+    "AS r(tenant int, slug text, source text, t json, body text)) AS r ON i.tenant = r.tenant AND i.slug = r.slug "
+    "WHEN MATCHED AND r.body IS NULL THEN DELETE "
+    "WHEN MATCHED THEN UPDATE SET body = r.body, t = r.t "
+    "WHEN NOT MATCHED THEN INSERT (tenant, slug, source, t, body) VALUES (r.tenant, r.slug, r.source, r.t, r.body)"
+)
+
+
+def execute(connection: psycopg.Connection[Any], part: LiteralString, write: Statement) -> None:
+    """Run one statement of a user."""
+    do, values = write
+    if do in ("insert", "upsert", "copy", "merge"):
+        write_rows(connection, do, values)
+    elif do == "cascade":
+        connection.execute("DELETE FROM shop.tenant WHERE id = %s", [values])
+        connection.execute("INSERT INTO shop.tenant VALUES (%s)", [values])
+    else:
+        table = sql.SQL(part if do.endswith("part") else "shop.item")
+        statement = {
+            "update": "UPDATE {table} SET {change} WHERE {condition}",
+            "delete": "DELETE FROM {table} WHERE {condition}",
+            "truncate": "TRUNCATE {table}",
+            "two": "WITH gone AS (DELETE FROM {table} WHERE slug = 'a' RETURNING 1) "
+            "UPDATE {table} SET {change} WHERE slug <> 'a' AND {condition}",
+        }[do.split()[0]]
+        named = dict(zip(("condition", "change"), map(sql.SQL, values), strict=False))
+        connection.execute(sql.SQL(statement).format(table=table, **named))
+
+
+def write_rows(connection: psycopg.Connection[Any], do: str, values: list[Any]) -> None:
+    if do == "copy":
+        with connection.cursor().copy("COPY shop.item (tenant, slug, source, t, body) FROM STDIN") as copy:
+            for row in values:
+                copy.write_row(row)
+    elif do == "merge":
+        made = [dict(zip(("tenant", "slug", "source", "t", "body"), row, strict=True)) for row in values]
+        connection.execute(MERGE, [Jsonb([row | {"t": row["t"] and {"a": 1}} for row in made])])
+    else:
+        ending = sql.SQL("" if do == "insert" else " ON CONFLICT (tenant, slug) DO UPDATE SET body = EXCLUDED.body")
+        rows = sql.SQL(", ").join([sql.SQL("(%s, %s, %s, %s::json, %s)")] * len(values))
+        connection.execute(
+            sql.SQL("INSERT INTO shop.item (tenant, slug, source, t, body) VALUES {}{}").format(rows, ending),
+            [value for row in values for value in row],
+        )
+
+
+Transaction = tuple[list[tuple[Statement, bool]], bool]
+transactions = st.tuples(st.lists(st.tuples(writes, st.booleans()), min_size=1, max_size=4), st.booleans())
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_what_a_transaction_changes_is_queued_with_it_and_nothing_else(database_url: str, kind: str) -> None:
+    """Beside a plain twin: the table before and after each statement; savepoints and transactions are rolled back."""
+
+    @settings(OWN_ROWS)
+    @given(history=st.lists(transactions, min_size=1, max_size=5))
+    def check(history: list[Transaction]) -> None:
+        connection.execute("TRUNCATE shop.item")
+        connection.execute(
+            "INSERT INTO shop.item (tenant, slug, body) VALUES (0, 'a', 'x'), (1, 'b', 'y'), (3, 'a', 'z')"
+        )
+        new_entries(table, connection)
+        for statements, commits in history:
+            expected: set[str | None] = set()
+            with connection.transaction(force_rollback=not commits):
+                for write, keeps in statements:
+                    before = contents(connection)
+                    after = before
+                    with suppress(psycopg.IntegrityError), connection.transaction(force_rollback=not keeps):
+                        execute(connection, "shop.item" if kind == "plain" else "shop.item_0", write)
+                        after = contents(connection)
+                    if keeps:
+                        changed = {key for key in before | after if before.get(key) != after.get(key)}
+                        # TRUNCATE says that every row must be compared, and names none.
+                        expected |= {None} if write[0].startswith("truncate") else changed
+                        done.add(write[0])
+            assert new_entries(table, connection) == (expected if commits else set())
+
+    done: set[str] = set()
+
+    async def prepare() -> Followed:
+        async with followed(
+            database_url,
+            *TABLES[kind],
+            "CREATE TABLE shop.tenant (id int PRIMARY KEY)",
+            "INSERT INTO shop.tenant VALUES (0), (1), (2), (3)",
+            "ALTER TABLE shop.item ADD FOREIGN KEY (tenant) REFERENCES shop.tenant ON DELETE CASCADE",
+        ) as made:
+            assert (await made.triggers.keep(made.database, made.stored)).is_complete
+            return made  # type: ignore[no-any-return]
+
+    table = asyncio.run(prepare())
+    with table.connect(autocommit=True) as connection:
+        check()
+    assert done >= {"insert", "upsert", "merge", "update", "delete", "truncate"}
+
+
+# --- rights, and what goes wrong --------------------------------------------------------------------------------------
+
+INSERT = "INSERT INTO shop.item (tenant, slug, source, tg_op) VALUES (%s, %s, 's', 1)"
+
+
+@asynccontextmanager
+async def watched(
+    url: str, *statements: LiteralString, kind: str = "plain", definition: FollowedTable = DEFINITION
+) -> AsyncIterator[tuple[Followed, psycopg.Connection[Any]]]:
+    """A table with its triggers, and a connection that writes."""
+    async with followed(url, *TABLES[kind], *statements, definition=definition) as table:
+        assert (await table.triggers.keep(table.database, table.stored)).is_complete
+        with table.connect(autocommit=True) as connection:
+            yield table, connection
+
+
+@contextmanager
+def role(url: str, *rights: LiteralString) -> Iterator[str]:
+    """Address with which a new role logs in that has some rights."""
+    name = sql.Identifier("trigger_test")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
+        try:
+            for right in rights:
+                connection.execute(sql.SQL("GRANT {} TO {}").format(sql.SQL(right), name))
+            yield make_conninfo(url, user="trigger_test")
+        finally:
+            connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(name))
+
+
+async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_url: str) -> None:
+    async with watched(database_url) as (table, administration):
+        with (
+            role(database_url, "USAGE ON SCHEMA shop", "INSERT, SELECT ON shop.item") as url,
+            psycopg.connect(url, autocommit=True) as connection,
+        ):
+            connection.execute(INSERT, [1, "a"])
+            assert new_entries(table, administration) == {'[1, "a"]'}
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SELECT FROM semlex.row_change")
+            # With it, a table's owner would let types of their own run with the rights of the queue's.
+            connection.execute("CREATE TEMP TABLE own (tenant int, slug text)")
+            [(function,)] = administration.execute(
+                "SELECT proname FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
+            ).fetchall()
+            administration.execute("GRANT USAGE ON SCHEMA semlex TO trigger_test")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(
+                    f"CREATE TRIGGER x AFTER INSERT ON own EXECUTE FUNCTION semlex.{function}()".encode()
+                )
+
+
+async def test_without_the_right_another_role_runs_the_script(database_url: str) -> None:
+    async with followed(database_url, *TABLES["partitioned"]) as table:
+        with role(
+            database_url,
+            "CREATE, USAGE ON SCHEMA semlex",
+            "USAGE ON SCHEMA shop",
+            "SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA semlex",
+        ) as url:
+            async with Database(url) as database:
+                with pytest.raises(PrivilegeError, match=r"TRIGGER on shop\.item and every table below.*--sql"):
+                    await table.triggers.keep(database, table.stored)
+                noticed = await table.triggers.look(database, table.stored)
+                assert not noticed.is_complete
+                assert "--sql" in noticed.warnings[0]
+                script = await database.read("print the script", table.triggers.ddl)
+                with table.connect(autocommit=True) as connection:
+                    connection.execute("DROP FUNCTION " + function_name(connection))  # of the other role
+                    for _ in range(2):  # what is there is made again
+                        connection.execute(script.encode())
+                    assert (await table.triggers.keep(database, table.stored)).is_complete
+                    connection.execute(INSERT, [3, "a"])
+                    assert new_entries(table, connection) == {'[3, "a"]'}
+                    connection.execute("DELETE FROM semlex.followed_table")
+                    remedy = await remove_triggers(database, NAMES, DEFINITION.name)
+                    assert remedy is not None
+                    connection.execute(remedy.encode())
+                    assert triggers_left(connection) == []
+                    assert await remove_triggers(database, NAMES, DEFINITION.name) is None
+
+
+def function_name(connection: psycopg.Connection[Any]) -> str:
+    [(name,)] = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
+    ).fetchall()
+    return str(name)
+
+
+def triggers_left(connection: psycopg.Connection[Any]) -> list[Any]:
+    return connection.execute("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'semlex%'").fetchall()
+
+
+async def test_a_write_never_fails(database_url: str) -> None:
+    divided = replace(DEFINITION, text=("(1 / seen)::text", "body"))
+    async with watched(database_url, definition=divided) as (table, connection):
+        messages: list[str] = []
+        connection.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
+        # Of a row whose expression fails, and of all rows beside it, nothing is known: every row is compared.
+        connection.execute("INSERT INTO shop.item (tenant, slug, seen) VALUES (1, 'a', 1), (2, 'a', 0)")
+        connection.execute("UPDATE shop.item SET body = 'x'")
+        assert new_entries(table, connection) == {'[1, "a"]', '[2, "a"]', None}
+        assert not messages
+        # Somebody locks the queue for longer than a writer waits.
+        with table.connect() as other:
+            other.execute("LOCK TABLE semlex.row_change")
+            connection.execute(INSERT, [3, "a"])
+        assert messages.pop().endswith("finds it. Error 55P03")
+        # The queue is gone, or all of semlex.
+        for gone in ("row_change", "followed_table"):
+            connection.execute(f"ALTER TABLE semlex.{gone} RENAME TO other".encode())
+            with connection.transaction():
+                connection.execute(INSERT, [3, gone])
+                connection.execute("TRUNCATE shop.item")
+                connection.execute(INSERT, [3, gone])
+            assert [message[-5:] for message in messages] == ["42P01"] * 3
+            messages.clear()
+            connection.execute(f"ALTER TABLE semlex.other RENAME TO {gone}".encode())
+        assert connection.execute("SELECT count(*) FROM shop.item").fetchone() == (1,)
+        assert new_entries(table, connection) == set()
+
+
+async def test_triggers_of_a_table_that_is_not_followed_do_nothing(database_url: str) -> None:
+    async with watched(database_url) as (table, connection):
+        for change in (
+            """UPDATE semlex.followed_table SET definition = definition || '{"changes": "column"}'""",
+            "DELETE FROM semlex.followed_table",
+        ):
+            connection.execute(change.encode())
+            connection.execute(INSERT, [1, change[:6]])
+            connection.execute("DELETE FROM shop.item")
+        assert new_entries(table, connection) == set()
+        assert len(triggers_left(connection)) == 4
+        assert await remove_triggers(table.database, NAMES, DEFINITION.name) is None
+        assert triggers_left(connection) == []
+
+
+async def test_triggers_are_removed_only_if_the_table_was_not_followed_again(database_url: str) -> None:
+    async with watched(database_url) as (table, connection):
+        assert await remove_triggers(table.database, NAMES, DEFINITION.name) is None
+        assert len(triggers_left(connection)) == 4
+
+
+async def test_a_changed_definition_has_other_triggers_and_a_former_one_makes_none(database_url: str) -> None:
+    async with watched(database_url, kind="partitioned") as (table, connection):
+        connection.execute(INSERT, [3, "a"])
+        connection.execute("UPDATE shop.item SET seen = 1")
+        assert new_entries(table, connection) == {'[3, "a"]'}
+        before = await table.triggers.keep(table.database, table.stored)
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
+            wanted = replace(DEFINITION, text=("seen",))
+            stored = await define(other, wanted)
+            triggers = await triggers_of(other, wanted)
+        after = await triggers.keep(table.database, stored)
+        assert after.state != before.state
+        # A worker that read the former definition.
+        assert await table.triggers.keep(table.database, table.stored) == before
+        assert await triggers.keep(table.database, stored) == after
+        table.stored = stored
+        connection.execute("UPDATE shop.item SET seen = 2")
+        assert new_entries(table, connection) == {'[3, "a"]'}
+        connection.execute("UPDATE shop.item SET body = 'other'")
+        assert new_entries(table, connection) == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE shop.item_5 PARTITION OF shop.item FOR VALUES FROM (5) TO (6)",
+        "CREATE TABLE shop.other ({}); ALTER TABLE shop.item ATTACH PARTITION shop.other FOR VALUES FROM (4) TO (9)",
+        "ALTER TABLE shop.item DETACH PARTITION shop.item_0",
+        "DROP TABLE shop.item_0",
+        "ALTER TABLE shop.item ALTER body TYPE text USING upper(body)",
+    ],
+)
+async def test_what_no_trigger_notices_changes_the_state(database_url: str, statement: LiteralString) -> None:
+    async with watched(database_url, kind="partitioned") as (table, connection):
+        before = await table.triggers.look(table.database, table.stored)
+        assert await table.triggers.look(table.database, table.stored) == before
+        connection.execute(INSERT, [1, "a"])
+        connection.execute("DELETE FROM shop.item")
+        assert await table.triggers.look(table.database, table.stored) == before
+        new_entries(table, connection)
+        connection.execute(sql.SQL(statement).format(sql.SQL(COLUMNS)))
+        noticed = await table.triggers.look(table.database, table.stored)
+        assert noticed.is_complete
+        assert noticed.state != before.state
+        # What was attached has its triggers.
+        for name, tenant in (("item_5", 5), ("other", 5)):
+            if name in statement:
+                inserted = sql.SQL("INSERT INTO {} (tenant, slug) VALUES (%s, 'b')").format(
+                    sql.Identifier("shop", name)
+                )
+                connection.execute(inserted, [tenant])
+                assert new_entries(table, connection) == {f'[{tenant}, "b"]'}
+
+
+async def test_a_long_transaction_of_a_user_makes_no_other_wait(database_url: str) -> None:
+    """A lock that is asked for and not granted lets later ones wait: each try is short."""
+    async with followed(database_url, *TABLES["plain"]) as table:
+        with table.connect() as long, table.connect(autocommit=True) as connection:
+            long.execute(INSERT, [1, "a"])
+            with pytest.raises(StoreError, match=rf"make the triggers of shop\.item.*process {long.info.backend_pid}"):
+                await table.triggers.keep(table.database, table.stored, seconds=0)
+            making = asyncio.create_task(table.triggers.keep(table.database, table.stored))
+            await asyncio.to_thread(until_waiting, connection)
+            connection.execute(INSERT, [2, "a"])  # after 100 ms, or never
+            assert not making.done()
+            noticed = await table.triggers.look(table.database, table.stored)
+            assert not noticed.is_complete
+            assert f"process {long.info.backend_pid}" in noticed.warnings[0]
+            long.commit()
+            assert (await making).is_complete
+            assert new_entries(table, connection) == set()
+            connection.execute(INSERT, [3, "a"])
+            assert new_entries(table, connection) == {'[3, "a"]'}
+
+
+async def test_a_foreign_partition_is_refused(database_url: str) -> None:
+    foreign: list[LiteralString] = [
+        "CREATE FOREIGN DATA WRAPPER w",
+        "CREATE SERVER s FOREIGN DATA WRAPPER w",
+        "CREATE FOREIGN TABLE shop.item_9 PARTITION OF shop.item_0 FOR VALUES IN (0) SERVER s",
+    ]
+    below: LiteralString = (
+        "CREATE TABLE shop.item_0 PARTITION OF shop.item FOR VALUES FROM (0) TO (2) PARTITION BY LIST (tenant)"
+    )
+    async with followed(database_url, TABLES["partitioned"][0], below) as table:
+        with table.connect(autocommit=True) as connection:
+            connection.execute("ALTER TABLE shop.item DROP CONSTRAINT item_pkey")
+            for statement in foreign:
+                connection.execute(statement)
+        with pytest.raises(ConfigurationError, match=r"shop\.item_9 is a foreign table.*--changes comparison"):
+            await table.triggers.keep(table.database, table.stored)
