@@ -33,6 +33,7 @@ __all__ = [
     "decode_copy_buffers",
     "decode_tombstone",
     "encode_tombstone",
+    "excerpts",
     "hash_rows",
     "language_named",
     "linear_fusion",
@@ -299,16 +300,6 @@ class Analyzer:
         Returns:
             bool (n,): whether the text holds all phrases, and nothing that is excluded.
         """
-    def match_places(self, texts: Sequence[str], terms: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Find the words of texts that match one of the terms.
-
-        Args:
-            texts: n texts.
-            terms: The wanted terms of a query.
-
-        Returns:
-            For each text the start and the end of each such word, in characters, in order and without overlap.
-        """
 
 @final
 class Query:
@@ -556,6 +547,26 @@ def word_offsets(text: str) -> NDArray[np.int64]:
 
     Raises:
         ValueError: The text holds a lone surrogate; the message names the character.
+    """
+
+def excerpts(
+    texts: Sequence[str],
+    analyzer: Analyzer | None = None,
+    terms: Sequence[str] = ...,
+) -> list[tuple[str, int | None]]:
+    """Make excerpts of texts: the sentences with most of the matched words.
+
+    Lines that only steer a renderer are left out. A matched word stands between ``**``, and ``…`` where text was left
+    out. An excerpt has up to 300 characters of the text, or one sentence of up to 400.
+
+    Args:
+        texts: n texts.
+        analyzer: Of their language; None matches no word.
+        terms: The wanted terms of a query.
+
+    Returns:
+        (excerpt, match) of each text: ``match`` is the character of the text with the first matched word that is shown,
+        else with the first of the text; None without one.
     """
 
 def completed_fusion(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semlex._core import ANALYZER_LANGUAGES, ANALYZER_VERSION, Analyzer, language_named
+from semlex._core import ANALYZER_LANGUAGES, ANALYZER_VERSION, Analyzer, excerpts, language_named
 
 PIECES = st.one_of(
     st.text(max_size=12),
@@ -74,7 +74,7 @@ def test_a_word_has_the_same_unit_in_every_language(left: str, right: str, text:
 @given(texts=st.lists(TEXTS, max_size=4), query=TEXTS)
 def test_batches_are_maps(texts: list[str], query: str) -> None:
     terms = [term for _, term in ENGLISH.query(query).wanted]
-    assert ENGLISH.match_places(texts, terms) == [ENGLISH.match_places([text], terms)[0] for text in texts]
+    assert excerpts(texts, ENGLISH, terms) == [excerpts([text], ENGLISH, terms)[0] for text in texts]
     phrases, excluded = [terms[:2]], [terms[2:3]] if len(terms) > 2 else []
     found = ENGLISH.matches(texts, phrases, excluded).tolist()
     assert found == [ENGLISH.matches([text], phrases, excluded)[0] for text in texts]
@@ -99,7 +99,7 @@ def test_a_word_with_accents_has_a_second_term_that_keeps_them() -> None:
     assert (typed, query.total) == (folded | 1 << 31, 1)
     assert SIMPLE.query('"má"', 9).phrases == [["ma"]]
     assert SIMPLE.query("x -má", 9).excluded == [["ma"]]
-    assert SIMPLE.match_places(["Một má."], ["ma", "=má"]) == [[(4, 6)]]
+    assert excerpts(["Một má."], SIMPLE, ["ma", "=má"]) == [("Một **má**.", 4)]
 
 
 def test_lone_surrogates_are_refused() -> None:
@@ -193,21 +193,21 @@ def test_words_in_quotes_and_exclusions_are_bounded() -> None:
     ],
 )
 def test_the_first_match(text: str, terms: list[str], place: int | None) -> None:
-    assert [own[0][0] if own else None for own in ENGLISH.match_places([text, text], terms)] == [place, place]
+    assert [match for _, match in excerpts([text, text], ENGLISH, terms)] == [place, place]
 
 
 @pytest.mark.parametrize(
-    ("text", "terms", "words"),
+    ("text", "terms", "marked"),
     [
-        ("", ["a"], []),
-        ("  The Cats sat.\n", ["cat"], ["Cats"]),
-        ("**cats** and _dogs_", ["cat", "dog"], ["cats", "dogs"]),
-        ("nothing here but words", ["cat"], []),
-        ("Katzen 🐈 cat", ["cat"], ["cat"]),
-        ("我的手机号码是机密", ["手机", "手", "机"], ["手机"]),
-        ("最近的飞", ["飞"], ["飞"]),
+        ("", ["a"], ""),
+        ("  The Cats sat.\n", ["cat"], "The **Cats** sat."),
+        ("_cats_ and _dogs_", ["cat", "dog"], "_**cats**_ and _**dogs**_"),
+        ("nothing here but words", ["cat"], "nothing here but words"),
+        ("Katzen 🐈 cat", ["cat"], "Katzen 🐈 **cat**"),
+        ("我的手机号码是机密", ["手机", "手", "机"], "我的**手机**号码是机密"),
+        ("最近的飞", ["飞"], "最近的**飞**"),
     ],
 )
-def test_match_places(text: str, terms: list[str], words: list[str]) -> None:
-    [places] = ENGLISH.match_places([text], terms)
-    assert [text[start:end] for start, end in places] == words
+def test_matched_words_are_marked(text: str, terms: list[str], marked: str) -> None:
+    [(shown, _)] = excerpts([text], ENGLISH, terms)
+    assert shown == marked

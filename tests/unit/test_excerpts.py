@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semlex import _core
-from semlex.store.keyword.excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, MAX_LINE, excerpt, shown
+from semlex.store.keyword.excerpts import excerpts_of
 from semlex.types.display import marked_parts
+from tests.support import plain_excerpts
+from tests.support.plain_excerpts import EXCERPT_CHARACTERS, LONGEST_SENTENCE, MAX_LINE
 
 ENGLISH = _core.Analyzer("english")
 GUIDE = """.. _how-to-log-a-user-in:
@@ -48,7 +50,7 @@ rotate --key
 
 
 def excerpt_of(query: str | None, text: str) -> str:
-    return shown(query, [text], [None], lambda _: ENGLISH)[0].excerpt
+    return excerpts_of(query, [text], [None], lambda _: ENGLISH)[0][0]
 
 
 CODE = "    def my_view(request, **kwargs):\n        user = authenticate(request)\n\n        login(request, user)\n"
@@ -91,6 +93,30 @@ BLOCKS = st.sampled_from(
 )
 
 
+# Words that are parted by blanks and marks, so that a word is a word of plain Python, too.
+WORDS = st.text("abéß ", max_size=9).map(lambda text: f"{text} ")
+LINES = st.sampled_from(
+    [
+        *("\n", "\n", "   ", "\t", "key: ", "..", ".. ", "...", ".. code:: c\n\n", "   :option: key\n", ":c-d:\n"),
+        *(".. c:note:: key\n", ".. x::y::: ", ".. [1] ", ".. []\n", ".. tabs::one ", ".. _gate: k\n\n", ":é: \n"),
+        *("(a.b-c:d)=\n", "(key)=x\n", "()=\n", "[gate]: key\n", "[gate]:\n", "[]: key\n", "<!-- key\n", "gate -->\n"),
+        *("{% key %}\n", "{%}\n", "{{< gate >}}\n", "{{%}}\n", "{{ key }}\n", "+++\n", "---\n", "--- key\n", "+++ \n"),
+        *("    one()\n" * 9, "    keys()\n    gate()\n", "key " * 120, "語" * 401 + " ", "__ gate\n", "__ "),
+        *(". ", "! ", "…\n", "**", "Gate ", "KEYS "),
+    ]
+)
+
+
+@given(
+    texts=st.lists(st.lists(st.one_of(BLOCKS, LINES, LINES, WORDS), max_size=40).map("".join), max_size=3),
+    words=st.sets(st.sampled_from(["key", "keys", "gate", "gates", "ab"])),
+)
+def test_excerpts_are_those_of_plain_python(texts: list[str], words: set[str]) -> None:
+    simple = _core.Analyzer("simple", stop_words=False)
+    plain = [plain_excerpts.excerpt(text, plain_excerpts.places(text, words)) for text in texts]
+    assert _core.excerpts(texts, simple, sorted(words)) == plain
+
+
 @given(st.lists(BLOCKS, max_size=60).map(lambda blocks: "".join([*blocks, "\n\nOne end."])))
 def test_an_excerpt_is_parts_of_the_text_in_their_order(text: str) -> None:
     made = excerpt_of("keys and gates", text)
@@ -120,12 +146,12 @@ def test_the_end_of_a_very_long_line_is_prose() -> None:
 def test_no_ellipsis_means_that_nothing_was_left_out() -> None:
     text = "The key is here. It turns. Nobody knows why."
     assert excerpt_of("key", text) == text.replace("key", "**key**")
-    assert excerpt(text * 20, ()).excerpt.endswith("…")
+    assert excerpt_of(None, text * 20).endswith("…")
 
 
 def test_the_place_is_that_of_the_excerpt() -> None:
     text = "# Keys\n\nOne.\n\nA key.\n"
-    assert shown("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
+    assert excerpts_of("keys", [text, "# Keys\n\nOne.", "a **key**", "none"], [None] * 4, lambda _: ENGLISH) == [
         ("One.\nA **key**.", text.index("key")),
         ("One.", 2),
         ("a **key**", 4),

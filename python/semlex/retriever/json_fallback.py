@@ -21,7 +21,6 @@ from semlex.ingest.loaders.records import parse_json
 from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
 from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
-from semlex.store.keyword.excerpts import excerpt
 from semlex.types.documents import StoredChunk
 from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
 from semlex.types.results import SearchResult, SearchResults
@@ -167,15 +166,16 @@ class JSONKBRetriever(DocumentRetriever):
                 scores[number] += idf * frequency * (k1 + 1) / (frequency + k1 * (1 - b + b * length / average))
         fitting = [number for number, score in enumerate(scores) if score and passing[number]]
         best = sorted(fitting, key=lambda number: (-scores[number], number))[:top_k]
+        excerpts = _core.excerpts([entries[number].chunk.content for number in best])
         return [
             SearchResult(
                 **{one.name: getattr(entries[number].chunk, one.name) for one in fields(StoredChunk)},
                 rank=rank,
                 keyword_rank=rank,
                 keyword_score=scores[number],
-                excerpt=excerpt(entries[number].chunk.content, ()).excerpt,
+                excerpt=excerpt,
             )
-            for rank, number in enumerate(best, 1)
+            for rank, (number, (excerpt, _)) in enumerate(zip(best, excerpts, strict=True), 1)
         ]
 
     def _read(self) -> Iterator[_Entry]:

@@ -13,6 +13,7 @@ compile_error!(
 
 pub mod batch;
 pub mod chunk;
+pub mod excerpts;
 pub mod field_error;
 pub mod fusion;
 pub mod hashing;

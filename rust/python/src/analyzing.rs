@@ -152,35 +152,6 @@ impl Analyzer {
         })?;
         Ok(PyArray1::from_vec(py, matched))
     }
-
-    /// Find the words of texts that match one of the terms.
-    ///
-    /// Args:
-    ///     texts: n texts.
-    ///     terms: The wanted terms of a query.
-    ///
-    /// Returns:
-    ///     For each text the start and the end of each such word, in characters, in order and without overlap.
-    #[pyo3(signature = (texts: "Sequence[str]", terms: "Sequence[str]") -> "list[list[tuple[int, int]]]")]
-    #[allow(clippy::needless_pass_by_value, reason = "what Python gives is taken")]
-    fn match_places(
-        &self,
-        py: Python<'_>,
-        texts: Vec<PyBackedStr>,
-        terms: Vec<String>,
-    ) -> PyResult<Vec<Vec<(usize, usize)>>> {
-        detached(py, || {
-            let texts = texts.iter().map(|text| &**text);
-            let places = self.inner.match_places(texts, &terms).into_iter();
-            places
-                .map(|own| {
-                    own.into_iter()
-                        .map(|place| (place.start, place.end))
-                        .collect()
-                })
-                .collect()
-        })
-    }
 }
 
 #[pymethods]

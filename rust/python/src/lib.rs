@@ -15,6 +15,7 @@ mod columns;
 mod copy;
 mod decoded;
 mod errors;
+mod excerpts;
 mod fusion;
 mod hashing;
 mod html;
@@ -52,6 +53,8 @@ mod _core {
     use crate::batching::{BatchPlan, TokenBatch, TokenPlan, common_prefix, plan_batches};
     #[pymodule_export]
     use crate::chunking::{Chunks, split_text, word_offsets};
+    #[pymodule_export]
+    use crate::excerpts::excerpts;
     #[pymodule_export]
     use crate::fusion::{completed_fusion, linear_fusion, reciprocal_rank_fusion};
     #[pymodule_export]

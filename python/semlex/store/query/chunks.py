@@ -13,7 +13,7 @@ from psycopg import sql
 
 from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import LINE_END
-from semlex.store.keyword.excerpts import shown
+from semlex.store.keyword.excerpts import excerpts_of
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
 from semlex.store.query.leg import key_arrays
@@ -94,12 +94,11 @@ async def load_results(
     rows = await _rows(cursor, statement, key_arrays(keys), len(keys))
     results = [SearchResult(**_stored(row)) for row in rows]
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
-    for hit, row, found in zip(
-        results, rows, shown(query, texts, languages, collection.keyword.analyzer_for), strict=True
-    ):
-        hit.excerpt = found.excerpt
-        if found.match is not None and hit.place:
-            _place_at(hit, StoredPlace.of(row[PLACE_COLUMN]).breaks, found.match)
+    found = excerpts_of(query, texts, languages, collection.keyword.analyzer_for)
+    for hit, row, (excerpt, match) in zip(results, rows, found, strict=True):
+        hit.excerpt = excerpt
+        if match is not None and hit.place:
+            _place_at(hit, StoredPlace.of(row[PLACE_COLUMN]).breaks, match)
     if postings is not None:
         shares = postings.coverage(np.array([row[-2] for row in rows], dtype=np.int64))
         for hit, share in zip(results, shares.tolist(), strict=True):

@@ -60,8 +60,8 @@ impl Analyzer {
         matched.collect()
     }
 
-    /// For each text the places, in characters, of the words that stand for one of the terms, in order; places that
-    /// overlap are one.
+    /// For each text the places, in bytes, of the words that stand for one of the terms, in order; places that overlap
+    /// are one.
     pub fn match_places<'t>(
         &self,
         texts: impl IntoIterator<Item = &'t str>,
@@ -72,8 +72,6 @@ impl Analyzer {
         let mut known: WordMap<&str, bool> = WordMap::default();
         let places = texts.into_iter().map(|text| {
             let mut places: Vec<Range<usize>> = Vec::new();
-            // The byte up to which characters were counted, and their number.
-            let (mut byte, mut characters) = (0, 0);
             scan(text, self.characters, |start, end| {
                 let Some(token) = text.get(start..end) else {
                     return;
@@ -87,19 +85,10 @@ impl Analyzer {
                         .terms()
                         .any(|term| (term.leads || !leads_only) && terms.contains_key(term.text))
                 });
-                if !is_match {
-                    return;
-                }
-                // Tokens that overlap may begin before the last one ended.
-                if start < byte {
-                    (byte, characters) = (0, 0);
-                }
-                characters += text.get(byte..start).unwrap_or_default().chars().count();
-                byte = start;
-                let place = characters..characters + token.chars().count();
                 match places.last_mut() {
-                    Some(last) if last.end > place.start => last.end = last.end.max(place.end),
-                    _ => places.push(place),
+                    _ if !is_match => {}
+                    Some(last) if last.end > start => last.end = last.end.max(end),
+                    _ => places.push(start..end),
                 }
             });
             places
