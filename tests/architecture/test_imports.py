@@ -28,7 +28,7 @@ RULE = """
     models
     options parameters
     types
-    filters
+    filters lru_cache
     validation json_values forks telemetry
     errors clock
     rule_messages _core

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semlex.chat.base import answer_object
 from semlex.chat.untrusted import visible
 from semlex.errors import SemlexError, WorkAbandonedError
-from semlex.forks import new_lock
 from semlex.types.queries import Rewrite, words_of_terms
 from semlex.validation import text_errors
 
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 
     from semlex.chat.base import ChatModel, Message
     from semlex.clock import Clock
+    from semlex.lru_cache import LruCache
     from semlex.models.executor import ModelExecutor
     from semlex.store.schema.names import Names
 
@@ -51,53 +50,25 @@ SHARE = 0.5
 _MARKUP = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+|[`*#|<>\[\]{}]+")
 
 
-class RewriteCache:
-    """Keeps the terms of the last questions. Thread-safe."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._terms: OrderedDict[tuple[str, ...], tuple[str, ...]] = OrderedDict()
-        self._lock = new_lock()
-
-    def find(self, key: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return the terms of a question, or None."""
-        with self._lock:
-            found = self._terms.get(key)
-            if found is not None:
-                self._terms.move_to_end(key)
-            return found
-
-    def keep(self, key: tuple[str, ...], terms: tuple[str, ...]) -> None:
-        """Keep the terms of a question; the oldest ones make room."""
-        with self._lock:
-            self._terms[key] = terms
-            while len(self._terms) > self._capacity:
-                self._terms.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._terms.clear()
-
-
 @dataclass(frozen=True, slots=True)
 class Rewriting:
     """Puts questions into terms.
 
     Attributes:
+        cache: The terms that this model wrote before, by schema, collection and question.
         describe: Says what is in the collection; called if the model is.
     """
 
     model: ChatModel
     executor: ModelExecutor
     clock: Clock
-    cache: RewriteCache
+    cache: LruCache[tuple[str, ...], tuple[str, ...]]
     describe: Callable[[], Awaitable[str]]
 
     async def rewrite(self, question: str, names: Names, seconds: float | None) -> Rewrite:
         """Return the terms of a question, from memory or by one call of the model, which gets a share of `seconds`."""
         identity = self.model.identity
-        key = (identity, names.schema, names.collection, question)
+        key = (names.schema, names.collection, question)
         known = self.cache.find(key)
         if known is not None:
             return Rewrite(known, identity)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.forks import new_lock
+from semlex.lru_cache import LruCache
 from semlex.validation import check_range
 
 if TYPE_CHECKING:
@@ -43,20 +43,14 @@ class QueryEmbeddingCache:
 
     def __init__(self, capacity: int = DEFAULT_QUERIES) -> None:
         check_range("cached_queries", capacity, 0)
-        self._capacity = capacity
-        self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
-        self._hits = self._misses = 0
+        self.capacity = capacity
+        self._vectors: LruCache[tuple[str, str], NDArray[np.float32]] = LruCache(capacity)
+        self._misses = 0
         self._lock = new_lock()
 
     def find(self, identity: str, text: str) -> NDArray[np.float32] | None:
         """Return the vector of a query, (dimensions,) and read-only, or None; only hits are counted."""
-        key = (identity, text)
-        with self._lock:
-            vector = self._vectors.get(key)
-            if vector is not None:
-                self._vectors.move_to_end(key)
-                self._hits += 1
-            return vector
+        return self._vectors.find((identity, text))
 
     def embed(self, embedder: Embedder, identity: str, text: str) -> NDArray[np.float32]:
         """Return the vector of a query, (dimensions,) and read-only: kept, or made now and kept. Blocking."""
@@ -78,14 +72,11 @@ class QueryEmbeddingCache:
         usable = vector.shape == (embedder.dimensions,) and np.isfinite(vector).all() and vector.any()
         with self._lock:
             self._misses += 1
-            if usable and self._capacity:
-                self._vectors[identity, text] = vector
-                while len(self._vectors) > self._capacity:
-                    self._vectors.popitem(last=False)
+        if usable:
+            self._vectors.keep((identity, text), vector)
         return vector
 
     @property
     def figures(self) -> CacheFigures:
         """Return how well it serves."""
-        with self._lock:
-            return CacheFigures(len(self._vectors), self._capacity, self._hits, self._misses)
+        return CacheFigures(len(self._vectors), self.capacity, self._vectors.hits, self._misses)

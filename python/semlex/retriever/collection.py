@@ -303,8 +303,8 @@ class Collection:
         if found or fallback is None or request.text is None:
             return found
         filters = query.filters if isinstance(query, SearchQuery) else filters
-        exclusions = opened.info.keyword.exclusions(None, request.exclude)
-        return fallen_back(found, fallback, await fallback.search(request.text, request.top_k, filters), exclusions)
+        asked = SearchQuery(request.text, None, request.top_k, filters)
+        return await fallen_back(found, fallback, asked, opened.info.keyword.exclusions(None, request.exclude))
 
     @operation("search page", "read", PageArguments)
     async def search_page(
@@ -1015,7 +1015,7 @@ class Collection:
         opened = (await self._handle.ready()).opened
         words = None if text is None else " ".join(text.split())
         await opened.database.write("describe the collection", lambda c: write_description(c, self.names, words))
-        self._handle.resources.rewrites.clear()
+        self._handle.resources.forget_rewrites()
 
     async def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""
@@ -1120,7 +1120,9 @@ class Collection:
             return Rewrite(warning="the question was not rewritten: no chat model is configured (chat_model)")
         if model is None:
             raise ConfigurationError("rewrite needs a language model: name one with chat_model= or --chat-model")
-        rewriting = Rewriting(model, resources.executor, resources.clock, resources.rewrites, self.description)
+        rewriting = Rewriting(
+            model, resources.executor, resources.clock, resources.rewrites(model.identity), self.description
+        )
         return await rewriting.rewrite(question.strip(), self.names, seconds)
 
 

@@ -22,11 +22,11 @@ from semlex.parameters import DEFAULT_BM25
 from semlex.retriever.base import DocumentRetriever
 from semlex.store.keyword.base import MAX_TERMS, folded, without_operators
 from semlex.types.documents import StoredChunk
-from semlex.types.queries import DEFAULT_TOP_K, SearchQuery
+from semlex.types.queries import DEFAULT_TOP_K, MAX_TOP_K, SearchQuery
 from semlex.types.results import SearchResult, SearchResults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from semlex.filters.forms import Filters
@@ -216,18 +216,26 @@ class JSONKBRetriever(DocumentRetriever):
         return _Entry(chunk, counts, sum(counts.values()), text)
 
 
-def fallen_back(
-    found: SearchResults, fallback: DocumentRetriever, instead: Sequence[Document], exclusions: Exclusions | None
+async def fallen_back(
+    found: SearchResults,
+    fallback: DocumentRetriever,
+    query: SearchQuery,
+    exclusions: Exclusions | None,
 ) -> SearchResults:
-    """Return what a fallback has found, less what is excluded, as the results of a search that has found nothing."""
+    """Return the best hits of a fallback that are not excluded, as the results of a search that has found nothing."""
     name = getattr(fallback, "identity", type(fallback).__name__)
-    hits = [
-        one if isinstance(one, SearchResult) else SearchResult(one.content, one.metadata, str(one.id))
-        for one in instead
-    ]
-    if exclusions is not None:
+    text, top_k = query.query_text or "", query.top_k
+    wanted = top_k
+    while True:
+        instead = await fallback.search(text, wanted, query.filters)
+        hits = list(map(hit_of, instead))
+        if exclusions is None:
+            break
         held = exclusions.held([(hit.language, "\n".join(hit.heading_path), hit.content) for hit in hits])
-        hits = [hit for hit, is_held in zip(hits, held.tolist(), strict=True) if not is_held]
+        hits = [hit for hit, is_held in zip(hits, held.tolist(), strict=True) if not is_held][:top_k]
+        if len(hits) == top_k or len(instead) < wanted or wanted == MAX_TOP_K:
+            break
+        wanted = min(2 * wanted, MAX_TOP_K)
     for rank, hit in enumerate(hits, 1):
         hit.rank = rank
     told = f"nothing was found, so {name} was asked, which {'answered' if hits else 'found nothing either'}"
@@ -240,6 +248,13 @@ def fallen_back(
         fallback=name,
         route=found.route,
     )
+
+
+def hit_of(document: Document) -> SearchResult:
+    """Return a document as a hit."""
+    if isinstance(document, SearchResult):
+        return document
+    return SearchResult(document.content, document.metadata, str(document.id))
 
 
 def _own(chunk: StoredChunk) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Self, overload
 
-from semlex.answering.rewriting import RewriteCache
 from semlex.clock import SYSTEM, Clock
 from semlex.embedding.query_cache import DEFAULT_QUERIES, QueryEmbeddingCache
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.forks import drop, renew_after_fork
+from semlex.lru_cache import LruCache
 from semlex.models.executor import ModelExecutor
 from semlex.models.local.device import check_names, torch_process
 from semlex.parameters import DEFAULT_LIMITS, MAX_CACHE_BYTES, FileLimits, ServerOptions
@@ -93,7 +93,7 @@ class Resources:
         self.clock = clock
         self.file_limits = file_limits
         self.query_cache = QueryEmbeddingCache(cached_queries)
-        self.rewrites = RewriteCache(cached_queries)
+        self._rewrites: tuple[str, LruCache[tuple[str, ...], tuple[str, ...]]] | None = None
         self.query_log = QueryLog(QueryLogOptions.of(query_log), clock)
         self._keyword_cache_bytes = keyword_cache_bytes
         self._keyword_indexes: weakref.WeakSet[Bm25Index] = weakref.WeakSet()
@@ -322,6 +322,17 @@ class Resources:
 
             self._chat_model = choose_chat_model(self.models.chat_model)
         return self._chat_model
+
+    def rewrites(self, identity: str) -> LruCache[tuple[str, ...], tuple[str, ...]]:
+        """The terms that a language model wrote for the last questions; those of another model are forgotten."""
+        if self._rewrites is None or self._rewrites[0] != identity:
+            # A new one, which no call that began before fills.
+            self._rewrites = identity, LruCache(self.query_cache.capacity)
+        return self._rewrites[1]
+
+    def forget_rewrites(self) -> None:
+        """Forget the terms of questions: the description of a collection has changed."""
+        self._rewrites = None
 
     @property
     def open_reranker(self) -> OpenReranker | None:

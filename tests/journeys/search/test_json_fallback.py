@@ -117,6 +117,17 @@ class Own(DocumentRetriever):
         raise NotImplementedError
 
 
+class Many(Own):
+    """A fallback with a hundred documents, of which the first half is secret."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def search(self, query: str, top_k: int = 5, filters: Any = None) -> Sequence[Document]:
+        self.asked.append(top_k)
+        return [Document("secret" if n < 50 else "open", id=str(n)) for n in range(100)][:top_k]
+
+
 def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path: Path) -> None:
     base = written(tmp_path, faq={"text": "refunds within days"})
     with SyncRetriever(database_url, HashEmbedder(8), use_reranking=False) as retriever:
@@ -137,6 +148,11 @@ def test_a_search_falls_back_where_nothing_was_found(database_url: str, tmp_path
         two = written(tmp_path / "two", faq=[{"id": 1, "text": "secret refunds"}, {"id": 2, "text": "refunds of keys"}])
         found = retriever.search("refunds", min_similarity=0.99, exclude=["secret"], fallback=two)
         assert [(hit.id, hit.rank) for hit in found] == [("2", 1)]
+        many = Many()
+        found = retriever.search("refunds", 7, min_similarity=0.99, exclude=["secret"], fallback=many)
+        assert ([hit.id for hit in found], many.asked) == ([str(n) for n in range(50, 57)], [7, 14, 28, 56, 112])
+        found = retriever.search("refunds", 70, min_similarity=0.99, exclude=["secret"], fallback=many)
+        assert ([hit.id for hit in found], many.asked[5:]) == ([str(n) for n in range(50, 100)], [70, 140])
         [hit] = retriever.search("zebra", 3, {"a": 1}, fallback=Own())
         assert (hit.id, hit.content, hit.rank) == ("own", "zebra 3 {'a': 1}", 1)
         with pytest.raises(ConfigurationError, match="fallback"):

@@ -170,6 +170,42 @@ def test_a_model_writes_the_terms_once(database_url: str) -> None:
         assert len(model.sent) == 3
 
 
+def test_terms_are_kept_for_the_last_questions_of_one_model(database_url: str) -> None:
+    model = Writer({"terms": ["exit status"]})
+    with made(database_url, model, cached_queries=2) as retriever:
+        for asked in ("first", "second", "first", "third", "first", "second"):
+            retriever.search(asked, rewrite=True)
+        questions = [json.loads(user["content"])["question"] for _, user in model.sent]
+        assert questions == ["first", "second", "third", "second"]
+        model.identity = "another@test"
+        found = retriever.search("second", rewrite=True, explain=True)
+        assert found.explanation is not None
+        assert found.explanation.terms_by == "another@test"
+        model.identity = "writer@test"  # whose terms were forgotten
+        retriever.search("second", rewrite=True)
+        assert len(model.sent) == 6
+    with made(database_url, model, cached_queries=0) as retriever:
+        for _ in range(2):
+            retriever.search("second", rewrite=True)
+    assert len(model.sent) == 8
+
+
+def test_a_description_that_changes_meanwhile_does_not_keep_the_terms_of_the_old_one(database_url: str) -> None:
+    model = Writer({"terms": ["exit status"]})
+    with made(database_url, model) as retriever:
+        complete = model.complete
+
+        def describe_meanwhile(*given: Any) -> Completion:
+            model.complete = complete  # type: ignore[method-assign]
+            retriever.describe("Manual of a test runner")
+            return complete(*given)
+
+        model.complete = describe_meanwhile  # type: ignore[method-assign]
+        for _ in range(2):
+            retriever.search(QUESTION, rewrite=True)
+        assert len(model.sent) == 2
+
+
 @pytest.mark.parametrize(
     "said",
     ["I cannot help with that.", "[]", {"terms": []}, {"terms": "exit"}, {"terms": [5, None]}, "{" * 5000,
