@@ -148,6 +148,10 @@ class Declared:
         values = [*map(repr, self.choices), *(["None"] if self.optional else [])]
         return " or ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
 
+    def _may_be_single(self, value: Any) -> bool:
+        """Whether a value is one text where the option also takes one that is not in a list."""
+        return isinstance(value, str) and str in get_args(self.kind)
+
     def errors(self, value: Any) -> Errors:
         """Return what is wrong with a value: its kind, its range, an unknown choice."""
         option, form = self.option, self.form
@@ -173,7 +177,7 @@ class Declared:
             "number": lambda: number_errors(self.name, value, minimum, maximum, above=option.above),
             "text": lambda: text_errors(self.name, value, max_bytes=longest, blank=False),
             "time": lambda: time_errors(self.name, value),
-            "texts": lambda: strings_errors(self.name, value, longest),
+            "texts": lambda: [] if self._may_be_single(value) else strings_errors(self.name, value, longest),
             "words": lambda: terms_errors(value),
             "flag": lambda: kind_errors(self.name, value, bool, *([NoneType] if self.optional else [])),
         }

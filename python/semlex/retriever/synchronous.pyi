@@ -21,6 +21,7 @@ from semlex.json_values import AnyId
 from semlex.maintenance.dump import TransferReport
 from semlex.maintenance.reembed import ReembedReport
 from semlex.options.answers import AnswerOptions, ContextOptions
+from semlex.options.following import TableOptions
 from semlex.options.indexing import JobOptions, RechunkOptions
 from semlex.options.search import CandidateOptions, FacetOptions, RankingOptions, SearchOptions
 from semlex.parameters import Bm25Options, CollectionOptions, StorageName
@@ -58,7 +59,7 @@ from semlex.types.confidence import ConfidenceCurve
 from semlex.types.documents import Document, Ids, Outline, StoredChunk, WholeDocument
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries, IndexedType
-from semlex.types.followed import TableSync
+from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
 from semlex.types.queries import SearchQuery
 from semlex.types.query_log import QueryLogSummary
 from semlex.types.reports import EnrichmentReport, JobError, JobProgress, JobState, TableImport
@@ -372,6 +373,18 @@ class SyncTables(Synchronous):
         progress: ProgressOption = None,
     ) -> LoadReport:
         """Loads rows that bring their vectors, at the speed of COPY; a row is a chunk, nothing is cut or embedded."""
+
+    def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Follow a table or a view: its rows become documents, and `sync` or a worker keeps them in step."""
+
+    def followed(self) -> list[FollowedStatus]:
+        """List the followed tables, by name, with how far each is in step."""
+
+    def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Change what is read of a followed table, or how its changes are noticed."""
+
+    def stop(self, name: str, *, keep: bool = False) -> int:
+        """Stop following a table: its definition, its triggers and the documents of its rows go."""
 
     def import_table(
         self,

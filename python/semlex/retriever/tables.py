@@ -1,4 +1,4 @@
-"""Rows of tables: loaded with their vectors; a collection dumped; hits as rows for a JOIN."""
+"""Rows of tables: loaded with their vectors, or followed; a collection dumped; hits as rows for a JOIN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_t
 from semlex.ingest.followed.sync import stored_tables, sync_table
 from semlex.maintenance.dump import TransferReport, dump
 from semlex.options.declare import operation
+from semlex.options.following import TableOptions
 from semlex.progress import ProgressOption, shown
+from semlex.retriever.following import change, check_table_options, follow, stop
+from semlex.store.followed.declaration import declared_table
+from semlex.store.followed.status import read_status
 from semlex.store.foreign_tables import WantedTable
 from semlex.store.query.hits import Relation, fill_table, statement
 from semlex.validation import (
@@ -24,13 +28,14 @@ from semlex.validation import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
+    from typing import Unpack
 
     from semlex.retriever.handle import Handle
     from semlex.store.foreign_tables import LayoutName
     from semlex.store.postgres.connection import CallersConnection, Connection
     from semlex.store.query.hits import Included
     from semlex.store.write.chunks import OnDuplicate
-    from semlex.types.followed import TableSync
+    from semlex.types.followed import FollowedStatus, FollowedTable, TableSync
     from semlex.types.reports import TableImport
     from semlex.types.results import SearchResult
 
@@ -89,6 +94,68 @@ class Tables:
         fields = RowFields(text_field, vector_field, id_field, metadata_fields, metadata_field)
         with bars as tell:
             return await VectorLoad(await self._handle.ready(), fields, on_duplicate, tell).run(rows)
+
+    @operation("follow table", "admin", TableOptions)
+    async def follow(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Follow a table or a view: its rows become documents, and `sync` or a worker keeps them in step.
+
+        Nothing is read yet. The same call again changes nothing; `change` changes what is followed.
+
+        Args:
+            table: A table, partitioned table, view or materialized view: its name, or ``schema.name``.
+            name: Its name in the collection; None: the table's. A row's ``source_document`` is ``NAME/KEY``.
+            **options: See `TableOptions`; `text` is needed.
+
+        Raises:
+            ConfigurationError: The table or a column does not exist, two rows may have one key, a type cannot be used,
+                an expression is refused, or the table is followed in another way.
+            PrivilegeError: The role may not read the table, or not make its triggers.
+            ConnectionFailedError: `source_database` cannot be reached.
+        """
+        check_table_options(options, "follow")
+        return await follow(await self._handle.ready(), declared_table(table, name, options))
+
+    @operation("followed tables", "read")
+    async def followed(self) -> list[FollowedStatus]:
+        """List the followed tables, by name, with how far each is in step."""
+        return await self._handle.read("list the followed tables", read_status)
+
+    @operation("change table", "admin", TableOptions)
+    async def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
+        """Change what is read of a followed table, or how its changes are noticed.
+
+        What is not given stays. The next sync compares all rows: only chunks whose text differs are embedded again.
+        Without options the table is read as it is now, if a column has got another type.
+
+        Args:
+            name: Of the followed table in the collection.
+            table: The table's name now, if it was renamed.
+            **options: As for `follow`.
+
+        Raises:
+            ConfigurationError: No table of that name is followed; otherwise as for `follow`.
+            PrivilegeError: As for `follow`.
+        """
+        check_table_options(options, "change")
+        given = options if table is None else {**options, "table": table}
+        return await change(await self._handle.ready(), name, given)
+
+    @operation("stop table", "admin")
+    async def stop(self, name: str, *, keep: bool = False) -> int:
+        """Stop following a table: its definition, its triggers and the documents of its rows go.
+
+        Args:
+            name: Of the followed table in the collection.
+            keep: Whether the documents stay; following the table again under this name takes them over.
+
+        Returns:
+            How many documents were deleted.
+
+        Raises:
+            ConfigurationError: No table of that name is followed.
+        """
+        check_parameters(kind_errors("keep", keep, bool))
+        return await stop(await self._handle.ready(), name, keep=keep)
 
     @operation("import table", "admin")
     async def import_table(

@@ -119,7 +119,8 @@ class FollowedStatus:
         table: What is read of it.
         rows: Rows that are in the collection.
         waiting: Noticed changes that are not stored yet.
-        problems: The first 100 rows that could not be stored.
+        failed: Rows that could not be stored.
+        problems: The first 100 of them.
         last_run: Counts of the last run (`TableSync` as a mapping), or None.
         synced_at: When the last run ended, in UTC.
         error: Why the last run failed, or None.
@@ -128,6 +129,7 @@ class FollowedStatus:
     table: FollowedTable
     rows: int
     waiting: int
+    failed: int = 0
     problems: Sequence[RowProblem] = ()
     last_run: Mapping[str, Any] | None = None
     synced_at: datetime | None = None

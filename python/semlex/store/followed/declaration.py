@@ -155,7 +155,7 @@ async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
             f"no table or view {wanted.schema}.{wanted.table} exists in {describe_connection(connection)}; {hint}"
         )
     key = wanted.key or _primary_key(relation)
-    check_columns(SourceTable(replace(wanted, key=key), relation), "repeat the command with")
+    check_columns(SourceTable(replace(wanted, key=key), relation))
     table = replace(wanted, key=key, key_kinds=tuple(KEY_KINDS[_key_type(relation, name)] for name in key))
     source = SourceTable(table, relation)
     check_readable(source)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NOW: LiteralString = "pg_catalog.clock_timestamp()"
 _COLUMNS: LiteralString = (
     "collection, name, source_id, definition, watermark, compared_at, keys_compared_at, look_at, leased_until, "
-    "last_run, error_code, error_message, created_at, updated_at"
+    "last_run, synced_at, error_code, error_message, created_at, updated_at"
 )
 
 
@@ -44,6 +44,7 @@ class StoredTable:
     look_at: datetime  # when a worker reads changes next
     leased_until: datetime | None  # until when one worker does that
     last_run: Mapping[str, Any] | None
+    synced_at: datetime | None  # when the last run ended
     error_code: str | None
     error_message: str | None
     created_at: datetime
@@ -199,12 +200,14 @@ async def hold_table(connection: Connection, names: Names, stored: StoredTable) 
     return await (await connection.execute(same, values)).fetchone() is not None
 
 
-async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable, *, keep: bool) -> bool:
-    """Forget a table and what is queued of it; its documents are deleted by the caller, or kept.
+async def delete_table(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> bool:
+    """Forget a table and what is queued of it; its documents stay, as of a source that nothing reads.
 
     Args:
         connection: In a write transaction.
-        keep: Whether its documents stay, as of a source that nothing reads.
+
+    Returns:
+        False if it is not followed as read any more.
     """
     await hold_collection(connection, collection)
     if not await hold_table(connection, collection.names, stored):
@@ -212,9 +215,24 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
     names = collection.names
     for table in (names.followed_table, names.row_change):
         await connection.execute(sql.SQL("DELETE FROM {} WHERE source_id = %s").format(table), [stored.source_id])
-    forgotten = "UPDATE {} SET kind = 'stopped' WHERE source_id = %s" if keep else "DELETE FROM {} WHERE source_id = %s"
-    await connection.execute(sql.SQL(forgotten).format(names.source), [stored.source_id])
+    stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE source_id = %s").format(names.source)
+    await connection.execute(stopped, [stored.source_id])
     return True
+
+
+async def delete_tables(connection: Connection, names: Names) -> None:
+    """Forget the followed tables of a collection that is dropped.
+
+    Args:
+        connection: In a write transaction.
+    """
+    await connection.execute(
+        sql.SQL(
+            "WITH gone AS (DELETE FROM {} WHERE collection = %s RETURNING source_id) "
+            "DELETE FROM {} WHERE source_id IN (SELECT source_id FROM gone)"
+        ).format(names.followed_table, names.row_change),
+        [names.collection],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +260,7 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
             "compared_at = CASE WHEN %(compared)s THEN {now} ELSE compared_at END, "
             "keys_compared_at = CASE WHEN %(keys)s THEN {now} ELSE keys_compared_at END, "
             "look_at = {now} + %(seconds)s * interval '1 second', last_run = %(run)s, "
+            "synced_at = {now}, "
             "error_code = %(code)s, error_message = %(message)s "
             "WHERE collection = %(collection)s AND name = %(name)s AND source_id = %(id)s AND updated_at = %(version)s"
         ).format(names.followed_table, now=sql.SQL(NOW)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 from psycopg import sql
 
 from semlex.errors import ConfigurationError, PrivilegeError
-from semlex.store.followed.relation import Column, Relation, find_relation
+from semlex.store.followed.relation import Column, Relation, RelationKind, find_relation
 from semlex.store.postgres.addresses import describe_connection
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ class SourceTable:
     def columns(self) -> Mapping[str, Column]:
         """The columns of the relation."""
         return self.relation.columns
+
+    @property
+    def kind(self) -> RelationKind:
+        """What the relation is."""
+        return self.relation.kind
 
     @property
     def types(self) -> dict[str, str]:
@@ -322,7 +327,7 @@ async def find_source(
             f"follow {definition.name} --change --table NAME; if it is gone: semlex follow {definition.name} --stop"
         )
     source = SourceTable(definition, relation)
-    check_columns(source, f"semlex follow {definition.name} --change")
+    check_columns(source, f"; name another one: semlex follow {definition.name} --change {{}} …")
     check_readable(source)
     if types is not None:
         _check_types(source, types)
@@ -338,20 +343,19 @@ def uses_of(definition: FollowedTable) -> list[tuple[str, str]]:
     return uses + [(use, name) for use in ("metadata", "live") for name in getattr(definition, use)]
 
 
-def check_columns(source: SourceTable, command: str) -> None:
+def check_columns(source: SourceTable, remedy: str = "") -> None:
     """Refuse a column that the relation lacks.
 
     Args:
-        command: That names another one, without the option.
+        remedy: The end of the message, in which ``{}`` stands for the flag that names another column.
     """
     for use, name in uses_of(source.definition):
         if name not in source.columns:
             near = get_close_matches(name, source.columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(source.columns)}."
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(source.columns)}"
             flag = f"--{use.replace('_', '-')}"
             raise ConfigurationError(
-                f"{source.relation} has no column {name!r} ({use}=, {flag}); {hint} "
-                f"Name another one: {command} {flag} …"
+                f"{source.relation} has no column {name!r} ({use}=, {flag}); {hint}{remedy.format(flag)}"
             )
 
 

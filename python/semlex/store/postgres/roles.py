@@ -54,6 +54,8 @@ async def explain(connection: Connection, error: BaseException, role: str) -> Ba
         text = f"role {role!r} does not exist on this server: CREATE ROLE {_quoted(role)}; {_grant(role, login)}"
     elif not may_take:
         text = f"the login {login!r} may not take the role {role!r}: {_grant(role, login)}"
+    elif isinstance(error, PrivilegeError) and "GRANT " in str(error):
+        return error  # it says already what is lacking
     elif isinstance(error, PrivilegeError):
         text = f"{error}; the role {role!r} lacks the right: docs/tenants.md shows what to GRANT"
     else:

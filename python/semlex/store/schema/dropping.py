@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from semlex.store.followed.definitions import delete_tables
 from semlex.store.jobs import CANCELLING, job_table
 from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
@@ -50,6 +51,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
             return False
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
+        await delete_tables(connection, names)
         cursor = await connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')",
             [f'"{names.schema}"'],

@@ -165,8 +165,8 @@ def _followed_tables(table: sql.Identifier) -> sql.Composed:
 
     `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is the
     greatest value of the column that grows with changes, as text. `look_at` is when a worker reads changes next, and
-    `leased_until` ends the time for which one worker does that. `last_run` are the counts of the last run, and
-    `error_code` and `error_message` say why it failed.
+    `leased_until` ends the time for which one worker does that. `last_run` are the counts of the last run,
+    `synced_at` is when it ended, and `error_code` and `error_message` say why it failed.
     """
     return sql.SQL("""
         CREATE TABLE {} (
@@ -180,6 +180,7 @@ def _followed_tables(table: sql.Identifier) -> sql.Composed:
             look_at timestamptz NOT NULL,
             leased_until timestamptz,
             last_run jsonb,
+            synced_at timestamptz,
             error_code text,
             error_message text,
             created_at timestamptz NOT NULL,

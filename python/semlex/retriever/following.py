@@ -1,0 +1,125 @@
+"""A table is followed, its definition changed, and no longer followed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import ConfigurationError
+from semlex.ingest.deletion import Deletion
+from semlex.ingest.loaders.registry import loaders
+from semlex.options.declare import check_options
+from semlex.options.following import TableOptions
+from semlex.store.followed.connection import read_source
+from semlex.store.followed.declaration import changed_table, resolve
+from semlex.store.followed.definitions import delete_table, insert_table, read_tables, replace_definition
+from semlex.store.query.filters import Filter
+from semlex.store.schema.locks import hold_collection
+from semlex.store.write.sources import read_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.followed.source import SourceTable
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.write.sources import Source
+    from semlex.types.followed import FollowedTable
+
+
+def check_table_options(options: Mapping[str, Any], call: str) -> None:
+    """Refuse unknown options, values of the wrong kind, and unknown formats."""
+    check_options(TableOptions, options, call)
+    known = {loader.name for loader in loaders().values()}
+    formats = options.get("formats")
+    for item, named in formats.items() if isinstance(formats, dict) else ():
+        if named not in known:
+            near = get_close_matches(str(named), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known formats: {', '.join(sorted(known))}"
+            raise ConfigurationError(f"formats gives {item!r} the unknown format {named!r}; {hint}")
+
+
+async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
+    """Store the definition of a table that is there; see `Tables.follow`."""
+    source = await _resolved(indexer, wanted)
+    table = source.definition
+
+    async def store(connection: Connection) -> None:
+        await hold_collection(connection, indexer.collection, alone=True)
+        found = await read_tables(connection, indexer.collection.names, table.name)
+        if not found:
+            await insert_table(connection, indexer.collection, table, source.types)
+        elif found[0].table != table:
+            before, now = asdict(found[0].table), asdict(table)
+            other = ", ".join(f"{name}={before[name]!r}" for name in now if now[name] != before[name])
+            raise ConfigurationError(
+                f"{table.name!r} is followed already, with {other}: change it with tables.change({table.name!r}, …), "
+                f"or semlex follow {table.name} --change …; or give this one another name (name=, --name)"
+            )
+
+    await indexer.database.write("follow the table", store)
+    return table
+
+
+async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
+    """Store another definition; see `Tables.change`."""
+    stored = await find_followed(indexer, name)
+    source = await _resolved(indexer, changed_table(stored.table, options))
+
+    async def store(connection: Connection) -> bool:
+        return await replace_definition(connection, indexer.collection, stored, source.definition, source.types)
+
+    if (stored.table, stored.types) == (source.definition, source.types):
+        return source.definition
+    if not await indexer.database.write("change the followed table", store):
+        raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
+    return source.definition
+
+
+async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
+    """Forget a definition, then delete the documents; see `Tables.stop`."""
+    if keep or not await _is_stopped(indexer, name):
+        stored = await find_followed(indexer, name)
+
+        async def forget(connection: Connection) -> bool:
+            return await delete_table(connection, indexer.collection, stored)
+
+        if not await indexer.database.write("stop following the table", forget):
+            raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
+    if keep or not await _is_stopped(indexer, name):
+        return 0
+    rows = Deletion(None, None, name, Filter(), vanished=False)
+    return (await indexer.delete(rows, dry_run=False)).documents
+
+
+async def _is_stopped(indexer: Indexer, name: str) -> bool:
+    """Whether a table of that name is not followed any more, but its rows are still there."""
+
+    async def read(connection: Connection) -> list[Source]:
+        return await read_sources(connection, indexer.collection, tables=True)
+
+    found = await indexer.database.read("read the sources", read)
+    return any((source.name, source.kind) == (name, "stopped") for source in found)
+
+
+async def find_followed(indexer: Indexer, name: str) -> StoredTable:
+    """Return the followed table of a name, or refuse an unknown one."""
+
+    async def read(connection: Connection) -> list[StoredTable]:
+        return await read_tables(connection, indexer.collection.names)
+
+    found = {stored.name: stored for stored in await indexer.database.read("look for the followed table", read)}
+    if name in found:
+        return found[name]
+    near = get_close_matches(name, found, n=1) if isinstance(name, str) else []
+    hint = f"did you mean {near[0]!r}?" if near else f"followed tables: {', '.join(found) or 'none'}"
+    raise ConfigurationError(f"no table {name!r} is followed; {hint}")
+
+
+async def _resolved(indexer: Indexer, wanted: FollowedTable) -> SourceTable:
+    async def look(connection: Connection) -> SourceTable:
+        return await resolve(connection, wanted)
+
+    return await read_source(indexer.database, wanted, "look at the table", look)

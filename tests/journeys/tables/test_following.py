@@ -1,0 +1,249 @@
+"""`follow`, `followed`, `change` and `stop`: definitions of tables, checked against them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
+from tests.support.followed import KEYS, Articles, Key, Relation, articles
+from tests.support.retrievers import sync_opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from semlex import SyncRetriever
+    from tests.support.databases import Databases
+
+retriever = partial(sync_opened, model="none", collection="news")
+KINDS: dict[Key, Any] = {"int": ("int",), "uuid": ("uuid",), "text": ("text",), "composite": ("int", "text")}
+
+
+@pytest.fixture
+def table(database_url: str) -> Iterator[Articles]:
+    with articles(database_url, rows=3) as table:
+        yield table
+
+
+@pytest.fixture
+def news(database_url: str) -> Iterator[SyncRetriever]:
+    with retriever(database_url) as opened:
+        yield opened
+
+
+# --- what is followed -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("relation", ["table", "partitioned", "view", "materialized view"])
+def test_tables_and_views_are_followed_by_their_keys(database_url: str, key: Key, relation: Relation) -> None:
+    with articles(database_url, key, relation, rows=3) as table, retriever(database_url) as news:
+        followed = news.tables.follow(**table.options())
+        assert (followed.name, followed.schema, followed.table) == (table.name, "shop", table.name)
+        assert (followed.key, followed.key_kinds) == (table.key_columns, KINDS[key])
+        assert followed.changes == "comparison"
+        [status] = news.tables.followed()
+        assert (status.table, status.rows, status.waiting, status.failed) == (followed, 0, 0, 0)
+        assert (status.last_run, status.synced_at, status.error) == (None, None, None)
+        # The primary key is the key unless another is named.
+        if "view" not in relation:
+            assert news.tables.follow(f"shop.{table.name}", name="again", text="body").key == table.key_columns
+
+
+def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table: Articles, news: SyncRetriever) -> None:
+    options = table.options(
+        name="posts",
+        text=["title", "upper(body) || '100%' -- all of it"],
+        heading="title",
+        formats={"title": "markdown"},
+        live=["status", "price"],
+        updated_at="updated_at",
+        overlap=10,
+        keys_every=0,
+    )
+    first = news.tables.follow(**options)
+    assert first.text == ("title", "upper(body) || '100%' -- all of it")
+    assert (first.changes, first.updated_at, first.formats) == ("column", "updated_at", {"title": "markdown"})
+    assert news.tables.follow(**options) == first
+    assert [status.table for status in news.tables.followed()] == [first]
+    with pytest.raises(ConfigurationError, match=r"followed already, with metadata=\('author', .*tables.change"):
+        news.tables.follow(**options | {"metadata": []})
+
+
+def test_a_definition_is_changed_in_place(table: Articles, news: SyncRetriever) -> None:
+    news.tables.follow(**table.options())
+    changed = news.tables.change("articles", text="body", live=["status"], overlap=1)
+    assert (changed.text, changed.live, changed.overlap) == (("body",), ("status",), 1)
+    assert (changed.key, changed.metadata) == (("id",), ("author", "published_at"))
+    assert news.tables.change("articles", updated_at="updated_at").changes == "column"
+    assert news.tables.change("articles", changes="comparison").updated_at is None
+    assert news.tables.change("articles", metadata=[]).metadata == ()
+    with pytest.raises(ConfigurationError, match="did you mean 'title'"):
+        news.tables.change("articles", heading="titel")
+    assert [status.table.heading for status in news.tables.followed()] == [None]
+    table.connection.execute("ALTER TABLE shop.articles RENAME TO posts; ALTER TABLE shop.posts SET SCHEMA public")
+    moved = news.tables.change("articles", table="public.posts")
+    assert (moved.name, moved.schema, moved.table) == ("articles", "public", "posts")
+
+
+def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> None:
+    news.tables.follow(**table.options())
+    assert [source.name for source in news.documents.sources()] == ["articles"]
+    with pytest.raises(ConfigurationError, match=r"semlex follow articles --stop"):
+        news.delete(source="articles")
+    assert news.tables.stop("articles") == 0
+    assert (news.tables.followed(), news.documents.sources()) == ([], [])
+    with pytest.raises(ConfigurationError, match=r"no table 'articles' is followed; followed tables: none"):
+        news.tables.stop("articles")
+    news.tables.follow(**table.options())
+    with pytest.raises(ConfigurationError, match=r"no table 'article' is followed; did you mean 'articles'"):
+        news.tables.change("article", text="body")
+
+
+def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Any) -> None:
+    folder = tmp_path / "articles"
+    folder.mkdir()
+    (folder / "a.md").write_text("apple")
+    news.index(folder)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ConfigurationError, match=r"a source of files is named 'articles'.*--name"):
+        news.tables.follow(**table.options())
+    news.tables.follow(**table.options(name="posts"))
+    with pytest.raises(ConfigurationError, match=r"rows of a table are the source 'posts'.*--source"):
+        news.index(tmp_path / "other", source="posts")
+    assert [source.name for source in news.documents.sources()] == ["articles", "posts"]
+    # What walks folders leaves tables alone.
+    assert not news.sync(folder).plan.deleted
+    assert news.delete(vanished=True).documents == 0
+    news.documents.rechunk(chunk_tokens=100)
+    assert {source.name: source.root for source in news.documents.sources()}["posts"] == "shop.articles"
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "artikel"}, r"no table or view shop.artikel exists in host=.*; did you mean shop.articles\?"),
+        ({"table": "articles", "schema": None}, r"no table or view public.articles .* did you mean shop.articles\?"),
+        ({"table": ""}, "table is blank"),
+        ({"text": ["titel"]}, r"shop.articles has no column 'titel' \(text=, --text\); did you mean 'title'\?"),
+        ({"heading": "x"}, r"no column 'x' \(heading=, --heading\); it has id, title, .*updated_at"),
+        ({"key": "nr"}, r"no column 'nr' \(key=, --key\)"),
+        ({"key": "author"}, r'over author alone.*are: id.*CREATE UNIQUE INDEX ON "shop"\."articles" \("author"\);'),
+        ({"key": ["id", "published_at"]}, r"key column 'published_at' .* is timestamp with.*cast it in a view"),
+        ({"text": ["title", "title"]}, r"text has 'title' twice"),
+        ({"text": []}, r"text is empty: name the columns"),
+        ({"text": [""]}, r"text is blank"),
+        ({"text": ["title || "]}, r"text has 'title \|\| ', which is neither a column .*: syntax error"),
+        ({"text": ["title) FROM shop.articles; DROP TABLE shop.articles;--"]}, r"neither a column.* nor an SQL"),
+        ({"text": ["count(*)"]}, r"text has 'count\(\*\)'.*aggregate functions are not allowed\."),
+        ({"text": ["unnest(tags)"]}, r"set-returning functions are not allowed\."),
+        ({"text": ["unaccent(title)"]}, r"function unaccent\(text\) does not exist\. Functions of extensions need"),
+        ({"text": ["raw"]}, r"the column 'raw' of shop.articles is bytea, which has no text: leave it out of text"),
+        ({"formats": {"author": "markdown"}}, r"formats has 'author', which is not in text \(title, body\)"),
+        ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),
+        ({"formats": ["body"]}, r"formats must be a mapping"),
+        ({"changes": "column"}, r"changes='column' needs the column that grows.*--updated-at"),
+        ({"changes": "trigger", "updated_at": "updated_at"}, r"updated_at is for changes='column' only"),
+        ({"changes": "sometimes"}, r"changes must be 'comparison', 'column', 'trigger' or None"),
+        ({"updated_at": "author"}, r"'author' of shop.articles is text; updated_at must be a timestamp"),
+        ({"overlap": -1}, r"overlap"),
+        ({"name": "a/b"}, r"the name 'a/b' has a '/'"),
+        ({"name": ""}, r"name is blank"),
+        ({"source_database": "postgresql://ann:geheim@db.example/shop"}, r"holds a password.*env:NAME"),
+        ({"source_database": "env:SEMLEX_TEST_UNSET"}, r"environment variable SEMLEX_TEST_UNSET is not set"),
+        ({"source_database": "env:SEMLEX_TEST_UNSET", "live": ["status"]}, r"live columns .* metadata"),
+        ({"source_database": "env:SEMLEX_TEST_UNSET", "changes": "trigger"}, r"changes='trigger' needs a table in"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_followed_is_refused_with_a_remedy(
+    table: Articles, news: SyncRetriever, options: dict[str, Any], message: str
+) -> None:
+    table.connection.execute("ALTER TABLE shop.articles ADD COLUMN raw bytea")
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        news.tables.follow(**table.options(**options))
+    assert "geheim" not in str(caught.value)
+    assert news.tables.followed() == []
+
+
+def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRetriever) -> None:
+    with articles(database_url, relation="view") as table:
+        with pytest.raises(ConfigurationError, match=r"article_view is a view without a primary key.*--key"):
+            news.tables.follow(**table.options(key=None))
+        with pytest.raises(ConfigurationError, match=r"article_view is a view.*changes='comparison'"):
+            news.tables.follow(**table.options(changes="trigger"))
+        table.connection.execute("CREATE TABLE shop.notes (body text, slug text UNIQUE)")
+        with pytest.raises(ConfigurationError, match=r"shop.notes is a table without a primary key.*unique are: slug"):
+            news.tables.follow("shop.notes", text="body")
+        assert news.tables.follow("shop.notes", key="slug", text="body").key_kinds == ("text",)
+
+
+def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRetriever) -> None:
+    with pytest.raises(TypeError, match="did you mean 'metadata'"):
+        news.tables.follow(**table.options(meta_data=["author"]))
+    with pytest.raises(ConfigurationError, match="metadata"):
+        news.tables.follow(**table.options(metadata=7))
+
+
+# --- roles and other databases ----------------------------------------------------------------------------------------
+
+
+def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
+    role = "news_reader"
+    table.connection.execute(sql.SQL("DROP ROLE IF EXISTS {0}; CREATE ROLE {0}").format(sql.Identifier(role)))
+    try:
+        table.connection.execute(
+            sql.SQL("GRANT {0} TO CURRENT_USER; GRANT CREATE, USAGE ON SCHEMA semlex TO {0}; "
+                    "GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {0}").format(sql.Identifier(role))
+        )  # fmt: skip
+        with retriever(database_url, role=role) as news:
+            with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
+                news.tables.follow(**table.options())
+            grants = str(refused.value).partition("can let it: ")[2]
+            assert grants == (
+                'GRANT USAGE ON SCHEMA "shop" TO "news_reader"; GRANT SELECT ON "shop"."articles" TO "news_reader";'
+            )
+            table.connection.execute("GRANT USAGE ON SCHEMA shop TO news_reader")
+            table.connection.execute("GRANT SELECT (id, title) ON shop.articles TO news_reader")
+            with pytest.raises(PrivilegeError) as refused:
+                news.tables.follow(**table.options())
+            grants = str(refused.value).partition("can let it: ")[2]
+            assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
+            table.connection.execute(grants)
+            assert news.tables.follow(**table.options()).key == ("id",)
+    finally:
+        table.connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(role)))
+
+
+def test_a_table_of_another_database_is_followed(
+    databases: Databases, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with databases.copy("template1") as other, articles(other) as table:
+        monkeypatch.setenv("SHOP_DATABASE", other)
+        followed = news.tables.follow(**table.options(source_database="env:SHOP_DATABASE"))
+        assert (followed.source_database, followed.key_kinds) == ("env:SHOP_DATABASE", ("int",))
+        address = make_conninfo(**{k: v for k, v in conninfo_to_dict(other).items() if k != "password"})
+        assert news.tables.change("articles", source_database=address).source_database == address
+        with pytest.raises(ConfigurationError, match="live columns"):
+            news.tables.change("articles", live="status")
+        monkeypatch.setenv("SHOP_DATABASE", make_conninfo(other, host="127.0.0.1", port="1"))
+        with pytest.raises(ConnectionFailedError):
+            news.tables.change("articles", source_database="env:SHOP_DATABASE")
+
+
+# --- dropping ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_collection_follows_nothing(database_url: str, table: Articles) -> None:
+    with retriever(database_url) as news:
+        news.tables.follow(**table.options())
+        news.drop()
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM semlex.followed_table").fetchone() == (0,)
