@@ -91,6 +91,9 @@ RULES = {
         "is not a language that the keyword index knows",
         "use an English name or ISO 639-1 code such as german or de, 'simple', or None for the collection's",
     ),
+    "unknown_live_column": Rule(
+        "is not a live column of a followed table: {limit}", plain="is not a live column of a followed table"
+    ),
     "unknown_type": Rule("must be one of {limit}", plain="has an unknown type"),
     "unsupported_type": Rule(
         "has {actual}, which JSON does not know",

@@ -37,7 +37,7 @@ def test_a_command_that_opens_a_collection_and_names_no_model_needs_none(names: 
     def command(context: Context) -> None:
         seen.append(context)
 
-    command(**dict.fromkeys(names), as_json=True, columns=None, header=True)
+    command(**dict.fromkeys(names), as_json=True, shown_fields=None, header=True)
     assert (seen[0].embedding_model, seen[0].as_json) == (model, True)
 
 

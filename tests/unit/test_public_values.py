@@ -350,3 +350,12 @@ def test_a_data_frame_of_hits_needs_pandas(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtraError, match=r"needs the package 'pandas': pip install pandas"):
         semlex.SearchResults().to_pandas()
+
+
+def test_a_data_frame_has_keys_columns_and_metadata_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns)))
+    row = semlex.SearchResult("text", {"text": 1, "price": 2}, "a", table="news", key=0, columns={"price": 3, "id": 0})
+    [first, second], _ = semlex.SearchResults([row, semlex.SearchResult("other")]).to_pandas()
+    of_row = {"key": 0, "price": 3, "columns.id": 0, "metadata.text": 1, "metadata.price": 2}
+    assert first.items() >= of_row.items()
+    assert first.keys() - second.keys() == of_row.keys()

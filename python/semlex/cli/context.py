@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Names of shared options that often go together.
 SERVER = ("database_url", "data_dir", "keep_alive")
-OUTPUT = ("as_json", "columns", "header")
+OUTPUT = ("as_json", "shown_fields", "header")
 MODEL = ("embedding_model", "device", "dimensions", "tokenizer")
 ONLY = "the only one"  # the origin of a collection's name that nobody has given
 SHOWN_NAMES = 10
@@ -72,7 +72,7 @@ class Context:
     chat_model: Chat = None
     enrichment_model: Enrich = None
     as_json: AsJson = False
-    columns: Fields = None
+    shown_fields: Fields = None
     header: Header = True
 
     def settings(self, **arguments: Any) -> Settings:
@@ -226,7 +226,7 @@ def _run(command: Callable[..., None], context: Context, given: dict[str, Any]) 
 
 
 def _print_chosen(command: Callable[..., None], context: Context, given: dict[str, Any]) -> None:
-    with choosing(context.columns, as_json=context.as_json, header=context.header) as chosen:
+    with choosing(context.shown_fields, as_json=context.as_json, header=context.header) as chosen:
         if chosen is None:
             command(context, **given)
             return

@@ -25,6 +25,8 @@ FIRST = ("tokens", "top_k", "mode", "filters")
 # No flags unless a command names them: arguments; --reranker none stands for rerank=False, --group for group_by.
 WITHOUT_FLAG = frozenset({"query", "queries", "question", "rerank", "group_by"})
 REPEATED = ("filter", "boosts", "texts")
+# Several names in one flag.
+WITH_COMMAS = frozenset({"columns"})
 # A share of 0 means None here: never.
 NEVER = ("sections", "near_duplicates")
 
@@ -73,6 +75,8 @@ class Flags:
                 value = time_with_zone(flag_of(name), value)
             elif name in NEVER:
                 value = value or None
+            elif name in WITH_COMMAS:
+                value = [part.strip() for text in value for part in text.split(",") if part.strip()]
             (tuning if name in self._tuning() else options)[name] = value
         if "group_size" in options:
             options["group_by"] = "document"
@@ -160,6 +164,8 @@ def _text(one: Declared, known: Mapping[str, Declared]) -> str:
         text += " 0: never."
     if one.form in REPEATED:
         text += " Repeatable: all must hold." if one.form == "filter" else " Repeatable."
+    if one.name in WITH_COMMAS:
+        text += " Or names with commas between: title,price."
     if one.form == "boosts":
         text += " Example: '0.5 year < 2000'."
     return text

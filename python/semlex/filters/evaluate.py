@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, node_of
+from semlex.filters.fields import ROW
+from semlex.filters.tree import ORDER, PATTERNS, Condition, FilterTree, Group, leaves, node_of
 from semlex.filters.values import exact, is_number, pattern_pieces
 
 if TYPE_CHECKING:
@@ -21,13 +22,26 @@ _UPPER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 def holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a filter holds."""
+    """Return whether a filter holds.
+
+    Args:
+        tree: The filter.
+        metadata: Of the chunk.
+        own: Fields of semlex's own; ``row`` are the live columns of a row without those that are NULL, and None for a
+            row that is gone or hidden: no filter that names a live column holds of it.
+    """
+    if own is not None and own.get(ROW, MISSING) is None and any(one.field.is_row for one in leaves(tree)):
+        return False
+    return _holds(tree, metadata, own or {})
+
+
+def _holds(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
     node = node_of(tree)
     if isinstance(node, Group):
-        return (all if node.word == "and" else any)(holds(part, metadata, own) for part in node.parts)
+        return (all if node.word == "and" else any)(_holds(part, metadata, own) for part in node.parts)
     if isinstance(node, Condition):
-        return _fits(node, value_at(node.field, metadata, own or {}))
-    return not holds(node.part, metadata, own)
+        return _fits(node, value_at(node.field, metadata, own))
+    return not _holds(node.part, metadata, own)
 
 
 def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list[FilterTree]:
@@ -40,9 +54,9 @@ def failing(tree: FilterTree, metadata: Mapping[str, Any], own: Mapping[str, Any
 
 def value_at(field: Field, metadata: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
     """Return the value of a field, or `MISSING`."""
-    if field.is_own:
+    if field.is_own and not field.is_row:
         return own.get(field.path[0], MISSING)
-    value: Any = metadata
+    value: Any = own if field.is_row else metadata
     for part in field.path:
         if isinstance(value, dict):
             value = value.get(part, MISSING)

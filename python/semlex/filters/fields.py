@@ -1,4 +1,4 @@
-"""What a filter looks at: a path into the metadata, or a field of semlex's own, which is written with ``@``."""
+"""What a filter looks at: a path into the metadata, a field of semlex's own (``@``), a column of a row (``@row.``)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ OWN: dict[str, OwnKind] = {
     "page": "number",
     "id": "text",
 }
+# Before a column of the followed table that a chunk's text is in: ``@row.status``, and deeper into JSON.
+ROW = "row"
 # Names that mean a field of semlex's own in mappings; in quotes they are keys of the metadata there, too.
 COLUMNS = {
     "source_document": "source_document",
@@ -63,20 +65,32 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a condition looks at: keys from the outside in, or the name of one of semlex's own fields, without ``@``."""
+    """What a condition looks at: keys from the outside in, or the name of one of semlex's own fields, without ``@``.
+
+    A live column is one of semlex's own fields: ``row``, the column, and keys inside its JSON.
+    """
 
     path: tuple[str, ...]
     is_own: bool = False
 
     def __str__(self) -> str:
+        if self.is_row:
+            return (
+                f"@{ROW}.{'.'.join(_written(part, is_first=not number) for number, part in enumerate(self.path[1:]))}"
+            )
         if self.is_own:
             return f"@{self.path[0]}"
         return ".".join(_written(part, is_first=not number) for number, part in enumerate(self.path))
 
     @property
     def kind(self) -> OwnKind | None:
-        """Return the kind of values of one of semlex's own fields; None for metadata, whose values may be anything."""
-        return OWN[self.path[0]] if self.is_own else None
+        """Return the kind of values of one of semlex's own fields; None if they may be anything."""
+        return OWN[self.path[0]] if self.is_own and not self.is_row else None
+
+    @property
+    def is_row(self) -> bool:
+        """Return whether it is a live column of a followed table."""
+        return self.is_own and self.path[0] == ROW
 
     @property
     def is_id(self) -> bool:
@@ -96,10 +110,17 @@ def _written(part: str, *, is_first: bool) -> str:
 
 def own_field(name: str, place: str) -> Field:
     """Return one of semlex's own fields."""
+    if name == ROW:
+        raise refusal(place, "syntax", "expected a live column behind @row, such as @row.status")
     if name not in OWN:
-        near = nearest(name, OWN).replace("mean ", "mean @")
-        raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in OWN) + near)
+        near = nearest(name, (*OWN, ROW)).replace("mean ", "mean @")
+        raise refusal(place, "unknown_field", ", ".join(f"@{one}" for one in (*OWN, "row.COLUMN")) + near)
     return Field((name,), is_own=True)
+
+
+def row_field(parts: tuple[str, ...], place: str) -> Field:
+    """Return a live column, or a path into its JSON."""
+    return Field((ROW, *metadata_field(parts, place).path), is_own=True)
 
 
 def metadata_field(parts: tuple[str, ...], place: str) -> Field:
@@ -116,14 +137,21 @@ def field_named(name: object, place: str) -> Field:
     """Return the field of a name in Python or a mapping: any characters but ``.``, unless in double quotes."""
     if not isinstance(name, str):
         raise refusal(place, "wrong_type", "str", type(name).__name__)
+    if name.startswith(f"@{ROW}."):
+        return row_field(_keys(name[len(ROW) + 2 :], place), place)
     if name.startswith("@"):
         return own_field(name[1:], place)
+    return metadata_field(_keys(name, place), place)
+
+
+def _keys(name: str, place: str) -> tuple[str, ...]:
+    """Return the keys of a path."""
     parts, position = [], 0
     while found := _PART.match(name, position):
         parts.append(unquoted(found[0], place) if found[0].startswith('"') else found[0])
         position = found.end()
         if position == len(name):
-            return metadata_field(tuple(parts), place)
+            return tuple(parts)
         if name[position] != ".":
             break
         position += 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -190,9 +191,10 @@ def _entries(value: object, place: str, depth: int) -> list[tuple[str, object]]:
 def _inside(field: Field, key: str, place: str) -> Field:
     """Return the field of a name inside another."""
     inner = field_named(key, place)
-    if field.is_own or inner.is_own:
+    if (field.is_own and not field.is_row) or inner.is_own:
         raise refusal(place, "wrong_type", "a key of the metadata, inside of which there are others", "something else")
-    return metadata_field(field.path + inner.path, place)
+    made = metadata_field(field.path + inner.path, place)
+    return replace(made, is_own=field.is_own)
 
 
 def _shown(value: object) -> str:

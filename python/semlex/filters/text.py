@@ -12,7 +12,7 @@
                |  name ["not"] ("any" | "all") list
                |  name ["not"] "between" value "and" value
                |  name ["not"] ("startswith" | "like" | "ilike") text
-    name       =  "@" word  |  (word | text) { "." (word | text | digits) }
+    name       =  "@" word  |  ["@row."] (word | text) { "." (word | text | digits) }
     word       =  a letter or "_", then letters, digits, "_" and "-"
     value      =  text  |  number  |  "true"  |  "false"  |  "null"  |  list  |  object, as in JSON
     list       =  "[" [ value { "," value } ] "]"
@@ -29,7 +29,18 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from semlex.filters.fields import RESERVED, WORD, Field, metadata_field, nearest, own_field, refusal, unquoted
+from semlex.filters.fields import (
+    RESERVED,
+    ROW,
+    WORD,
+    Field,
+    metadata_field,
+    nearest,
+    own_field,
+    refusal,
+    row_field,
+    unquoted,
+)
 from semlex.filters.tree import MAX_BYTES, MAX_DEPTH, PLACE, FilterTree, between, condition, joined, negated
 from semlex.filters.values import MAX_DIGITS, MAX_VALUE_DEPTH, checked_text, exact
 
@@ -170,11 +181,16 @@ class _Parser:
         if self._text.startswith("@", self.position):
             self.position += 1
             found = self._take(WORD)
+            if found and found[0] == ROW and self._has("."):
+                return row_field(self._parts(), column)
             return own_field(found[0] if found else "", column)
+        return metadata_field(self._parts(), column)
+
+    def _parts(self) -> tuple[str, ...]:
         parts = [self._part(first=True)]
         while self._has("."):
             parts.append(self._part(first=False))
-        return metadata_field(tuple(parts), column)
+        return tuple(parts)
 
     def _part(self, *, first: bool) -> str:
         if (quoted := self._quoted()) is not None:

@@ -24,7 +24,7 @@ from semlex.filters.values import (
 from semlex.json_values import id_text, json_scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from semlex.filters.fields import OwnKind
 
@@ -135,6 +135,15 @@ def node_of(tree: FilterTree) -> Node:
     if not isinstance(tree, (Condition, Group, Not)):
         raise TypeError(f"{type(tree).__name__} is not a filter of semlex")
     return tree
+
+
+def leaves(tree: FilterTree) -> Iterator[Condition]:
+    """The conditions of a filter, from the left."""
+    node = node_of(tree)
+    if isinstance(node, Condition):
+        yield node
+    for part in node.parts if isinstance(node, Group) else (node.part,) if isinstance(node, Not) else ():
+        yield from leaves(part)
 
 
 def joined(word: Literal["and", "or"], parts: Iterable[FilterTree], place: str = PLACE) -> FilterTree:

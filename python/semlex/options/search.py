@@ -36,6 +36,8 @@ DEFAULT_GROUP_SIZE = 3
 # Candidates of each search, if all are wanted.
 DEFAULT_DEPTH = 50
 MAX_DEPTH = 500
+# Of followed tables, brought with hits.
+MAX_COLUMNS = 100
 # Of facets: fields, values of each, and candidates that are counted.
 MAX_FIELDS = 20
 MAX_VALUES = 1000
@@ -234,6 +236,15 @@ class SearchOptions(QuestionOptions, total=False):
             text=f"Maximum number of chunks per document, if grouped. Default: {DEFAULT_GROUP_SIZE}.",
             minimum=1,
             maximum=MAX_GROUPED,
+        ),
+    ]
+    columns: Annotated[
+        Sequence[str] | None,
+        Option(
+            text=f"Columns of a followed table to return with the hits, as they are now; at most {MAX_COLUMNS}. Hits "
+            "whose row is gone are left out.",
+            form="texts",
+            maximum=MAX_COLUMNS,
         ),
     ]
 

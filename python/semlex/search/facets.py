@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from semlex.errors import ValidationError
 from semlex.filters.fields import COLUMNS, Field, field_named, own_field
 from semlex.filters.tree import Condition, joined
 from semlex.options.search import MAX_FIELDS
@@ -12,7 +13,7 @@ from semlex.search.pipeline import SearchPipeline
 from semlex.search.query_vector import embed_query
 from semlex.store.postgres.database import SnapshotReads
 from semlex.store.query.fields import count_values
-from semlex.store.query.filters import Filter, unknown_fields
+from semlex.store.query.filters import Filter, unknown_fields, with_rows
 from semlex.types.fields import Facets
 from semlex.validation import check_parameters, refuse, strings_errors
 
@@ -50,14 +51,19 @@ class FacetRequest:
 
 def _field(name: str) -> Field:
     """The field of a name, as in a filter's mapping."""
-    return own_field(COLUMNS[name], "fields") if name in COLUMNS else field_named(name, "fields")
+    found = own_field(COLUMNS[name], "fields") if name in COLUMNS else field_named(name, "fields")
+    if found.is_row:
+        limit = f"fields of chunks; count the values of {found} in its table"
+        raise ValidationError(refuse("fields", "wrong_type", limit, "a live column"))
+    return found
 
 
 async def facets_of_filter(opened: OpenCollection, asked: FacetRequest, condition: Filter) -> Facets:
     """The values of the chunks that pass a filter: of all of them."""
 
     async def count(snapshot: Snapshot) -> Facets:
-        return await _counted(snapshot, opened.info.names, asked, condition)
+        names = opened.info.names
+        return await _counted(snapshot, names, asked, await with_rows(snapshot.connection, names, condition))
 
     return await opened.database.read_snapshot("count values", count)
 

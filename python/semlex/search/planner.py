@@ -147,7 +147,7 @@ def plan_legs(
     query = state.keyword_query
     if "keyword" in state.legs and "keyword" not in state.failed and query is not None:
         # Engines without an index of semlex take the filter as it is written.
-        condition = request.condition if collection.keyword.index is None else selection
+        condition = state.condition if collection.keyword.index is None else selection
         leg = collection.keyword.leg(collection.names, query, depth, condition, with_phrases=state.with_phrases)
         if leg is not None:
             plans.append(leg)

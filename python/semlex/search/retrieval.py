@@ -35,7 +35,8 @@ from semlex.search.state import Found
 from semlex.search.thresholds import reaching
 from semlex.store.postgres.settings import set_local
 from semlex.store.query.chunks import documents_of, load_results
-from semlex.store.query.filters import unknown_fields
+from semlex.store.query.filters import unknown_fields, with_rows
+from semlex.store.query.rows import read_live_tables, row_columns, visible_rows
 from semlex.store.query.run import run_legs
 from semlex.store.query.score_calibration import Calibration
 from semlex.store.query.selection import boost_factors, read_ids, sampled_share
@@ -123,6 +124,7 @@ class Retrieval:
             register_vector_parameter(snapshot.connection)
             await limit(snapshot.connection, seconds)
             state.collection = await self._opened.follow(snapshot.connection)
+            state.condition = await self._written(snapshot, state, exact=exact)
             selection, plan = await self._select(snapshot, state)
             plan = exact_plan(selection) if exact else plan
             plans = plan_legs(state, depth, selection, plan=plan, indexes=self._indexes.last)
@@ -134,8 +136,8 @@ class Retrieval:
         )
         if not isinstance(found, Found):
             # Ids that were read hold in that snapshot only.
-            plan = vector_plan(request.condition, has_index=True, min_share=request.min_filter_share)
-            plans = plan_legs(state, depth, request.condition, plan=plan, indexes=self._indexes.last)
+            plan = vector_plan(state.condition, has_index=True, min_share=request.min_filter_share)
+            plans = plan_legs(state, depth, state.condition, plan=plan, indexes=self._indexes.last)
             results = state.failed | await run_remaining_legs(self._database, plans, found, seconds, request)
 
             async def load(snapshot: Snapshot) -> Found:
@@ -145,13 +147,22 @@ class Retrieval:
         state.add_time("database", time.perf_counter() - started)
         return replace(found, depth=depth)
 
+    async def _written(self, snapshot: Snapshot, state: SearchState, *, exact: bool) -> Filter:
+        """The filter, and, where hits without a row have been left out, only chunks whose row is there."""
+        names, connection = state.collection.names, snapshot.connection
+        condition = await with_rows(connection, names, state.request.condition)
+        if exact and state.request.options.get("columns"):
+            visible = visible_rows(await read_live_tables(connection, names))
+            condition = replace(condition, conditions=(*condition.conditions, visible))
+        return condition
+
     async def _select(self, snapshot: Snapshot, state: SearchState) -> tuple[Filter, VectorPlan]:
         """The filter with what is known of it, and how the vector leg finds what passes.
 
         Known is the share that passes, and the ids where they are few and both legs, or that of words, need them.
         """
         request = state.request
-        condition = request.condition
+        condition = state.condition
         indexes = await self._indexes.read(snapshot.connection, state.collection)
         if condition.is_empty:
             return condition, "index"
@@ -214,6 +225,7 @@ class Retrieval:
             fused = iter(reached)
         await limit(snapshot.connection, state.request.remaining())
         postings = good["keyword"].postings if "keyword" in good else None
+        columns = await row_columns(snapshot.connection, collection.names, state.request.options.get("columns"))
         wanted = rows_wanted(state.request, reranks=self._reranks)
         # A damaged index does not know which chunks hold what is excluded: their texts are looked at as well.
         unsure = exclusions if "keyword" in good else None
@@ -234,7 +246,9 @@ class Retrieval:
         # The next candidates replace rows that are gone, and chunks that hold what is excluded.
         while len(hits) < wanted and (batch := list(islice(fused, wanted - len(hits)))):
             keys = [candidate.key for candidate in batch]
-            loaded = await load_results(snapshot.connection, collection, keys, state.keyword_query, postings)
+            loaded = await load_results(
+                snapshot.connection, collection, keys, state.keyword_query, postings=postings, columns=columns
+            )
             dropped += len(batch) - len(loaded)
             if unsure is not None:
                 excluded = await hold_excluded(snapshot, collection.names, keys, unsure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from semlex.store.query.filters import Filter
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -35,6 +37,7 @@ class SearchState:
         timings: Stage -> milliseconds.
         warnings: What the user should know.
         spread: What the cosines are measured against; None without a sample in memory.
+        condition: The filter of the request, as SQL for the snapshot that is read.
     """
 
     request: Request
@@ -47,6 +50,7 @@ class SearchState:
     timings: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     spread: Spread | None = None
+    condition: Filter = field(default_factory=Filter)
 
     @property
     def keyword_query(self) -> str | None:

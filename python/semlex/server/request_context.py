@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import orjson
 from fastapi import Depends, Request
@@ -255,20 +252,7 @@ def _with_fields(row: Any, fields: Sequence[str] | None) -> Any:
 def as_json(value: Any) -> bytes:
     """A value as every route writes it."""
     try:
-        return orjson.dumps(value, default=_plain)
+        return orjson.dumps(value, default=json_value)
     except orjson.JSONEncodeError:
         # Whole numbers of more than 64 bits, which metadata may hold.
-        written = json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":"), default=_plain)
-        return written.encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, (UUID, PurePath)):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
+        return json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":")).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from semlex.types.display import shortened
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from semlex.errors import FieldError
     from semlex.json_values import AnyId
+    from semlex.types.followed import RowKey
 
 # Limits that hold everywhere (docs/design/decisions.md): a document of one word is legitimate; the upper bounds keep
 # one call from occupying the server.
@@ -73,7 +75,8 @@ class StoredChunk(Document):
     """A document as it is stored, with its place in what it was read from. Storing it again does not move it.
 
     Attributes:
-        source, root: Name and absolute folder of the source that it was read from; "" for added documents.
+        source, root: Name and absolute folder of the source that it was read from; "" for added documents. Rows of
+            tables have no folder.
         source_document: Path of its document below that folder; for added documents the name in their metadata.
         heading_path: Titles above the text, outermost first.
         char_start, char_end: Its place in its document, in characters (end exclusive); None for added documents.
@@ -81,6 +84,9 @@ class StoredChunk(Document):
         row: Row of a table, from 1, as spreadsheets number them; the line of an object in JSON Lines; else None.
         cell: Cell of a notebook, from 1, or None.
         sheet: Name of the sheet, or None.
+        table: Name of the followed table whose row it is; None for all other chunks. Its `source_document` is
+            ``TABLE/KEY``.
+        key: Key of that row in its own type: int, str or UUID; a tuple of them for a key of several columns.
         place: These for people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known.
     """
 
@@ -98,6 +104,8 @@ class StoredChunk(Document):
     row: int | None = None
     cell: int | None = None
     sheet: str | None = None
+    table: str | None = None
+    key: RowKey | None = None
     place: str = ""
 
     @property
@@ -134,12 +142,22 @@ class StoredPlace(NamedTuple):
 
     Attributes:
         breaks: Where in the chunk's text the next page or row begins, the one after it, and so on.
+        table, key: Of a row of a followed table: the table's name, and the parts of its key. A UUID is
+            ``{"uuid": TEXT}``.
     """
 
     row: int | None = None
     cell: int | None = None
     sheet: str | None = None
     breaks: Sequence[int] = ()
+    table: str | None = None
+    key: Sequence[int | str | dict[str, str]] = ()
+
+    @property
+    def row_key(self) -> RowKey | None:
+        """The key of the row in its own type."""
+        parts = tuple(UUID(part["uuid"]) if isinstance(part, dict) else part for part in self.key)
+        return (parts if len(parts) > 1 else parts[0]) if parts else None
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> StoredPlace:
@@ -177,17 +195,25 @@ def json_value(value: Any) -> Any:
     """Return the value in JSON's types."""
     if value is None or type(value) in _PLAIN:
         return value
-    if isinstance(value, datetime):
-        return value.isoformat()
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {name: json_value(getattr(value, name)) for name in _names(value)}
-    if isinstance(value, (list, tuple)):
-        return [json_value(item) for item in value]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [json_value(item) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+    return _json_scalar(value)
+
+
+def _json_scalar(value: Any) -> Any:
+    """Return a single value; as text where JSON has no type for it, as for an interval or a range of a table."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).hex()
     from semlex.json_values import json_scalar  # noqa: PLC0415 - it needs NumPy, which the help of a command does not
 
-    return json_scalar(value)
+    made = json_scalar(value)
+    return made if made is None or type(made) in _PLAIN else str(made)
 
 
 @dataclass(frozen=True, slots=True)

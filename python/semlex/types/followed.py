@@ -58,6 +58,14 @@ class FollowedTable:
     overlap: float = DEFAULT_OVERLAP_SECONDS
     keys_every: float = DEFAULT_KEYS_EVERY_SECONDS
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> FollowedTable:
+        """Return a definition by its JSON object; what later versions add is left out."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+        }
+        return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowProblem:

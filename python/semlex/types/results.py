@@ -87,6 +87,8 @@ class SearchResult(StoredChunk):
             None without keyword search, for engines other than ``bm25``, and for a question without a word to search.
         confidence: Probability that the hit is relevant, by the collection's calibration (``semlex eval calibrate``);
             None without one, and for a hit without a cosine.
+        columns: Values of the `columns` that the search named, as the table had them in the search's snapshot, in the
+            driver's types; None if it named none, and for hits that are not rows of a followed table.
 
     Raises:
         ValidationError: A rank is below 1 (0: not ranked), or a score is not a finite number.
@@ -108,6 +110,7 @@ class SearchResult(StoredChunk):
     match_line: int | None = None
     coverage: float | None = None
     confidence: float | None = None
+    columns: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if type(self.rank) is int and _numbers_of(self) == NO_NUMBERS:
@@ -160,7 +163,7 @@ class SearchResult(StoredChunk):
 
 
 SHOWN_ID = 80
-PLACES = ("source", "root", "source_document", "line", "page", "row", "cell", "sheet", "place")
+PLACES = ("source", "root", "source_document", "line", "page", "row", "cell", "sheet", "table", "key", "place")
 RANKS = ("rank", "vector_rank", "keyword_rank")
 SCORES = (
     "vector_score",
@@ -327,8 +330,9 @@ class SearchResults(list[SearchResult]):
     def to_pandas(self) -> DataFrame:
         """Return a data frame with a row per hit (raise `MissingExtraError` without pandas).
 
-        Its columns are rank, score, ``document``, ``place``, ``heading``, text and id, and a column for every key of
-        the user's metadata, which has ``metadata.`` before its name if it is one of these.
+        Its columns are rank, score, ``document``, ``place``, ``heading``, text and id; for rows of tables also ``key``
+        and the `SearchResult.columns`; and a column for every key of the user's metadata. A column that has the name
+        of one before it gets ``columns.`` or ``metadata.`` in front.
         """
         try:
             from pandas import DataFrame  # noqa: PLC0415 - optional
@@ -340,8 +344,8 @@ class SearchResults(list[SearchResult]):
         """Return the hits as documents of LangChain (raise `MissingExtraError` without it).
 
         Unless the user's metadata has such keys, it also gets the known ones of ``source``, ``root``,
-        ``source_document``, ``heading_path``, ``line``, ``page``, ``row``, ``cell``, ``sheet`` and ``place``, and the
-        scores.
+        ``source_document``, ``heading_path``, ``line``, ``page``, ``row``, ``cell``, ``sheet``, ``table``, ``key`` and
+        ``place``, and the scores.
         """
         try:
             from langchain_core.documents import Document as LangChainDocument  # noqa: PLC0415 - optional
@@ -354,7 +358,7 @@ class SearchResults(list[SearchResult]):
 
 
 def _row(hit: SearchResult) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "rank": hit.rank,
         "score": hit.score,
         "document": hit.source_document,
@@ -363,13 +367,16 @@ def _row(hit: SearchResult) -> dict[str, Any]:
         "text": hit.content,
         "id": hit.id,
     }
+    if hit.table is not None:
+        row["key"] = hit.key
+    row |= {f"columns.{name}" if name in row else name: value for name, value in (hit.columns or {}).items()}
     return row | {f"metadata.{key}" if key in row else key: value for key, value in hit.metadata.items()}
 
 
 def _places_and_scores(hit: SearchResult) -> dict[str, Any]:
     places = {name: getattr(hit, name) for name in PLACES}
     places["heading_path"] = list(hit.heading_path)
-    shown = {name: value for name, value in places.items() if value}
+    shown = {name: value for name, value in places.items() if value not in (None, "", [])}
     return shown | {name: score for name in SCORES if (score := getattr(hit, name)) is not None}
 
 

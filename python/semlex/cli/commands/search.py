@@ -141,7 +141,7 @@ def search(
         "--timings": timings,
         "--include": include,
     }
-    own |= {"--fields": context.columns, "--json": context.as_json and context.columns is None}
+    own |= {"--fields": context.shown_fields, "--json": context.as_json and context.shown_fields is None}
     check_together(options, own, has_cursor=after is not None, many=many)
     questions = [] if after is not None else questions_of(question or (), queries)
     if opened_hit is not None:

@@ -106,7 +106,7 @@ async def find_standing(
 async def _standing(
     snapshot: Snapshot, opened: OpenCollection, state: SearchState, found: Found, named: NamedDocument, *, reranks: bool
 ) -> Standing:
-    condition, collection = state.request.condition, state.collection
+    condition, collection = state.condition, state.collection
     facts = await read_facts(snapshot, collection, condition, named.keys)
     passing = [one.key for one in facts if one.passes]
     left_out = [] if passing or not facts else await _failing(snapshot, state, [one.key for one in facts])
@@ -156,7 +156,8 @@ async def _failing(snapshot: Snapshot, state: SearchState, keys: Sequence[Key]) 
     tree = state.request.condition.tree
     if tree is None:
         return []
-    fields = await read_fields(snapshot, state.collection, keys[:MAX_FILTERED])
+    names_rows = state.condition.names_rows
+    fields = await read_fields(snapshot, state.collection, keys[:MAX_FILTERED], with_rows=names_rows)
     # Numbers come as Python reads them: where these agree with the filter, the server's have decided.
     parts = [failing(tree, metadata, own) or [tree] for metadata, own in fields]
     return [str(part) for part in min(parts, key=len)]
@@ -183,7 +184,7 @@ async def _keyword_rank(
         return KeywordRank(keys[best], float(scores[best]))
     collection = state.collection
     leg = collection.keyword.leg(
-        collection.names, query, MAX_CANDIDATES, state.request.condition, with_phrases=state.with_phrases
+        collection.names, query, MAX_CANDIDATES, state.condition, with_phrases=state.with_phrases
     )
     deep = (await run_legs(snapshot, [] if leg is None else [leg])).results.get("keyword")
     placed = [] if deep is None or deep.error is not None else deep.keys

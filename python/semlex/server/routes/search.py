@@ -29,6 +29,7 @@ from semlex.server.routes.bodies import (
     SearchBody,
     WhyBody,
 )
+from semlex.store.query.rows import OfDefinitions
 from semlex.types.answers import Answer, Context
 from semlex.types.explanations import Explanation
 from semlex.types.fields import Facets, FieldSummaries
@@ -49,6 +50,8 @@ async def search(context: Current, body: SearchBody) -> Response:
     """The chunks that fit a query best, with every score."""
     collection, given = await context.searched(body.collection), body.given()
     fields = given.pop("fields", None)
+    if given.get("columns") is not None:
+        given["columns"] = OfDefinitions(given["columns"])
     return await hits_response(context, await collection.search(**given), fields)
 
 

@@ -67,12 +67,8 @@ def definition_to_json(table: FollowedTable, types: Mapping[str, str]) -> dict[s
 
 
 def definition_from_json(stored: Mapping[str, Any]) -> tuple[FollowedTable, dict[str, str]]:
-    """The definition that `definition_to_json` has written; what later versions add is left out."""
-    known = {field.name for field in fields(FollowedTable)}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
-    }
-    return FollowedTable(**{name: value for name, value in values.items() if name in known}), dict(values["types"])
+    """The definition that `definition_to_json` has written, with the types of its columns."""
+    return FollowedTable.of(stored), dict(stored["types"])
 
 
 async def read_tables(connection: Connection, names: Names, name: str | None = None) -> list[StoredTable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from contextvars import ContextVar
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from semlex.store.keyword.base import LINE_END
 from semlex.store.keyword.excerpts import excerpts_of
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
+from semlex.store.query.filters import with_rows
 from semlex.store.query.leg import key_arrays
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
 from semlex.types.documents import StoredChunk, StoredPlace, place_of
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key
+    from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo
 
 # Chunks are grouped by the key of an indexed document, or by the name that added chunks give theirs.
@@ -46,6 +49,7 @@ COLUMNS = sql.SQL(
     "c.page, c.place, c.child_ids, c.timestamp_start, c.timestamp_end, {place}"
 )
 LARGE_COLUMNS, PLACE_COLUMN = (2, 3), 15
+FROM_PLACE = 5  # columns from the place to the last one
 # More rows than this are measured on the server first, so that a refused answer is never sent. This many have up to
 # 36 MiB (MAX_CHUNK_BYTES and MAX_METADATA_BYTES each).
 MEASURED_ROWS = 32
@@ -73,26 +77,36 @@ async def load_results(
     collection: CollectionInfo,
     keys: Sequence[Key],
     query: str | None,
+    *,
     postings: _core.PostingSnapshot | None = None,
+    columns: RowColumns | None = None,
 ) -> dict[Key, SearchResult]:
     """Rows of hits by key, in one statement; keys whose row is gone are missing from the answer.
 
     Args:
         connection: In the search's transaction.
+        columns: Of followed tables; a hit whose row there is gone or hidden is missing, too.
     """
     if not keys:
         return {}
     statement = sql.SQL(
-        "SELECT {columns}, c.keyword_id, c.language "
+        "SELECT {columns}{row_columns}, c.keyword_id, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id)"
+        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id){rows}"
     ).format(
         columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
+        row_columns=sql.SQL("") if columns is None else columns.selected,
         chunk=collection.names.chunk,
+        rows=sql.SQL("") if columns is None else columns.joined,
     )
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, key_arrays(keys), len(keys))
     results = [SearchResult(**_stored(row)) for row in rows]
+    if columns is not None:
+        for hit, row in zip(results, rows, strict=True):
+            hit.columns = columns.of(hit.table, row[PLACE_COLUMN + FROM_PLACE : -2])
+        is_there = [hit.table not in columns.tables or hit.columns is not None for hit in results]
+        rows, results = list(compress(rows, is_there)), list(compress(results, is_there))
     texts, languages = [hit.content for hit in results], [row[-1] for row in rows]
     found = excerpts_of(query, texts, languages, collection.keyword.analyzer_for)
     for hit, row, (excerpt, match) in zip(results, rows, found, strict=True):
@@ -139,7 +153,7 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
     """The fields of a `StoredChunk` by a row that begins with `COLUMNS` and ends with the language."""
     _, chunk_id, text, metadata, parent, created, updated, name, chapter, section, subsections, *rest = row
     start, end, line, page, place, children, begins, ends, source, *_, language = rest
-    row_number, cell, sheet, _ = StoredPlace.of(place)
+    at = StoredPlace.of(place)
     return {
         "content": text,
         "metadata": metadata,
@@ -152,17 +166,20 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
         "updated_at": updated,
         "language": language,
         "source": source[0] if source else "",
-        "root": source[1] if source else "",
+        # The root of a row's source names the table, and hits have folders there.
+        "root": source[1] if source and at.table is None else "",
         "source_document": name,
         "heading_path": tuple(title for title in (chapter, section, *subsections) if title),
         "char_start": start,
         "char_end": end,
         "line": line,
         "page": page,
-        "row": row_number,
-        "cell": cell,
-        "sheet": sheet,
-        "place": place_of(line, page, row_number, cell, sheet),
+        "row": at.row,
+        "cell": at.cell,
+        "sheet": at.sheet,
+        "table": at.table,
+        "key": at.row_key,
+        "place": place_of(line, page, at.row, at.cell, at.sheet),
     }
 
 
@@ -202,6 +219,7 @@ async def list_chunks(
     Args:
         connection: In a transaction.
     """
+    condition = await with_rows(connection, collection.names, condition)
     places = PLACE.format(document=collection.names.document, source=collection.names.source)
     begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")
     statement = sql.SQL(
@@ -258,6 +276,7 @@ async def cut_contexts(connection: Connection, collection: CollectionInfo, keys:
 
 async def count_chunks(connection: Connection, collection: CollectionInfo, condition: Filter) -> int:
     """Number of chunks that pass a filter."""
+    condition = await with_rows(connection, collection.names, condition)
     statement = sql.SQL("SELECT count(*) FROM {} AS c WHERE {}").format(collection.names.chunk, condition.expression)
     cursor = await connection.execute(statement, condition.parameters)
     row = await cursor.fetchone()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from semlex.filters.fields import OWN
+from semlex.filters.fields import OWN, ROW
 from semlex.store.postgres.settings import cursor_with_times
 from semlex.store.query.filters import OWN_COLUMNS
 from semlex.store.query.leg import Statement, key_arrays
+from semlex.store.query.rows import live_row, read_live_tables, seen_row
 from semlex.store.query.run import fetch
 from semlex.store.query.vector import vector_leg
 
@@ -60,15 +61,17 @@ async def read_facts(
 
 
 async def read_fields(
-    snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key]
+    snapshot: Snapshot, collection: CollectionInfo, keys: Sequence[Key], *, with_rows: bool = False
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The fields that a filter compares, for each of some chunks: metadata and semlex's own fields, as for `holds`."""
     names = collection.names
+    tables = await read_live_tables(snapshot.connection, names) if with_rows else ()
     own = [name for name in OWN if name != "document"]
     text = sql.SQL(
-        "SELECT c.metadata, {columns} FROM {chunks} LEFT JOIN {document} AS d ON d.document_id = c.document_id "
+        "SELECT c.metadata, {row}, {columns} FROM {chunks} LEFT JOIN {document} AS d ON d.document_id = c.document_id "
         "LEFT JOIN {source} AS s ON s.source_id = d.source_id ORDER BY k.number"
     ).format(
+        row=live_row(tables),
         columns=sql.SQL(", ").join([*(OWN_COLUMNS[name] for name in own), sql.SQL("c.document_id")]),
         chunks=_CHUNKS.format(chunk=names.chunk),
         document=names.document,
@@ -76,10 +79,11 @@ async def read_fields(
     )
     cursor = await cursor_with_times(snapshot.connection).execute(text, key_arrays(keys))
     found = []
-    for metadata, *values in await cursor.fetchall():
+    for metadata, row, *values in await cursor.fetchall():
         fields = dict(zip(own, values, strict=False)) | {"document": values[-1].hex}
         # "" and an empty list of headings are as good as missing.
-        found.append((metadata, {name: value for name, value in fields.items() if value not in (None, "", [])}))
+        fields = {name: value for name, value in fields.items() if value not in (None, "", [])}
+        found.append((metadata, fields if row is None else fields | {ROW: seen_row(row)}))
     return found
 
 

@@ -8,18 +8,19 @@ metadata serves; comparisons use the one expression that `typed_value` gives.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 from psycopg import sql
 
-from semlex.filters.evaluate import folded, is_index
+from semlex.filters.evaluate import folded, holds, is_index
 from semlex.filters.fields import COLUMNS, OWN, SHOWN_CHARACTERS, Field, nearest
 from semlex.filters.forms import filter_tree
-from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, node_of
+from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, joined, leaves, node_of
 from semlex.filters.values import is_number, is_scalar, json_text
 from semlex.store.query.chunk_keys import chunk_keys
+from semlex.store.query.rows import check_live, of_rows, read_live_tables, visible_rows
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from semlex.filters.forms import Filters
     from semlex.store.postgres.connection import Connection
+    from semlex.store.query.rows import LiveTable
     from semlex.store.schema.names import Names
 
 
@@ -154,6 +156,8 @@ class Filter:
     ids: NDArray[np.int64] | None = None
     # Estimated share of the chunks that pass, 0 to 1; None if unknown.
     share: float | None = None
+    # Where the filter was given, and how its values are named: set while `with_rows` has to write it.
+    unwritten: tuple[str, str] | None = None
 
     @property
     def key(self) -> Hashable:
@@ -170,6 +174,8 @@ class Filter:
     @property
     def expression(self) -> sql.Composable:
         """The condition; TRUE when nothing is filtered."""
+        if self.unwritten is not None:
+            raise RuntimeError("a filter on live columns is written by `with_rows`")
         if self.is_empty:
             return sql.SQL("TRUE")
         return sql.SQL("(") + sql.SQL(" AND ").join(self.conditions) + sql.SQL(")")
@@ -177,12 +183,18 @@ class Filter:
     @property
     def is_empty(self) -> bool:
         """Whether every chunk passes."""
-        return not self.conditions
+        return not self.conditions and self.unwritten is None
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether it looks at rows of followed tables."""
+        return self.tree is not None and any(one.field.is_row for one in leaves(self.tree))
 
     @property
     def metadata_fields(self) -> Sequence[Field]:
         """The metadata fields that it compares, each once."""
-        return () if self.tree is None else tuple(dict.fromkeys(_metadata_fields(self.tree)))
+        found = () if self.tree is None else leaves(self.tree)
+        return tuple(dict.fromkeys(one.field for one in found if not one.field.is_own))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -191,31 +203,72 @@ class Filter:
 
 
 def parse_filters(filters: Filters | None, names: Names, *, place: str = "filters", prefix: str = "filter") -> Filter:
-    """Check a filter and turn it into SQL; the driver binds or quotes keys and values."""
+    """Check a filter and turn it into SQL; the driver binds or quotes keys and values.
+
+    One that names live columns is turned into SQL by `with_rows`, which knows their tables.
+    """
     tree = filter_tree(filters, place)
     if tree is None:
         return Filter()
-    writer = _Writer(names, prefix)
-    parts = tree.parts if isinstance(tree, Group) and tree.word == "and" else (tree,)
-    return Filter(tuple(map(writer.expression, parts)), writer.parameters, tree)
+    made = Filter(tree=tree)
+    return replace(made, unwritten=(place, prefix)) if made.names_rows else _written(tree, names, prefix)
 
 
-def _metadata_fields(tree: FilterTree) -> Iterator[Field]:
-    if isinstance(tree, Group):
-        for part in tree.parts:
-            yield from _metadata_fields(part)
-    elif isinstance(tree, Not):
-        yield from _metadata_fields(tree.part)
-    elif isinstance(tree, Condition) and not tree.field.is_own:
-        yield tree.field
+async def with_rows(connection: Connection, names: Names, condition: Filter) -> Filter:
+    """The filter as SQL, with the followed tables as they are now.
+
+    Args:
+        connection: In the transaction that uses the filter.
+
+    Raises:
+        ValidationError: It names a column that is live in no table.
+    """
+    if condition.unwritten is None:
+        return condition
+    return write_filter(condition, names, await read_live_tables(connection, names))
+
+
+def write_filter(condition: Filter, names: Names, tables: Sequence[LiveTable]) -> Filter:
+    """The filter as SQL, with these followed tables."""
+    if condition.unwritten is None or condition.tree is None:
+        return condition
+    place, prefix = condition.unwritten
+    for found in dict.fromkeys(one.field for one in leaves(condition.tree) if one.field.is_row):
+        check_live(tables, found.path[1], found.place(place))
+    return _written(condition.tree, names, prefix, tables)
+
+
+def _written(tree: FilterTree, names: Names, prefix: str, tables: Sequence[LiveTable] = ()) -> Filter:
+    writer = _Writer(names, prefix, tables)
+    parts = _with_joined_rows("and", tree.parts if isinstance(tree, Group) and tree.word == "and" else (tree,))
+    conditions = list(map(writer.expression, parts))
+    if tables and not any(map(_is_of_rows, parts)):
+        # A filter that looks at rows lets no chunk pass whose row is gone or hidden, whatever it negates.
+        conditions.append(visible_rows(tables))
+    return Filter(tuple(conditions), writer.parameters, tree)
+
+
+def _is_of_rows(tree: FilterTree) -> bool:
+    """Whether all its conditions are about rows."""
+    return all(one.field.is_row for one in leaves(tree))
+
+
+def _with_joined_rows(word: Literal["and", "or"], parts: Sequence[FilterTree]) -> Sequence[FilterTree]:
+    """The parts of a group; those about rows are one, so that a row is looked up once."""
+    of_rows = [part for part in parts if _is_of_rows(part)]
+    if len(of_rows) < 2:  # noqa: PLR2004
+        return parts
+    return [*(part for part in parts if not _is_of_rows(part)), joined(word, of_rows)]
 
 
 class _Writer:
     """Writes a tree as SQL, and collects the values that it binds."""
 
-    def __init__(self, names: Names, prefix: str) -> None:
+    def __init__(self, names: Names, prefix: str, tables: Sequence[LiveTable]) -> None:
         self._names = names
         self._prefix = prefix
+        self._tables = tables
+        self._table: LiveTable | None = None  # whose row the conditions are about
         self.parameters: dict[str, Any] = {}
 
     def _bound(self, value: object, cast: str) -> sql.Composed:
@@ -226,16 +279,32 @@ class _Writer:
     def expression(self, tree: FilterTree) -> sql.Composable:
         """The SQL of a tree."""
         node = node_of(tree)
+        if self._table is None and _is_of_rows(node):
+            return self._of_rows(node)
         if isinstance(node, Group):
             word = sql.SQL(" AND ") if node.word == "and" else sql.SQL(" OR ")
-            return sql.SQL("({})").format(word.join(map(self.expression, node.parts)))
+            parts = node.parts if self._table is not None else _with_joined_rows(node.word, node.parts)
+            return sql.SQL("({})").format(word.join(map(self.expression, parts)))
         if isinstance(node, Not):
             return sql.SQL("(({}) IS NOT TRUE)").format(self.expression(node.part))
-        return self._of_own(node) if node.field.is_own else self._of_metadata(node)
+        return self._of_own(node) if node.field.is_own and not node.field.is_row else self._of_json(node)
 
-    def _of_metadata(self, condition: Condition) -> sql.Composable:
+    def _of_rows(self, tree: FilterTree) -> sql.Composable:
+        """A filter on rows alone; all other chunks have none of its fields."""
+        conditions = {}
+        for table in self._tables:
+            self._table = table
+            conditions[table.name] = self.expression(tree)
+        self._table = None
+        return of_rows(self._tables, conditions, others=holds(tree, {}))
+
+    def _of_json(self, condition: Condition) -> sql.Composable:
         path, operator, operand = condition.field.path, condition.operator, condition.value
-        value = value_at(self._path(path))
+        if self._table is None:
+            value: sql.Composable = value_at(self._path(path))
+        else:
+            value = self._table.value(path[1])
+            value = value_at(self._path(path[2:]), value) if path[2:] else value
         if operator == "exists":
             return sql.SQL("{} IS NOT NULL").format(value)
         if operator == "empty":
@@ -254,7 +323,8 @@ class _Writer:
         are_few = operator not in {"in", "any"} or len(wanted) <= MAX_LOOKED_UP
         # A key that is a number may lead into a list, which containment does not know; and it compares lists and
         # objects by their parts.
-        if are_few and all(map(is_scalar, wanted)) and not any(map(is_index, path[1:])):
+        is_plain = all(map(is_scalar, wanted)) and not any(map(is_index, path[1:]))
+        if self._table is None and are_few and is_plain:
             return self._looked_up(path, operator, wanted)
         if operator == "==":
             return sql.SQL("{} = {}").format(value, self._bound(json_text(operand), "jsonb"))
@@ -367,17 +437,14 @@ async def unknown_fields(connection: Connection, names: Names, condition: Filter
 
 def _compared(tree: FilterTree) -> Iterator[tuple[Field, str]]:
     """Metadata fields with the kind of what they are compared with: ``number`` or ``string``."""
-    if isinstance(tree, Group):
-        for part in tree.parts:
-            yield from _compared(part)
-    elif isinstance(tree, Not):
-        yield from _compared(tree.part)
-    elif isinstance(tree, Condition) and not tree.field.is_own and tree.operator in _COMPARING:
-        values = tree.value if tree.operator == "in" else [tree.value]
+    for one in leaves(tree):
+        if one.field.is_own or one.operator not in _COMPARING:
+            continue
+        values = one.value if one.operator == "in" else [one.value]
         if all(map(is_number, values)):
-            yield tree.field, "number"
-        elif all(isinstance(one, str) for one in values):
-            yield tree.field, "string"
+            yield one.field, "number"
+        elif all(isinstance(value, str) for value in values):
+            yield one.field, "string"
 
 
 async def _for_each(

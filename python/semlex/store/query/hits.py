@@ -38,6 +38,7 @@ COLUMNS = {
     "document_id": "uuid",
     "source": "text",
     "source_document": "text",
+    "key": "text",
     "line": "int4",
     "page": "int4",
     **dict.fromkeys(RANKS[1:], "int4"),
@@ -87,9 +88,14 @@ def _rows_of(listed: list[SearchResult], hits: object, columns: dict[str, str]) 
     keys = chunk_keys([hit.id for hit in listed])
     rows = []
     for hit, key in zip(listed, keys, strict=True):
-        own = {"document_rank": ranks.get(id(hit)), "document_id": str(UUID(bytes=key))}
+        own = {"document_rank": ranks.get(id(hit)), "document_id": str(UUID(bytes=key)), "key": _row_key(hit)}
         rows.append({name: own[name] if name in own else getattr(hit, name) for name in columns})
     return rows
+
+
+def _row_key(hit: SearchResult) -> str | None:
+    """The key of the hit's row as text; of several columns a JSON array."""
+    return None if hit.table is None else hit.source_document.removeprefix(f"{hit.table}/")
 
 
 def _check_metadata(row: int, metadata: object) -> None:

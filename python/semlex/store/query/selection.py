@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from psycopg import sql
 
 from semlex.clock import SYSTEM, Clock
 from semlex.errors import FieldError, ValidationError
-from semlex.store.query.filters import Filter, parse_filters
+from semlex.store.query.filters import Filter, parse_filters, with_rows
 from semlex.store.query.leg import Statement, key_arrays
 from semlex.store.query.run import fetch
 from semlex.store.write.copy import ids_of
@@ -153,6 +153,9 @@ async def boost_factors(
     snapshot: Snapshot, names: Names, keys: Sequence[Key], boosts: Sequence[Boost]
 ) -> NDArray[np.float64]:
     """The product of the factors that each of some chunks has: float64, shape (n,); one statement for all."""
+    boosts = [
+        replace(boost, condition=await with_rows(snapshot.connection, names, boost.condition)) for boost in boosts
+    ]
     text = sql.SQL(
         "SELECT {matches} FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
         "WITH ORDINALITY AS k(document_id, chunk_id, number) "

@@ -1,0 +1,310 @@
+"""Rows of followed tables beside the chunks of their texts: which columns there are, and the row of a chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import Format
+
+from semlex.errors import ConfigurationError, ValidationError
+from semlex.filters.fields import SHOWN_CHARACTERS, nearest
+from semlex.types.followed import FollowedTable
+from semlex.validation import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import Names
+    from semlex.types.followed import KeyKind
+
+# Columns of a domain have the type below it.
+_TABLES = sql.SQL(
+    "SELECT f.definition, (SELECT jsonb_object_agg(a.attname, "
+    "format_type(CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE a.atttypid END, NULL)) "
+    "FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid "
+    "WHERE a.attrelid = CASE WHEN f.definition->>'source_database' IS NULL THEN "
+    "to_regclass(format('%%I.%%I', f.definition->>'schema', f.definition->>'table')) END "
+    "AND a.attnum > 0 AND NOT a.attisdropped) "
+    "FROM {table} AS f WHERE f.collection = %(collection)s ORDER BY f.name"
+)
+# The parts of a chunk's key in the types of the columns. Parts of other types belong to another key.
+_PARTS: dict[KeyKind, sql.SQL] = {
+    "int": sql.SQL("(CASE WHEN jsonb_typeof({part}) = 'number' THEN {part}::bigint END)"),
+    "uuid": sql.SQL("({part} ->> 'uuid')::uuid"),
+    "text": sql.SQL("({part} #>> '{{}}')"),
+}
+_ISO = (
+    "(CASE WHEN isfinite({value}) THEN to_jsonb(to_char({value}, 'YYYY-MM-DD\"T\"HH24:MI:SS') || "
+    "CASE WHEN extract(microseconds FROM {value})::bigint %% 1000000 <> 0 THEN to_char({value}, '.US') ELSE '' END "
+    "|| {zone}) ELSE to_jsonb({value}) END)"
+)
+# Times are written as metadata has them, so that their order as texts is that of time.
+_WRITTEN = {
+    "timestamp with time zone": (sql.SQL(_ISO), sql.SQL("({} AT TIME ZONE 'UTC')"), "+00:00"),
+    "timestamp without time zone": (sql.SQL(_ISO), sql.SQL("{}"), ""),
+}
+
+# Python has no times beyond its years, and no hour 24.
+_BOUNDED = {
+    "date": sql.SQL("least(greatest({}, '0001-01-01'), '9999-12-31')"),
+    "timestamp without time zone": sql.SQL("least(greatest({}, '0001-01-01'), '9999-12-31 23:59:59.999999')"),
+    "time without time zone": sql.SQL("least({}, '23:59:59.999999')"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """A followed table of the collection's own database.
+
+    In SQL its row has the alias ``r``, and the chunk's the alias ``c``.
+    """
+
+    definition: FollowedTable
+    types: Mapping[str, str]  # of all its columns
+
+    @property
+    def name(self) -> str:
+        """Its name in the collection."""
+        return self.definition.name
+
+    @property
+    def live(self) -> Sequence[str]:
+        """The columns that filters may name."""
+        return self.definition.live
+
+    @property
+    def named(self) -> Collection[str]:
+        """The columns that the definition names."""
+        of = self.definition
+        return {*of.key, *of.live, *of.text, *of.metadata, of.heading or ""} & self.types.keys()
+
+    @property
+    def relation(self) -> sql.Composed:
+        """The table."""
+        return sql.SQL("{}.{}").format(_named(self.definition.schema), _named(self.definition.table))
+
+    @property
+    def is_own_row(self) -> sql.Composed:
+        """Whether the row is that of the chunk."""
+        parts: list[sql.Composable] = [_of_table([self.name])]
+        for number, (column, kind) in enumerate(zip(self.definition.key, self.definition.key_kinds, strict=True)):
+            part = sql.SQL("(c.place -> 'key' -> {})").format(sql.Literal(number))
+            own = self.column(column) if kind != "text" else sql.SQL("{}::text").format(self.column(column))
+            parts.append(sql.SQL("{} = {}").format(own, _PARTS[kind].format(part=part)))
+        return sql.SQL(" AND ").join(parts)
+
+    def column(self, name: str) -> sql.Composed:
+        """A column of the row."""
+        return sql.SQL("r.{}").format(_named(name))
+
+    def loaded(self, name: str) -> sql.Composable:
+        """A column as the driver reads it; as text if it knows the type as such."""
+        column, kind = self.column(name), self.types[name]
+        if kind in _BOUNDED:
+            return _BOUNDED[kind].format(column)
+        known = psycopg.postgres.types.get(kind.removesuffix("[]"))
+        if known is None or psycopg.adapters.get_loader(known.oid, Format.BINARY) is None:
+            return sql.SQL("{}::text[]" if kind.endswith("[]") else "{}::text").format(column)
+        return column
+
+    def value(self, name: str) -> sql.Composable:
+        """A live column as JSON, as metadata has it; NULL if it is NULL, or no live column of this table."""
+        if name not in self.live:
+            return sql.SQL("NULL::jsonb")
+        if self.types.get(name) in _WRITTEN:
+            text, inner, zone = _WRITTEN[self.types[name]]
+            return text.format(value=inner.format(self.column(name)), zone=sql.Literal(zone))
+        value = sql.SQL("to_jsonb({})").format(self.column(name))
+        is_json = self.types.get(name) in ("json", "jsonb")
+        return sql.SQL("NULLIF({}, 'null')").format(value) if is_json else value
+
+
+def _named(name: str) -> sql.Identifier:
+    """An identifier in a statement with values, of which the driver reads percent signs."""
+    return sql.Identifier(name.replace("%", "%%"))
+
+
+def _of_table(names: Sequence[str]) -> sql.Composed:
+    listed = sql.SQL(", ").join(sql.Literal(name.replace("%", "%%")) for name in names)
+    return sql.SQL("c.place ->> 'table' IN ({})").format(listed)
+
+
+def of_rows(tables: Sequence[LiveTable], condition: Mapping[str, sql.Composable], *, others: bool) -> sql.Composable:
+    """A condition on the rows of chunks.
+
+    Args:
+        tables: The followed tables, at least one.
+        condition: By the name of the table what must hold of the row; a chunk of a row that is gone or hidden fails.
+        others: Whether it holds of all other chunks.
+    """
+    found: list[sql.Composable] = [
+        sql.SQL("EXISTS (SELECT FROM {} AS r WHERE {} AND {})").format(
+            table.relation, table.is_own_row, condition[table.name]
+        )
+        for table in tables
+    ]
+    if others:
+        found.insert(0, sql.SQL("({}) IS NOT TRUE").format(_of_table([table.name for table in tables])))
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(found))
+
+
+def visible_rows(tables: Sequence[LiveTable]) -> sql.Composable:
+    """The condition that a chunk's row is there, if it is one of these tables."""
+    return of_rows(tables, {table.name: sql.SQL("TRUE") for table in tables}, others=True)
+
+
+def live_row(tables: Sequence[LiveTable]) -> sql.Composable:
+    """The live columns of a chunk's row as one JSON list; NULL for other chunks, an empty list without a row."""
+    found: list[sql.Composable] = [
+        sql.SQL(
+            "WHEN {} THEN coalesce((SELECT jsonb_build_array(to_jsonb(live)) "
+            "FROM (SELECT {} FROM {} AS r WHERE {} LIMIT 1) AS live), '[]')"
+        ).format(
+            _of_table([table.name]),
+            sql.SQL(", ").join(
+                sql.SQL("{} AS {}").format(table.value(name), _named(name)) for name in sorted(table.live)
+            ),
+            table.relation,
+            table.is_own_row,
+        )
+        for table in tables
+    ]
+    return sql.SQL("CASE {} END").format(sql.SQL(" ").join(found)) if found else sql.SQL("NULL::jsonb")
+
+
+def seen_row(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What `live_row` found: the columns that are not NULL; None for a row that is gone or hidden."""
+    return {name: value for name, value in found[0].items() if value is not None} if found else None
+
+
+class OfDefinitions(tuple[str, ...]):
+    """Columns that are wanted by someone who may see those alone that definitions name."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Columns of followed tables that are loaded with chunks."""
+
+    tables: Mapping[str, LiveTable]  # by name
+    names: Sequence[str]  # wanted columns; each table brings those that it has
+
+    def _of(self, table: LiveTable) -> list[str]:
+        return [name for name in self.names if name in _shown(table, self.names)]
+
+    @property
+    def selected(self) -> sql.Composable:
+        """The columns, to follow others of a SELECT: of each table whether the row is there, then its columns."""
+        columns = [
+            sql.SQL(", {}.{}").format(sql.Identifier(f"r{number}"), sql.Identifier(f"v{place}"))
+            for number, table in enumerate(self.tables.values())
+            for place in range(len(self._of(table)) + 1)
+        ]
+        return sql.SQL("").join(columns)
+
+    @property
+    def joined(self) -> sql.Composable:
+        """The tables, to follow the chunks of a FROM. A view may have a key more than once: the first row is taken."""
+        joins = []
+        for number, table in enumerate(self.tables.values()):
+            columns = [sql.SQL("TRUE"), *(table.loaded(name) for name in self._of(table))]
+            joins.append(
+                sql.SQL(" LEFT JOIN LATERAL (SELECT {} FROM {} AS r WHERE {} LIMIT 1) AS {} ON TRUE").format(
+                    sql.SQL(", ").join(
+                        sql.SQL("{} AS {}").format(column, sql.Identifier(f"v{place}"))
+                        for place, column in enumerate(columns)
+                    ),
+                    table.relation,
+                    table.is_own_row,
+                    sql.Identifier(f"r{number}"),
+                )
+            )
+        return sql.SQL("").join(joins)
+
+    def of(self, name: str | None, values: Sequence[Any]) -> dict[str, Any] | None:
+        """The columns of a table's row among the values of `selected`; None without a row."""
+        begin = 0
+        for table in self.tables.values():
+            names = self._of(table)
+            if table.name == name:
+                own = values[begin : begin + len(names) + 1]
+                return dict(zip(names, own[1:], strict=True)) if own[0] else None
+            begin += len(names) + 1
+        return None
+
+
+def _shown(table: LiveTable, wanted: Sequence[str]) -> Collection[str]:
+    return table.named if isinstance(wanted, OfDefinitions) else table.types
+
+
+async def row_columns(connection: Connection, names: Names, columns: Sequence[str] | None) -> RowColumns | None:
+    """The columns of these names in the followed tables; None if none are wanted.
+
+    Args:
+        connection: In the transaction that loads them.
+
+    Raises:
+        ValidationError: No table has one of them.
+    """
+    if not columns:
+        return None
+    wanted = columns if isinstance(columns, OfDefinitions) else tuple(columns)
+    tables = await read_live_tables(connection, names)
+    known = {name for table in tables for name in _shown(table, wanted)}
+    for name in wanted:
+        if name not in known:
+            followed = ", ".join(table.name for table in tables)
+            limit = f"the columns of a followed table ({followed}){nearest(name, known)}"
+            if isinstance(wanted, OfDefinitions):
+                limit = f"the columns that followed tables name: {', '.join(sorted(known))}"
+            if not tables:
+                limit = "the columns of a followed table; the collection follows none in its own database"
+            raise ValidationError(refuse("columns", "unknown_type", limit, repr(name[:SHOWN_CHARACTERS])))
+    return RowColumns({table.name: table for table in tables}, type(wanted)(dict.fromkeys(wanted)))
+
+
+async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTable, ...]:
+    """The followed tables whose rows can be read here, by name.
+
+    Args:
+        connection: In a transaction.
+
+    Raises:
+        ConfigurationError: A table is gone.
+    """
+    statement = _TABLES.format(table=names.followed_table)
+    cursor = await connection.cursor(binary=True).execute(statement, {"collection": names.collection})
+    tables = []
+    for stored, types in await cursor.fetchall():
+        definition = FollowedTable.of(stored)
+        if definition.source_database is not None:
+            continue
+        if types is None:
+            raise ConfigurationError(
+                f"the table {definition.schema}.{definition.table}, followed as {definition.name!r}, does not exist "
+                f"any more: make it again, or stop following it: semlex follow {definition.name} --stop"
+            )
+        tables.append(LiveTable(definition, types))
+    return tuple(tables)
+
+
+def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
+    """Refuse a column that no followed table of this database has as a live one.
+
+    Raises:
+        ValidationError: With the columns that there are.
+    """
+    known = sorted({name for table in tables for name in table.live})
+    if name in known:
+        return
+    if tables:
+        listed = f"live columns: {', '.join(known)}{nearest(name, known)}" if known else "no column is live"
+        remedy = f"{listed}; to change them: semlex follow {tables[0].name} --change --live NAMES"
+    else:
+        remedy = "the collection follows no table of its own database; semlex follow TABLE --live COLUMN"
+    raise ValidationError(refuse(place, "unknown_live_column", remedy))
