@@ -120,15 +120,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests live to the end: no search for garbage need look at them (with torch it takes 0.3 s)."""
-    gc.collect()
+    """Modules and tests live to the end: no search for garbage need look at them, which takes a second."""
     gc.freeze()
     gc.set_threshold(50_000)  # as a rule nothing is in a circle, and looking took a tenth of the time
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
