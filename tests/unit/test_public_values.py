@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -342,6 +343,11 @@ def test_documents_are_made_of_mappings_and_data_frames() -> None:
     assert (second.content, second.metadata) == ("b", {})
     with pytest.raises(ValidationError, match=r"a column 'content' or 'text' .it has body: rename"):
         documents_in(Frame(body=["a"]))
+    [array] = documents_in(Frame(text=["a"], tags=[np.array(["x", "y"])]))  # as pandas reads lists from Parquet
+    assert array.metadata == {"tags": ["x", "y"]}
+    twice = pa.table([["a"], [1], [2]], names=["text", "year", "year"])
+    with pytest.raises(ValidationError, match=r"one column of each name .several are called year: rename them"):
+        documents_in(twice)
     with pytest.raises(ValidationError, match="with its rows in memory; got a SimpleNamespace"):
         documents_in(SimpleNamespace(columns=["text"]))  # type: ignore[arg-type] # as a lazy frame
 

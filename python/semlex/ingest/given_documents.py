@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -94,20 +95,34 @@ def documents_in(documents: Given) -> list[Any]:
 
 
 def _rows_of(frame: Any) -> list[Mapping[str, Any]]:
-    """Return the rows of a data frame as mappings, without values that are missing."""
+    """Return the rows of a data frame as mappings, without values that are missing; arrays in them become lists."""
     names = getattr(frame, "column_names", None) or list(frame.columns)
     if not TEXT_KEYS & {name for name in names if isinstance(name, str)}:
-        shown = ", ".join(str(name) for name in names if SHOWN_KEY.fullmatch(str(name)))
         limit = (
-            f"a data frame with a column 'content' or 'text' (it has {shown or 'none'}: rename the one with the texts)"
+            f"a data frame with a column 'content' or 'text' (it has {_shown(names)}: rename the one with the texts)"
         )
+        raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
+    if twice := [name for name, count in Counter(names).items() if count > 1]:  # all but one would be left out
+        limit = f"a data frame with one column of each name (several are called {_shown(twice)}: rename them)"
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
     method = next((name for name in ROWS if hasattr(frame, name)), None)
     if method is None:  # such as a lazy frame
         limit = "a data frame of pandas or polars, or a table of pyarrow, with its rows in memory"
         raise ValidationError([FieldError(-1, None, "documents", "wrong_type", limit, type(frame).__name__)])
     rows = getattr(frame, method)(*ROWS[method])
-    return [{name: value for name, value in row.items() if not _is_missing(value)} for row in rows]
+    return [
+        {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in row.items()
+            if not _is_missing(value)
+        }
+        for row in rows
+    ]
+
+
+def _shown(names: Iterable[object]) -> str:
+    """Return names of columns for a message, without those that may be texts of documents."""
+    return ", ".join(str(name) for name in names if SHOWN_KEY.fullmatch(str(name))) or "none"
 
 
 def _is_missing(value: object) -> bool:
