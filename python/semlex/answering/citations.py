@@ -67,7 +67,8 @@ def citation_at(source: ContextSource, quote: str, verdict: Verdict, start: int,
     first, last = source.char_start, source.char_end
     is_piece = first is not None and last is not None and last - first == len(source.text)
     begins, ends = (first + start, first + end) if is_piece and first is not None else (None, None)
-    place = source.place if line == source.line else place_of(line)
+    # A row of a table has lines, and no place.
+    place = source.place if line == source.line or not source.place else place_of(line)
     return Citation(source.number, source.document, quote, verdict, line, source.page, begins, ends, place)
 
 

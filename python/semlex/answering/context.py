@@ -17,7 +17,6 @@ from semlex.search.postprocess.passages import is_near, joined
 from semlex.search.postprocess.reduction import at_most_per_document, without_near_duplicates
 from semlex.search.postprocess.surroundings import placed, read_around
 from semlex.types.answers import Context, ContextSource
-from semlex.types.documents import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,7 +250,7 @@ class Assembly:
             tuple(hits),
             tuple(dict.fromkeys(_location(like) for hit in hits for like in self._same.get(hit.id, ()))),
             first.introduction,
-            place_of(first.line, first.page, *first.place[:3]),
+            first.place.for_people(first.line, first.page),
         )
 
 

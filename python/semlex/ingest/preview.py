@@ -13,7 +13,7 @@ from semlex.ingest.loaders.base import LoadError, LoadOptions
 from semlex.ingest.loaders.registry import loader_named, loaders
 from semlex.models.tokenizer import WordCounter
 from semlex.parameters import DEFAULT_LIMITS, CollectionOptions, FileLimits, WantedOptions
-from semlex.types.documents import StoredPlace, place_of
+from semlex.types.documents import StoredPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,7 +120,7 @@ def preview_chunks(
 def _previewed(title: str, chunk: Chunk) -> PreviewedChunk:
     return PreviewedChunk(
         chunk.text,
-        place_of(chunk.line, chunk.page, *StoredPlace.of(chunk.place)[:3]),
+        StoredPlace.of(chunk.place).for_people(chunk.line, chunk.page),
         chunk.token_count,
         chunk.chunk_type,
         tuple(chunk.heading_path),

@@ -87,7 +87,8 @@ class StoredChunk(Document):
         table: Name of the followed table whose row it is; None for all other chunks. Its `source_document` is
             ``TABLE/KEY``.
         key: Key of that row in its own type: int, str or UUID; a tuple of them for a key of several columns.
-        place: These for people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known.
+        place: These for people: ``p. 36``, ``sheet Prices, row 4``, ``line 9``; "" if none is known, and for rows of
+            tables, whose text is their columns joined.
     """
 
     id: str = ""
@@ -158,6 +159,10 @@ class StoredPlace(NamedTuple):
         """The key of the row in its own type."""
         parts = tuple(UUID(part["uuid"]) if isinstance(part, dict) else part for part in self.key)
         return (parts if len(parts) > 1 else parts[0]) if parts else None
+
+    def for_people(self, line: int | None, page: int | None) -> str:
+        """Return the place in a document for people; "" if it is unknown, or a row of a table."""
+        return "" if self.table is not None else place_of(line, page, self.row, self.cell, self.sheet)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> StoredPlace:

@@ -21,7 +21,6 @@ from semlex.testing import HashEmbedder
 from tests.support.followed import KEYS, Articles, Key, articles
 from tests.support.http_server import in_process
 from tests.support.retrievers import sync_opened
-from tests.support.stored_rows import follow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +31,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.pg16
 MODES: tuple[SearchMode, ...] = ("keyword", "vector", "hybrid")
+
+
+def follow(retriever: SyncRetriever, table: Articles, **options: Any) -> None:
+    """Follow a table; its rows are in the collection then."""
+    live = ["status", "price", "tags", "extra", "published_at"]
+    retriever.tables.follow(**table.options(name="articles", metadata=["author"], live=live) | options)
+    retriever.tables.sync()
 
 
 @contextmanager
@@ -159,7 +165,8 @@ def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[
         with pytest.raises(ValidationError, match="@created or @updated"):
             retriever.fields.add("@row.status", "text")
         # A table of another database has no live columns here.
-        follow(retriever, table, "far", source_database="env:ELSEWHERE", live=["author"])
+        retriever.tables.follow(**table.options(name="far", source_database=database_url))
+        retriever.tables.sync("far")
         with pytest.raises(ValidationError, match="live columns: price, status"):
             retriever.count("@row.author = 'ann'")
         assert retriever.count("@row.status != 'draft'") == 10
@@ -173,7 +180,7 @@ def test_tables_of_several_names(database_url: str) -> None:
         followed(database_url, rows=3) as (retriever, table),
         articles(database_url, "text", rows=3, schema="b") as old,
     ):
-        follow(retriever, old, "old", live=["status"])
+        follow(retriever, old, name="old", live=["status"])
         old.update(2, status="draft")
         table.update(1, price=3)
         drafts = retriever.search("apple", 10, "@row.status = 'draft'", columns=["price", "status"])

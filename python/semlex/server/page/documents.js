@@ -127,7 +127,7 @@ function partsOf(chunks, markdown) {
 /** @param {ReturnType<typeof partsOf>[number]} part @param {number} index @param {string | null} hit */
 function chunkText({ chunk, text, markdown, inCode, heading }, index, hit) {
   const isHit = chunk.id === hit;
-  const place = chunk.place || (chunk.page ? `p. ${chunk.page}` : chunk.line === null ? "" : `line ${chunk.line}`);
+  const place = chunk.place || (chunk.page ? `p. ${chunk.page}` : chunk.table || chunk.line === null ? "" : `line ${chunk.line}`);
   return h("article", { class: isHit ? "chunk is-hit" : "chunk", tabindex: "-1", "aria-label": `Chunk ${index + 1}${isHit ? ", the hit" : ""}` },
     h("p", { class: "aside" }, isHit && h("strong", {}, "The hit: "), `chunk ${index + 1}${place && ", "}`, own(place)),
     heading && h("h3", {}, own(heading)),

@@ -162,7 +162,7 @@ function card(hit, does) {
 
 /** Where in its document a hit is: behind a colon the line, else a page, a row or a cell. @param {any} hit */
 export function behind(hit) {
-  const line = hit.match_line ?? hit.line;
+  const line = hit.table ? null : (hit.match_line ?? hit.line);
   const place = hit.place || (hit.page ? `p. ${hit.page}` : line === null ? "" : `line ${line}`);
   if (!place || !hit.source_document) return "";
   return place.startsWith("line ") ? place.replace("line ", ":") : `, ${place}`;

@@ -179,7 +179,7 @@ def _stored(row: Sequence[Any]) -> dict[str, Any]:
         "sheet": at.sheet,
         "table": at.table,
         "key": at.row_key,
-        "place": place_of(line, page, at.row, at.cell, at.sheet),
+        "place": at.for_people(line, page),
     }
 
 
