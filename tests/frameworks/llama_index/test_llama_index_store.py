@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.schema import (
     Document,
     ImageNode,
@@ -14,6 +16,7 @@ from llama_index.core.schema import (
     MediaResource,
     Node,
     NodeRelationship,
+    QueryBundle,
     RelatedNodeInfo,
     TextNode,
 )
@@ -26,9 +29,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 from semlex import Document as SemlexDocument
-from semlex import DocumentRetriever, SyncCollection, SyncRetriever, connect
+from semlex import DocumentRetriever, SyncCollection, SyncRetriever, connect, connect_sync
 from semlex.errors import ConfigurationError, DuplicateError, ModelMismatchError, ValidationError
 from semlex.integrations.llama_index import SemlexRetriever, SemlexVectorStore
+from semlex.testing import HashEmbedder
 from tests.support.waiting import held, until_waiting
 
 if TYPE_CHECKING:
@@ -439,3 +443,38 @@ async def test_hits_of_a_fallback_may_have_no_score(database_url: str) -> None:
             VectorStoreQuery(query_str="lion", mode=VectorStoreQueryMode.SPARSE)
         )
         assert found.ids == ["own"]
+
+
+async def test_a_query_bundle_has_its_own_terms(database_url: str) -> None:
+    with connect_sync(database_url, HashEmbedder(32), use_reranking=False) as client:
+        collection = client.collection("terms")
+        texts = {
+            "codes": "# Exit status\n\nThe runner ends with an exit status of 5 if it found nothing.",
+            "build": "Each build is shown red or green, with its log.",
+            "grass": "Grass grows beside the river.",
+        }
+        collection.add_texts(list(texts.values()), ids=list(texts))
+        question, terms = "why is my build red", "exit status of the runner"
+        own = QueryBundle(question, custom_embedding_strs=[question, terms])
+        wanted = [(hit.id, hit.score) for hit in collection.search(question, terms=terms)]
+        assert wanted[0][0] == "codes"
+        for retriever in (SemlexRetriever(collection), SemlexRetriever(collection, terms="grass river")):
+            for found in (retriever.retrieve(own), await retriever.aretrieve(own)):
+                assert [(one.node_id, one.score) for one in found] == wanted
+        plain = SemlexRetriever(collection, terms="grass river")
+        assert plain.retrieve(question)[0].node_id != plain.retrieve(own)[0].node_id
+        empty = QueryBundle(question, custom_embedding_strs=[question])
+        assert plain.retrieve(empty)[0].node_id == "build"
+        model = Fixed(embed_dim=32)
+        assert SemlexRetriever(collection, embed_model=model).retrieve(own)[0].node_id == "build"
+        assert model.asked == [question, terms]
+
+
+class Fixed(MockEmbedding):
+    """One vector for every query, and what was embedded."""
+
+    asked: list[str] = Field(default_factory=list)
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        self.asked.append(query)
+        return HashEmbedder(32).embed_query("each build is shown red").tolist()

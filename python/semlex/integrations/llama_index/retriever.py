@@ -27,6 +27,9 @@ class SemlexRetriever(BaseRetriever):
     The metadata of chunks of files holds ``source``, ``source_document``, ``heading_path``, ``line``, ``page``. The
     score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
 
+    Without `embed_model`, the ``custom_embedding_strs`` of a `QueryBundle` are its ``terms``: words that the documents
+    would use, searched together with the question.
+
     Args:
         collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).
         similarity_top_k: Number of nodes, 1 to 1,000.
@@ -58,14 +61,17 @@ class SemlexRetriever(BaseRetriever):
         vector = query_bundle.embedding
         if vector is None and self._embed_model is not None:
             vector = self._embed_model.get_agg_embedding_from_queries(query_bundle.embedding_strs)
-        return self._runner.run(self._search, query_bundle.query_str, vector)
+        return self._runner.run(self._search, query_bundle, vector)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         vector = query_bundle.embedding
         if vector is None and self._embed_model is not None:
             vector = await self._embed_model.aget_agg_embedding_from_queries(query_bundle.embedding_strs)
-        return await self._runner.run_async(self._search, query_bundle.query_str, vector)
+        return await self._runner.run_async(self._search, query_bundle, vector)
 
-    async def _search(self, query: str, vector: list[float] | None) -> list[NodeWithScore]:
-        found = await searched(self._runner.collection, query, vector=vector, **self._options)
+    async def _search(self, query: QueryBundle, vector: list[float] | None) -> list[NodeWithScore]:
+        options, terms = self._options, query.custom_embedding_strs
+        if vector is None and terms is not None:
+            options = {**options, "terms": [one for one in terms if one != query.query_str]}
+        found = await searched(self._runner.collection, query.query_str, vector=vector, **options)
         return [scored_node(hit) for hit in found]
