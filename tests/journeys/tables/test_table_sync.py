@@ -1,0 +1,563 @@
+"""A collection in step with a followed table: whatever happens to the rows, it holds what the table holds."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+
+from semlex import register_loader
+from semlex.errors import ConfigurationError, ModelError
+from semlex.ingest.loaders.base import LoadError
+from semlex.ingest.loaders.markdown import MarkdownLoader
+from semlex.parameters import FileLimits
+from tests.support.followed import KEYS, Articles, Key, Relation, articles
+from tests.support.properties import OWN_ROWS
+from tests.support.retrievers import sync_opened
+from tests.support.synchronised import CountingEmbedder, opened
+from tests.support.waiting import until_waiting
+from tests.support.whole_collection import count_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from semlex import SyncRetriever
+    from semlex.ingest.loaders.base import FileBytes, LoadedDocument, LoadOptions
+    from semlex.types.followed import TableSync
+
+pytestmark = pytest.mark.pg16
+
+
+# Words of digits are several words.
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+
+
+@dataclass
+class Twin:
+    """The table as Python holds it: row number -> column -> value, and every word that was ever in a body."""
+
+    table: Articles
+    collection: str = "rows"
+    url: str = ""
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    words: set[str] = field(default_factory=set)
+    _made: int = 0
+
+    def body(self, words: int) -> str:
+        """A text with words that no other text has."""
+        made = [f"zq{str(self._made + number).translate(LETTERS)}x" for number in range(words)]
+        self._made += words
+        self.words.update(made)
+        return " ".join(made)
+
+    def insert(self, number: int, words: int) -> None:
+        if number not in self.rows:
+            row = {"title": f"title {number}", "body": self.body(words), "author": f"author{words}"}
+            self.table.insert(number, **row)
+            self.rows[number] = row
+
+    def update(self, number: int, **values: Any) -> None:
+        if number in self.rows:
+            self.table.update(number, **values)
+            self.rows[number] |= values
+
+    def delete(self, number: int) -> None:
+        self.table.delete(number)
+        self.rows.pop(number, None)
+
+    def truncate(self) -> None:
+        self.table.connection.execute(sql.SQL("TRUNCATE {}").format(self.table.table))
+        self.rows.clear()
+
+    def key_text(self, number: int) -> str:
+        key = self.table.key_of(number)
+        return json.dumps(list(key)) if isinstance(key, tuple) else str(key)
+
+    def check(self, store: SyncRetriever) -> None:
+        """Compare the collection with the rows: texts, metadata, keys, and what searches find."""
+        expected = {f"articles/{self.key_text(number)}": row for number, row in self.rows.items()}
+        found: dict[str, list[Any]] = {}
+        for chunk in store.list_chunks(limit=1_000):
+            found.setdefault(chunk.source_document, []).append(chunk)
+        with_text = {
+            name for name, row in expected.items() if (row["title"] or "").strip() or (row["body"] or "").strip()
+        }
+        assert found.keys() == with_text
+        for name, chunks in found.items():
+            row = expected[name]
+            text = "\n\n".join(part for part in (row["title"], row["body"]) if part)
+            covered = set()
+            for chunk in chunks:
+                assert chunk.content == text[chunk.char_start : chunk.char_end]
+                assert chunk.metadata == ({} if row["author"] is None else {"author": row["author"]})
+                covered |= set(range(chunk.char_start, chunk.char_end))
+            assert all(letter.isspace() for place, letter in enumerate(text) if place not in covered)
+        words = {word: name for name, row in expected.items() for word in (row["body"] or "").split()}
+        for word in sorted(self.words)[:: max(1, len(self.words) // 12)]:
+            hits = store.search(word, 5, mode="keyword")
+            assert {hit.source_document for hit in hits} == ({words[word]} if word in words else set())
+
+
+@contextmanager
+def followed(
+    url: str,
+    key: Key = "int",
+    relation: Relation = "table",
+    *,
+    rows: int = 0,
+    schema: str = "shop",
+    settings_of_store: dict[str, Any] | None = None,
+    **options: Any,
+) -> Iterator[tuple[Twin, SyncRetriever]]:
+    """A table with rows, and a collection that follows it."""
+    collection = f"{schema}_rows"
+    with (
+        articles(url, key, relation, schema=schema) as table,
+        sync_opened(url, CountingEmbedder(8), collection=collection, **(settings_of_store or {})) as store,
+    ):
+        twin = Twin(table, collection, url)
+        for number in range(rows):
+            twin.insert(number, 3)
+        given = {"name": "articles", "metadata": ["author"], **options}
+        store.tables.follow(**table.options(**given))
+        yield twin, store
+
+
+def sync(store: SyncRetriever, **options: Any) -> TableSync:
+    [report] = store.tables.sync(**options)
+    return report
+
+
+def counts(report: TableSync) -> tuple[int, int, int, int, int]:
+    """Rows that were added, changed, refreshed, deleted, and that could not be stored."""
+    return report.added, report.changed, report.refreshed, report.deleted, report.failed
+
+
+numbers = st.integers(0, 5)
+operations = st.one_of(
+    st.tuples(st.just("insert"), numbers, st.sampled_from([1, 3, 60])),
+    st.tuples(st.just("body"), numbers, st.sampled_from([0, 2, 60])),
+    st.tuples(st.just("author"), numbers, st.sampled_from(["bob", None])),
+    st.tuples(st.just("status"), numbers, st.none()),
+    st.tuples(st.just("delete"), numbers, st.none()),
+    st.tuples(st.just("truncate"), st.none(), st.none()),
+    st.tuples(st.just("sync"), st.none(), st.none()),
+)
+
+
+def happen(twin: Twin, store: SyncRetriever, act: str, number: Any, value: Any) -> None:
+    match act:
+        case "insert":
+            twin.insert(number, value)
+        case "body":
+            twin.update(number, body=twin.body(value))
+        case "author":
+            twin.update(number, author=value)
+        case "status":  # of no column that is read
+            twin.table.update(number, status="draft")
+        case "delete":
+            twin.delete(number)
+        case "truncate":
+            twin.truncate()
+        case _:
+            sync(store, allow_empty=True)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "comparison": {},
+    "column": {"changes": "column", "updated_at": "updated_at", "keys_every": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tuple[Twin, SyncRetriever]]]:
+    """A table for each kind of key and each way of noticing changes, all followed."""
+    url = new_database()
+    with ExitStack() as stack:
+        made = {
+            (key, way): stack.enter_context(followed(url, key, rows=1, schema=f"{key}_{way}", **WAYS[way]))
+            for key in KEYS
+            for way in WAYS
+        }
+        for _, store in made.values():
+            sync(store)
+        yield made
+
+
+@settings(OWN_ROWS)
+@given(st.sampled_from(sorted(KEYS)), st.sampled_from(sorted(WAYS)), st.lists(operations, max_size=12))
+def test_a_collection_holds_what_the_table_holds_whatever_happened(
+    tables: dict[tuple[str, str], tuple[Twin, SyncRetriever]], key: str, way: str, history: list[tuple[str, Any, Any]]
+) -> None:
+    twin, store = tables[key, way]
+    twin.truncate()
+    sync(store, allow_empty=True)
+    twin.words.clear()
+    for act, number, value in history:
+        happen(twin, store, act, number, value)
+    sync(store, allow_empty=True)
+    twin.check(store)
+    with psycopg.connect(twin.url) as connection:
+        assert count_faults(connection, twin.collection) == {}
+    CountingEmbedder.texts = 0
+    assert counts(sync(store, allow_empty=True)) == (0, 0, 0, 0, 0)
+    assert CountingEmbedder.texts == 0
+
+
+@pytest.mark.parametrize("relation", ["partitioned", "view", "materialized view"])
+def test_partitioned_tables_and_views_are_kept_in_step(database_url: str, relation: Relation) -> None:
+    with followed(database_url, "int", relation, rows=4) as (twin, store):
+        twin.table.refresh()
+        assert counts(sync(store)) == (4, 0, 0, 0, 0)
+        twin.update(1, body=twin.body(60))
+        twin.update(2, author="bob")
+        twin.delete(3)
+        twin.insert(7, 2)
+        twin.table.refresh()
+        assert counts(sync(store)) == (1, 1, 1, 1, 0)
+        twin.check(store)
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_a_table_of_another_database_is_kept_in_step(
+    database_url: str, new_database: Callable[[], str], key: Key
+) -> None:
+    elsewhere = new_database()
+    with articles(elsewhere, key) as table, opened(database_url, "rows") as store:
+        twin = Twin(table)
+        for number in range(4):
+            twin.insert(number, 3)
+        store.tables.follow(**table.options(name="articles", metadata=["author"], source_database=elsewhere))
+        assert counts(sync(store)) == (4, 0, 0, 0, 0)
+        twin.update(1, body=twin.body(60))
+        twin.update(2, author="bob")
+        twin.delete(3)
+        twin.insert(7, 2)
+        assert counts(sync(store)) == (1, 1, 1, 1, 0)
+        twin.check(store)
+        assert counts(sync(store, compare=True)) == (0, 0, 0, 0, 0)
+
+
+def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url: str) -> None:
+    with followed(database_url, rows=1, settings_of_store={"chunk_tokens": 40, "overlap_tokens": 0}) as (twin, store):
+        paragraphs = [twin.body(30) for _ in range(5)]
+        twin.update(0, title="", body="\n\n".join(paragraphs))
+        sync(store)
+        assert len(store.list_chunks()) == 5
+        CountingEmbedder.texts = 0
+        paragraphs[2] = twin.body(30)
+        twin.update(0, body="\n\n".join(paragraphs))
+        assert counts(sync(store)) == (0, 1, 0, 0, 0)
+        assert CountingEmbedder.texts == 1
+        twin.check(store)
+
+
+def test_another_column_changes_without_embedding_or_analysing(database_url: str) -> None:
+    with followed(database_url, rows=30) as (twin, store):
+        sync(store)
+        before = postings(database_url, twin)
+        CountingEmbedder.texts = 0
+        for number in range(30):
+            twin.update(number, author="bob", status="draft")
+        assert counts(sync(store)) == (0, 0, 30, 0, 0)
+        assert CountingEmbedder.texts == 0
+        assert postings(database_url, twin) == before
+        assert len(store.search("zqbx", 5, mode="keyword", filters={"author": "bob"})) == 1
+        twin.check(store)
+
+
+def postings(url: str, twin: Twin) -> list[Any]:
+    """Everything that the keyword index holds, and the ids by which it knows chunks."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute(
+            "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'semlex'::regnamespace "
+            "AND relname ~ %s ORDER BY 1",
+            [f"^{twin.collection}_(segment|posting|tombstone|manifest)"],
+        ).fetchall()
+        assert names
+        listed = sql.SQL("SELECT t::text FROM {} AS t ORDER BY 1")
+        stored = [connection.execute(listed.format(sql.Identifier("semlex", name))).fetchall() for (name,) in names]
+        ids = sql.SQL("SELECT chunk_id, keyword_id FROM {} ORDER BY 1")
+        return [
+            *stored,
+            connection.execute(ids.format(sql.Identifier("semlex", f"{twin.collection}_chunk"))).fetchall(),
+        ]
+
+
+def test_another_definition_embeds_only_texts_that_differ(database_url: str) -> None:
+    with followed(database_url, rows=6) as (twin, store):
+        for number in (0, 1):
+            twin.update(number, title="")
+        sync(store)
+        CountingEmbedder.texts = 0
+        store.tables.change("articles", text=["body"])
+        assert counts(sync(store)) == (0, 6, 0, 0, 0)
+        assert CountingEmbedder.texts == 4
+        store.tables.change("articles", metadata=["status"])
+        assert counts(sync(store)) == (0, 0, 6, 0, 0)
+        assert CountingEmbedder.texts == 4
+        assert {chunk.metadata["status"] for chunk in store.list_chunks()} == {"public"}
+
+
+def test_an_expression_and_formats_make_the_text(database_url: str) -> None:
+    with articles(database_url) as table, opened(database_url, "rows") as store:
+        table.insert(1, title="Keys & locks", body="# Doors\n\nA **key** opens.\n\n## Windows\n\nThey have none.")
+        store.tables.follow(**table.options(text=["body"], heading="title", formats={"body": "markdown"}, metadata=[]))
+        sync(store)
+        found = store.list_chunks()
+        assert {chunk.heading_path for chunk in found} >= {("Keys & locks", "Doors")}
+        assert all(chunk.heading_path[0] == "Keys & locks" for chunk in found)
+        table.insert(2, title="100 %", body="x")
+        store.tables.change("articles", text=["'%s ' || upper(title) || E'\\n\\n' || body"], heading=None, formats={})
+        sync(store)
+        assert {chunk.content for chunk in store.list_chunks()} >= {"%s 100 %\n\nx"}
+
+
+# --- what changes while a run reads ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[TableSync]]:
+    """A run that has read its rows, and waits for its first lock until the block ends."""
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
+        source = sql.Identifier("semlex", f"{twin.collection}_source")
+        connection.execute(sql.SQL("SELECT FROM {} FOR UPDATE").format(source))
+        run = pool.submit(sync, store, allow_empty=True)
+        try:
+            until_waiting(connection)
+            yield run
+        finally:
+            connection.rollback()
+
+
+def test_rows_that_change_while_they_are_read_are_read_again(database_url: str) -> None:
+    with followed(database_url, rows=6) as (twin, store):
+        sync(store)
+        for number in range(3):
+            twin.update(number, body=twin.body(2))
+        with waiting_run(database_url, twin, store) as run:
+            twin.update(0, body=twin.body(60))
+            twin.update(1, author="bob")
+            twin.delete(2)
+        assert counts(run.result(120)) == (0, 2, 0, 1, 0)
+        twin.check(store)
+
+
+def test_a_row_that_comes_back_is_not_deleted(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        sync(store)
+        before = dict(twin.rows[1])
+        twin.delete(1)
+        with waiting_run(database_url, twin, store) as run:
+            twin.table.insert(1, **before)
+            twin.rows[1] = before
+        assert counts(run.result(120)) == (0, 0, 0, 0, 0)
+        twin.check(store)
+
+
+def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        sync(store)
+        twin.update(1, author="bob")
+        with waiting_run(database_url, twin, store) as run:
+            twin.update(1, body=twin.body(3))
+        assert counts(run.result(120)) == (0, 1, 0, 0, 0)
+        twin.check(store)
+
+
+def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        with ThreadPoolExecutor(1) as pool:
+            with waiting_run(database_url, twin, store) as run:
+                stop = pool.submit(store.tables.stop, "articles")
+            assert stop.result(120) == run.result(120).added
+        assert store.list_chunks() == []
+
+
+# --- everything is gone, and problems -------------------------------------------------------------------------------
+
+
+def test_an_emptied_table_needs_consent(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        sync(store)
+        twin.truncate()
+        with pytest.raises(ConfigurationError, match=r"none of the 3 rows .* --allow-empty"):
+            sync(store)
+        [status] = store.tables.followed()
+        assert "--allow-empty" in (status.error or "")
+        twin.insert(9, 1)  # all stored rows are gone nevertheless
+        with pytest.raises(ConfigurationError, match="--allow-empty"):
+            sync(store)
+        assert len(store.list_chunks()) == 3
+        assert counts(sync(store, allow_empty=True)) == (1, 0, 0, 3, 0)
+        twin.check(store)
+        [status] = store.tables.followed()
+        assert status.error is None
+
+
+class Picky(CountingEmbedder):
+    """Refuses a text."""
+
+    refused = "poison"
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        if any(self.refused in text for text in texts):
+            raise ModelError("a text cannot be embedded")
+        return super().embed_documents(texts)
+
+
+def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> None:
+    with (
+        articles(database_url, "text") as table,
+        sync_opened(database_url, Picky(8), collection="rows", file_limits=FileLimits(file=2_000)) as store,
+    ):
+        twin = Twin(table, "rows")
+        table.connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN raw json").format(table.table))
+        for number in range(20):
+            twin.insert(number, 2)
+        table.connection.execute(
+            sql.SQL("UPDATE {} SET raw = %s WHERE title = 'title 3'").format(table.table), [r'"\u0000"']
+        )
+        twin.update(5, body="long " * 500)
+        twin.update(7, body="poison")
+        table.connection.execute(
+            sql.SQL("INSERT INTO {} (id, title) VALUES (%s, 'long key')").format(table.table), ["k" * 600]
+        )
+        store.tables.follow(**table.options(name="articles", metadata=["author", "raw"]))
+        report = sync(store)
+        assert counts(report) == (17, 0, 0, 0, 4)
+        codes = {problem.key[:8]: problem.code for problem in report.problems}
+        assert codes == {"é 3/%s": "22P05", "é 5/%s": "too_long", "é 7/%s": "ModelError", "kkkkkkkk": "too_long"}
+        assert counts(sync(store)) == (0, 0, 0, 0, 0)  # they are not due
+        [status] = store.tables.followed()
+        assert {problem.key[:8]: problem.code for problem in status.problems} == codes
+        # Changed rows are tried at once, the others when they are due.
+        twin.update(5, body=twin.body(2))
+        twin.insert(30, 1)
+        assert counts(sync(store)) == (2, 0, 0, 0, 0)
+        Picky.refused, due = "nothing", "UPDATE semlex.row_change SET due_at = now()"
+        table.connection.execute(due)
+        assert counts(sync(store)) == (1, 0, 0, 0, 2)
+        table.connection.execute(sql.SQL("UPDATE {} SET raw = NULL").format(table.table))
+        table.connection.execute(sql.SQL("DELETE FROM {} WHERE title = 'long key'").format(table.table))
+        table.connection.execute(due)
+        assert counts(sync(store)) == (1, 0, 0, 0, 0)
+        [status] = store.tables.followed()
+        assert list(status.problems) == []
+        twin.check(store)
+
+
+def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(database_url: str) -> None:
+    class Broken(CountingEmbedder):
+        def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            if "title" in texts[0]:
+                raise ModelError("out of order")
+            return super().embed_documents(texts)
+
+    with articles(database_url, rows=30) as table, sync_opened(database_url, Broken(8), collection="rows") as store:
+        store.tables.follow(**table.options(name="articles"))
+        with pytest.raises(ModelError, match="out of order"):
+            sync(store)
+        [status] = store.tables.followed()
+        assert (status.rows, list(status.problems)) == (0, [])
+
+
+def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_url: str) -> None:
+    class Failing(MarkdownLoader):
+        name, suffixes = "failing", ("failing",)
+
+        def load(self, file: FileBytes, options: LoadOptions) -> LoadedDocument:
+            if b"bad" in file.data:
+                raise LoadError("broken", "it is broken")
+            return super().load(file, options)
+
+    register_loader(Failing())
+    with articles(database_url) as table, opened(database_url, "rows") as store:
+        for number, body in enumerate(["good", "bad", "good", "fine"]):
+            table.insert(number, body=body)
+        table.connection.execute(
+            sql.SQL("CREATE VIEW {} AS SELECT * FROM {t} UNION ALL SELECT * FROM {t} WHERE id = 2").format(
+                sql.Identifier("shop", "twice"), t=table.table
+            )
+        )
+        store.tables.follow("shop.twice", key="id", text=["body"], formats={"body": "failing"})
+        report = sync(store)
+        assert counts(report) == (2, 0, 0, 0, 2)
+        assert {problem.key: problem.code for problem in report.problems} == {"1": "broken", "2": "repeated_key"}
+
+
+def test_dry_runs_count_and_write_nothing(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)
+        assert store.list_chunks() == []
+        sync(store)
+        twin.update(0, body="x")
+        twin.update(1, author="x")
+        twin.delete(2)
+        report = sync(store, dry_run=True)
+        assert (counts(report), report.dry_run) == ((0, 1, 1, 1, 0), True)
+        assert len(store.list_chunks()) == 3
+
+
+def test_a_column_that_grows_shows_changes_and_keys_show_deletions(database_url: str) -> None:
+    options = {"changes": "column", "updated_at": "updated_at", "keys_every": 3_600, "overlap": 0}
+    with followed(database_url, rows=4, **options) as (twin, store):
+        assert sync(store).unchanged == 0
+        twin.update(0, body=twin.body(2))
+        twin.update(1, body=twin.body(2), updated_at="2000-01-01")  # which the column does not show
+        twin.delete(2)
+        report = sync(store)
+        assert (counts(report), report.unchanged) == ((0, 1, 0, 0, 0), None)
+        assert counts(sync(store, compare=True)) == (0, 1, 0, 1, 0)
+        twin.check(store)
+        twin.table.connection.execute("ALTER TABLE shop.articles ALTER updated_at DROP NOT NULL")
+        twin.update(0, body=twin.body(2), updated_at=None)
+        store.tables.change("articles", keys_every=0)
+        sync(store)
+        twin.update(0, body=twin.body(3), updated_at=None)
+        assert counts(sync(store)) == (0, 1, 0, 0, 0)
+        twin.check(store)
+
+
+def test_a_document_that_was_deleted_by_hand_comes_back(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        sync(store)
+        store.delete(document="articles/1")
+        assert counts(sync(store)) == (1, 0, 0, 0, 0)
+        twin.check(store)
+
+
+def test_a_table_that_is_not_there_as_it_was_is_one_error_and_loses_nothing(database_url: str) -> None:
+    with followed(database_url, rows=3) as (twin, store):
+        sync(store)
+        twin.table.connection.execute("ALTER TABLE shop.articles RENAME body TO content")
+        with pytest.raises(ConfigurationError, match="has no column 'body'"):
+            sync(store)
+        [status] = store.tables.followed()
+        assert "has no column 'body'" in (status.error or "")
+        twin.table.connection.execute("DROP TABLE shop.articles")
+        with pytest.raises(ConfigurationError, match="does not exist"):
+            sync(store, allow_empty=True)
+        assert len(store.list_chunks()) == 3
+
+
+def test_runs_over_followed_tables_are_logged_if_they_did_something(database_url: str) -> None:
+    with followed(database_url, rows=3) as (_, store):
+        sync(store)
+        sync(store)
+        with psycopg.connect(database_url) as connection:
+            found = connection.execute(
+                "SELECT command, source_uri, added, chunks, finished_at IS NOT NULL FROM semlex.shop_rows_ingestion_log"
+            ).fetchall()
+        assert found == [("sync", "articles", 3, 3, True)]

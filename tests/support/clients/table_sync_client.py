@@ -1,0 +1,16 @@
+"""A program for tests: brings a collection in step with its followed tables, in small batches."""
+
+from __future__ import annotations
+
+from tests.support.clients.moments import set_limits, stop_at
+from tests.support.synchronised import opened
+
+LIMITS = {"semlex.ingest.followed.run": {"BATCH_ROWS": 5, "METADATA_ROWS": 5, "KEYS_AT_ONCE": 7}}
+
+
+def main(url: str, collection: str, moment: tuple[str, str, int]) -> None:
+    """Stops itself at the moment."""
+    stop_at(*moment)
+    set_limits(LIMITS)
+    with opened(url, collection) as store:
+        store.tables.sync()
