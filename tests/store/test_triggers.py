@@ -325,7 +325,9 @@ async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_
                 )
 
 
-async def test_without_the_right_another_role_runs_the_script(database_url: str) -> None:
+async def test_without_the_right_another_role_runs_the_script(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with followed(database_url, *TABLES["partitioned"]) as table:
         with role(
             database_url,
@@ -348,11 +350,12 @@ async def test_without_the_right_another_role_runs_the_script(database_url: str)
                     connection.execute(INSERT, [3, "a"])
                     assert new_entries(table, connection) == {'[3, "a"]'}
                     connection.execute("DELETE FROM semlex.followed_table")
-                    remedy = await remove_triggers(database, NAMES, DEFINITION.name)
-                    assert remedy is not None
-                    connection.execute(remedy.encode())
+                    await remove_triggers(database, NAMES, DEFINITION.name)
+                    [message] = caplog.messages
+                    connection.execute(message.partition("can remove them: ")[2].encode())
                     assert triggers_left(connection) == []
-                    assert await remove_triggers(database, NAMES, DEFINITION.name) is None
+                    await remove_triggers(database, NAMES, DEFINITION.name)
+                    assert len(caplog.messages) == 1
 
 
 def function_name(connection: psycopg.Connection[Any]) -> str:
@@ -406,13 +409,13 @@ async def test_triggers_of_a_table_that_is_not_followed_do_nothing(database_url:
             connection.execute("DELETE FROM shop.item")
         assert new_entries(table, connection) == set()
         assert len(triggers_left(connection)) == 4
-        assert await remove_triggers(table.database, NAMES, DEFINITION.name) is None
+        await remove_triggers(table.database, NAMES, DEFINITION.name)
         assert triggers_left(connection) == []
 
 
 async def test_triggers_are_removed_only_if_the_table_was_not_followed_again(database_url: str) -> None:
     async with watched(database_url) as (table, connection):
-        assert await remove_triggers(table.database, NAMES, DEFINITION.name) is None
+        await remove_triggers(table.database, NAMES, DEFINITION.name)
         assert len(triggers_left(connection)) == 4
 
 
@@ -438,6 +441,10 @@ async def test_a_changed_definition_has_other_triggers_and_a_former_one_makes_no
         assert new_entries(table, connection) == set()
 
 
+PER_TABLE: LiteralString = """SELECT count(*), tgrelid IN (SELECT relid FROM pg_partition_tree('shop.item'))
+    FROM pg_trigger WHERE tgname LIKE 'semlex%' GROUP BY tgrelid"""
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -458,9 +465,10 @@ async def test_what_no_trigger_notices_changes_the_state(database_url: str, stat
         new_entries(table, connection)
         connection.execute(sql.SQL(statement).format(sql.SQL(COLUMNS)))
         noticed = await table.triggers.look(table.database, table.stored)
-        assert noticed.is_complete
+        assert (noticed.is_complete, noticed.warnings) == (True, [])
         assert noticed.state != before.state
-        # What was attached has its triggers.
+        # What was attached has its triggers, and what was detached has them no more.
+        assert all(count == 4 and is_partition for count, is_partition in connection.execute(PER_TABLE).fetchall())
         for name, tenant in (("item_5", 5), ("other", 5)):
             if name in statement:
                 inserted = sql.SQL("INSERT INTO {} (tenant, slug) VALUES (%s, 'b')").format(
@@ -468,6 +476,20 @@ async def test_what_no_trigger_notices_changes_the_state(database_url: str, stat
                 )
                 connection.execute(inserted, [tenant])
                 assert new_entries(table, connection) == {f'[{tenant}, "b"]'}
+
+
+async def test_triggers_of_a_detached_partition_are_dropped_by_its_owner(database_url: str) -> None:
+    async with watched(database_url, kind="partitioned") as (table, connection):
+        connection.execute("ALTER TABLE shop.item DETACH PARTITION shop.item_0")
+        rights: list[LiteralString] = ["USAGE ON SCHEMA semlex", "SELECT ON ALL TABLES IN SCHEMA semlex"]
+        with role(database_url, *rights) as url:
+            async with Database(url) as database:
+                noticed = await table.triggers.look(database, table.stored)
+        assert noticed.is_complete
+        [warning] = noticed.warnings
+        assert "permission denied" in warning
+        connection.execute(warning.partition("can drop them: ")[2].encode())
+        assert {is_partition for _, is_partition in connection.execute(PER_TABLE).fetchall()} == {True}
 
 
 async def test_a_long_transaction_of_a_user_makes_no_other_wait(database_url: str) -> None:

@@ -1023,9 +1023,9 @@ class Collection:
 
     async def drop(self) -> bool:
         """Drops the collection with everything in it; whether it was there."""
-        database = (await self._handle.ready()).database
+        await self._handle.ready()
         self._handle.forget()
-        return await drop_collection(database, self._handle.names)
+        return await drop_collection(await self._handle.database(), self._handle.names)
 
     async def _request(
         self,

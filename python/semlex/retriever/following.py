@@ -6,14 +6,15 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.loaders.registry import loaders
 from semlex.options.declare import check_options
 from semlex.options.following import TableOptions
 from semlex.store.followed.connection import read_source
-from semlex.store.followed.declaration import changed_table, resolve
+from semlex.store.followed.declaration import changed_table, declared_table, resolve
 from semlex.store.followed.definitions import delete_table, insert_table, read_tables, replace_definition
+from semlex.store.followed.triggers import TableTriggers, remove_triggers
 from semlex.store.query.filters import Filter
 from semlex.store.schema.locks import hold_collection
 from semlex.store.write.sources import read_sources
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.source import SourceTable
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import Names
     from semlex.store.write.sources import Source
     from semlex.types.followed import FollowedTable
 
@@ -44,11 +47,11 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
 async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
     """Store the definition of a table that is there; see `Tables.follow`."""
     source = await _resolved(indexer, wanted)
-    table = source.definition
+    table, names = source.definition, indexer.collection.names
 
-    async def store(connection: Connection) -> None:
+    async def store(connection: Connection) -> bool:
         await hold_collection(connection, indexer.collection, alone=True)
-        found = await read_tables(connection, indexer.collection.names, table.name)
+        found = await read_tables(connection, names, table.name)
         if not found:
             await insert_table(connection, indexer.collection, table, source.types)
         elif found[0].table != table:
@@ -58,14 +61,23 @@ async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
                 f"{table.name!r} is followed already, with {other}: change it with tables.change({table.name!r}, …), "
                 f"or semlex follow {table.name} --change …; or give this one another name (name=, --name)"
             )
+        return not found
 
-    await indexer.database.write("follow the table", store)
+    is_new = await indexer.database.write("follow the table", store)
+    if table.changes == "trigger":
+        stored = await find_followed(indexer.database, names, table.name)
+        try:
+            await TableTriggers(names, source).keep(indexer.database, stored)
+        except SemlexError:
+            if is_new:
+                await indexer.database.write("forget the table", lambda c: delete_table(c, indexer.collection, stored))
+            raise
     return table
 
 
 async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
     """Store another definition; see `Tables.change`."""
-    stored = await find_followed(indexer, name)
+    stored = await find_followed(indexer.database, indexer.collection.names, name)
     source = await _resolved(indexer, changed_table(stored.table, options))
 
     async def store(connection: Connection) -> bool:
@@ -75,19 +87,32 @@ async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> Fol
         return source.definition
     if not await indexer.database.write("change the followed table", store):
         raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
+    if source.definition.changes == "trigger":
+        now = await find_followed(indexer.database, indexer.collection.names, name)
+        try:
+            await TableTriggers(indexer.collection.names, source).keep(indexer.database, now)
+        except SemlexError:
+            await indexer.database.write(
+                "restore the definition",
+                lambda c: replace_definition(c, indexer.collection, now, stored.table, stored.types),
+            )
+            raise
+    elif stored.table.changes == "trigger":
+        await remove_triggers(indexer.database, indexer.collection.names, name)
     return source.definition
 
 
 async def stop(indexer: Indexer, name: str, *, keep: bool) -> int:
     """Forget a definition, then delete the documents; see `Tables.stop`."""
     if keep or not await _is_stopped(indexer, name):
-        stored = await find_followed(indexer, name)
+        stored = await find_followed(indexer.database, indexer.collection.names, name)
 
         async def forget(connection: Connection) -> bool:
             return await delete_table(connection, indexer.collection, stored)
 
         if not await indexer.database.write("stop following the table", forget):
             raise ConfigurationError(f"{name!r} was changed or stopped by another program meanwhile: try again")
+        await remove_triggers(indexer.database, indexer.collection.names, name)
     if keep or not await _is_stopped(indexer, name):
         return 0
     rows = Deletion(None, None, name, Filter(), vanished=False)
@@ -104,13 +129,21 @@ async def _is_stopped(indexer: Indexer, name: str) -> bool:
     return any((source.name, source.kind) == (name, "stopped") for source in found)
 
 
-async def find_followed(indexer: Indexer, name: str) -> StoredTable:
+async def trigger_sql(database: Database, names: Names, table: str, name: str | None, options: TableOptions) -> str:
+    """The SQL of a table's triggers; see `Tables.ddl`."""
+    by_trigger: TableOptions = {"changes": "trigger", "updated_at": None}
+    if name is None and not options:
+        wanted = changed_table((await find_followed(database, names, table)).table, by_trigger)
+    else:
+        wanted = declared_table(table, name, {**options, **by_trigger})
+    source = await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))
+    return await database.read("look at the table", TableTriggers(names, source).ddl)
+
+
+async def find_followed(database: Database, names: Names, name: str) -> StoredTable:
     """Return the followed table of a name, or refuse an unknown one."""
-
-    async def read(connection: Connection) -> list[StoredTable]:
-        return await read_tables(connection, indexer.collection.names)
-
-    found = {stored.name: stored for stored in await indexer.database.read("look for the followed table", read)}
+    stored = await database.read("look for the followed table", lambda connection: read_tables(connection, names))
+    found = {one.name: one for one in stored}
     if name in found:
         return found[name]
     near = get_close_matches(name, found, n=1) if isinstance(name, str) else []

@@ -383,6 +383,9 @@ class SyncTables(Synchronous):
     def change(self, name: str, *, table: str | None = None, **options: Unpack[TableOptions]) -> FollowedTable:
         """Change what is read of a followed table, or how its changes are noticed."""
 
+    def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
+        """Return the SQL that makes the triggers of a table, and run nothing."""
+
     def stop(self, name: str, *, keep: bool = False) -> int:
         """Stop following a table: its definition, its triggers and the documents of its rows go."""
 

@@ -13,7 +13,7 @@ from semlex.maintenance.dump import TransferReport, dump
 from semlex.options.declare import operation
 from semlex.options.following import TableOptions
 from semlex.progress import ProgressOption, shown
-from semlex.retriever.following import change, check_table_options, follow, stop
+from semlex.retriever.following import change, check_table_options, follow, stop, trigger_sql
 from semlex.store.followed.declaration import declared_table
 from semlex.store.followed.status import read_status
 from semlex.store.foreign_tables import WantedTable
@@ -109,7 +109,8 @@ class Tables:
         Raises:
             ConfigurationError: The table or a column does not exist, two rows may have one key, a type cannot be used,
                 an expression is refused, or the table is followed in another way.
-            PrivilegeError: The role may not read the table, or not make its triggers.
+            PrivilegeError: The role may not read the table, or not make its triggers (see `ddl`).
+            StoreError: A transaction has held the table for a minute, so that its triggers could not be made.
             ConnectionFailedError: `source_database` cannot be reached.
         """
         check_table_options(options, "follow")
@@ -139,6 +140,27 @@ class Tables:
         check_table_options(options, "change")
         given = options if table is None else {**options, "table": table}
         return await change(await self._handle.ready(), name, given)
+
+    @operation("trigger SQL", "admin", TableOptions)
+    async def ddl(self, table: str, *, name: str | None = None, **options: Unpack[TableOptions]) -> str:
+        """Return the SQL that makes the triggers of a table, and run nothing.
+
+        `follow` and `change` with ``changes="trigger"`` make the triggers if the role may. If not, let another role run
+        this SQL before: triggers that exist are kept.
+
+        Args:
+            table: A followed table by its name in the collection; with options a table as for `follow`.
+            name: As for `follow`.
+            **options: As for `follow`; they must be the same.
+
+        Returns:
+            A script for psql, in one transaction. It may be run again.
+
+        Raises:
+            ConfigurationError: As for `follow`; or no table of that name is followed.
+        """
+        check_table_options(options, "ddl")
+        return await trigger_sql(await self._handle.database(), self._handle.names, table, name, options)
 
     @operation("stop table", "admin")
     async def stop(self, name: str, *, keep: bool = False) -> int:

@@ -216,19 +216,24 @@ async def delete_table(connection: Connection, collection: CollectionInfo, store
     return True
 
 
-async def delete_tables(connection: Connection, names: Names) -> None:
-    """Forget the followed tables of a collection that is dropped.
+async def delete_tables(connection: Connection, names: Names) -> list[str]:
+    """Forget the followed tables of a collection that is dropped; returns the names of those that had triggers.
 
     Args:
         connection: In a write transaction.
     """
-    await connection.execute(
-        sql.SQL(
-            "WITH gone AS (DELETE FROM {} WHERE collection = %s RETURNING source_id) "
-            "DELETE FROM {} WHERE source_id IN (SELECT source_id FROM gone)"
-        ).format(names.followed_table, names.row_change),
+    cursor = await connection.execute(
+        sql.SQL("DELETE FROM {} WHERE collection = %s RETURNING source_id, name, definition ->> 'changes'").format(
+            names.followed_table
+        ),
         [names.collection],
     )
+    gone = await cursor.fetchall()
+    await connection.execute(
+        sql.SQL("DELETE FROM {} WHERE source_id = ANY(%s)").format(names.row_change),
+        [[source_id for source_id, _, _ in gone]],
+    )
+    return [name for _, name, changes in gone if changes == "trigger"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ It has the rights of the role that made it, which may write to the queue, and no
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
 
-# Triggers that stay do nothing.
+logger = logging.getLogger("semlex")
+
 REMOVING_SECONDS = 5.0
 # Of statements, the transition tables that each has.
 TRANSITIONS: Mapping[LiteralString, LiteralString] = {
@@ -95,8 +97,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind::text, coalesce(pg_relation_fileno
 FROM member JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY c.oid
 """
 _WITH_FUNCTION = """
-SELECT DISTINCT t.tgrelid FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = %s AND p.proname = %s
+SELECT c.oid, s.nspname, c.relname, array_agg(t.tgname::text) FROM pg_trigger AS t
+JOIN pg_proc AS p ON p.oid = t.tgfoid JOIN pg_namespace AS n ON n.oid = p.pronamespace
+JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace
+WHERE n.nspname = %s AND p.proname = %s GROUP BY c.oid, s.nspname, c.relname
 """
 _FUNCTION = """
 SELECT p.prosrc FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
@@ -248,15 +252,14 @@ class TableTriggers:
         lacking = [member for member in members if not member.triggers >= self._trigger_names]
         if not has_function or lacking:
             await self._make(database, stored, members, lacking, seconds, with_function=not has_function)
-        return self._noticed(members)
+        return replace(self._noticed(members), warnings=await self._drop_strays(database, members, seconds))
 
     async def look(self, database: Database, stored: StoredTable, *, seconds: float = 0) -> Noticed:
         """As `keep`, but what cannot be made now is a warning."""
         try:
             return await self.keep(database, stored, seconds=seconds)
-        except (PrivilegeError, StoreError) as error:
-            if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
-                raise
+        except StoreError as error:
+            _refuse_unless_lasting(error)
             members, _ = await database.read("look at the triggers", self._found)
             return self._noticed(members, str(error))
 
@@ -332,6 +335,34 @@ class TableTriggers:
                 sqlstate=error.sqlstate,
             ) from None
 
+    async def _drop_strays(self, database: Database, members: Sequence[Member], seconds: float) -> list[str]:
+        """Drop triggers of tables that no longer belong to this one, such as detached partitions."""
+        own = {member.oid for member in members}
+        found = await database.read("look for triggers", partial(_with_function, self._names, self._name))
+        warnings = []
+        for stray in found:
+            if stray.oid in own:
+                continue
+            statements = [
+                sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(sql.Identifier(trigger), stray.identifier)
+                for trigger in sorted(stray.triggers)
+            ]
+
+            async def drop(connection: Connection, statements: Sequence[sql.Composed] = statements) -> None:
+                await lock_briefly(connection)
+                for statement in statements:
+                    await connection.execute(statement)
+
+            try:
+                await between_writes(
+                    database, f"drop triggers of {stray.schema}.{stray.name}", [stray.oid], drop, seconds
+                )
+            except StoreError as error:
+                _refuse_unless_lasting(error)
+                remedy = " ".join(f"{statement.as_string()};" for statement in statements)
+                warnings.append(f"{error}; they are not needed any more, and their owner can drop them: {remedy}")
+        return warnings
+
     async def _is_followed(self, connection: Connection, stored: StoredTable) -> bool:
         """Whether the definition is as it was read; it stays so until the transaction ends."""
         cursor = await connection.execute(
@@ -343,29 +374,24 @@ class TableTriggers:
         return await cursor.fetchone() is not None
 
 
-async def remove_triggers(
-    database: Database, names: Names, name: str, *, seconds: float = REMOVING_SECONDS
-) -> str | None:
+async def remove_triggers(database: Database, names: Names, name: str, *, seconds: float = REMOVING_SECONDS) -> None:
     """Remove the triggers and the function of a table, if it has some, unless it is followed by them again.
 
-    Triggers that stay do nothing.
+    If the role may not, or a transaction holds the table, a warning has the SQL with which others can. Triggers that
+    stay do nothing.
 
     Args:
         name: Of the followed table in its collection.
         seconds: For how long writers of the table are waited for.
-
-    Returns:
-        The SQL with which others can remove them, if the role may not or a transaction holds the table; else None.
     """
     function = trigger_name(names, name)
     statement = sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(sql.Identifier(names.schema, function))
 
-    async def find(connection: Connection) -> list[int] | None:
+    async def find(connection: Connection) -> list[Member] | None:
         cursor = await connection.execute(_FUNCTION, [names.schema, function])
         if await cursor.fetchone() is None:
             return None
-        cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
-        return [relation for (relation,) in await cursor.fetchall()]
+        return await _with_function(names, function, connection)
 
     async def remove(connection: Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [SETUP_LOCK])
@@ -379,16 +405,29 @@ async def remove_triggers(
             await lock_briefly(connection)
             await connection.execute(statement)
 
-    relations = await database.read("look for triggers", find)
-    if relations is None:
-        return None
+    tables = await database.read("look for triggers", find)
+    if tables is None:
+        return
+    doing = f"remove the triggers of the followed table {name!r}"
     try:
-        await between_writes(database, "remove the triggers of a followed table", relations, remove, seconds)
+        await between_writes(database, doing, [table.oid for table in tables], remove, seconds)
     except StoreError as error:
-        if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
-            raise
-        return f"{statement.as_string()};"
-    return None
+        _refuse_unless_lasting(error)
+        logger.warning("%s; they do nothing, and their owner can remove them: %s;", error, statement.as_string())
+
+
+async def _with_function(names: Names, function: str, connection: Connection) -> list[Member]:
+    """The tables that have triggers with a function, each with the names of these."""
+    cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
+    return [
+        Member(oid, schema, name, "", 0, frozenset(triggers)) for oid, schema, name, triggers in await cursor.fetchall()
+    ]
+
+
+def _refuse_unless_lasting(error: StoreError) -> None:
+    """Raise an error again, unless a right or a lock was missing."""
+    if not isinstance(error, PrivilegeError) and error.sqlstate != LOCK_NOT_AVAILABLE:
+        raise error
 
 
 def _script(statements: Sequence[sql.Composed], comments: Sequence[str]) -> str:

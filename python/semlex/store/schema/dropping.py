@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from semlex.store.followed.definitions import delete_tables
+from semlex.store.followed.triggers import remove_triggers
 from semlex.store.jobs import CANCELLING, job_table
 from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
@@ -32,6 +33,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
     Nothing is migrated. A collection of a newer or unreleased semlex is dropped with the tables that only that one
     knows; not in the schema ``public``, where a table whose name begins like the collection's may belong to others.
     """
+    watched: list[str] = []
 
     async def work(connection: Connection) -> bool:
         await set_local(connection, lock_timeout=LOCK_TIMEOUT)
@@ -51,7 +53,7 @@ async def drop_collection(database: Database, names: Names) -> bool:
             return False
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
-        await delete_tables(connection, names)
+        watched[:] = await delete_tables(connection, names)
         cursor = await connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')",
             [f'"{names.schema}"'],
@@ -67,7 +69,10 @@ async def drop_collection(database: Database, names: Names) -> bool:
             await _end_jobs(connection, names)
         return True
 
-    return await between_searches(database, "drop the collection", names, work)
+    is_dropped = await between_searches(database, "drop the collection", names, work)
+    for name in watched:
+        await remove_triggers(database, names, name)
+    return is_dropped
 
 
 async def _end_jobs(connection: Connection, names: Names) -> None:
