@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from semlex.ingest.progress import IndexReport, SyncCounts, SyncPlan, SyncReport
+    from semlex.types.followed import TableSync
     from semlex.types.reports import EnrichmentReport
 
 
@@ -104,6 +105,33 @@ def _lines(plan: SyncPlan) -> Iterator[str]:
 
 
 SHOWN_PROBLEMS = 20
+
+
+def print_table_sync(report: TableSync, *, as_json: bool) -> None:
+    """Prints what a run over a followed table did; of a dry run what it would do."""
+    if as_json:
+        print_json(asdict(report))
+        return
+    name = escape(one_line(report.name))
+    unchanged = "" if report.unchanged is None else f", {report.unchanged:,} unchanged"
+    rows = (
+        f"{name}: {report.added:,} added, {report.changed:,} changed, {report.refreshed:,} with other metadata, "
+        f"{report.deleted:,} deleted{unchanged}"
+    )
+    if report.dry_run:
+        messages.print(f"would be done: {rows}")
+    else:
+        inform(
+            f"{rows}, {report.failed:,} failed; {counted(report.chunks, 'chunk')} written, {report.embedded:,} "
+            f"embedded, {report.seconds:.1f} s"
+        )
+    for warning in report.warnings:
+        print_note(one_line(warning))
+    for problem in report.problems[:SHOWN_PROBLEMS]:
+        line = one_line(f"{report.name}/{problem.key}: {problem.message}")
+        messages.print(f"[yellow]not stored:[/yellow] {escape(line)}")
+    if report.failed > SHOWN_PROBLEMS:
+        messages.print(f"… and {report.failed - SHOWN_PROBLEMS} more (semlex follow --list shows them)")
 
 
 def print_report(report: IndexReport, *, as_json: bool) -> None:

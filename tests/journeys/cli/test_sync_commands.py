@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from semlex.errors import ConfigurationError
+from tests.support.followed import articles
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
@@ -90,3 +91,25 @@ def test_documents_as_values(database_url: str, tmp_path: Path) -> None:
         assert one.written_at.utcoffset() is not None
         with pytest.raises(ConfigurationError, match="unknown source 'other'; known sources: base"):
             store.documents.list("other")
+
+
+def test_followed_tables_in_step(shell: Shell) -> None:
+    url = shell.environment["DATABASE_URL"]
+    with articles(url, rows=2) as table, sync_opened(url, "none", collection="c") as retriever:
+        assert "no table is followed" in shell("sync", "-c", "c").stderr
+        retriever.tables.follow(**table.options(name="news"))
+        assert "would be done: news: 2 added" in shell("sync", "-c", "c", "--dry-run").stderr
+        assert "news: 2 added, 0 changed, 0 with other metadata, 0 deleted" in shell("sync", "-c", "c").stderr
+        table.update(0, author="bob")
+        (report,) = shell.objects("sync", "-c", "c", "--table", "news", "--compare")
+        assert (report["refreshed"], report["unchanged"]) == (1, 1)
+        table.connection.execute("ALTER TABLE shop.articles ALTER id TYPE text")
+        assert "semlex follow news --change" in shell("sync", "-c", "c", code=2).stderr
+        table.connection.execute("ALTER TABLE shop.articles ALTER id TYPE bigint USING id::bigint")
+        table.connection.execute("TRUNCATE shop.articles")
+        assert "--allow-empty" in shell("sync", "-c", "c", code=2).stderr
+        assert "2 deleted" in shell("sync", "-c", "c", "--allow-empty").stderr
+    assert "unknown followed table 'old'" in shell("sync", "-c", "c", "--table", "old", code=2).stderr
+    assert "--source is for files" in shell("sync", "-c", "c", "--source", "s", code=2).stderr
+    assert "--table and --compare are for followed tables" in shell("sync", "docs", "--table", "x", code=2).stderr
+    assert "semlex worker" in shell("sync", "-c", "c", "--watch", code=2).stderr

@@ -13,13 +13,13 @@ import typer
 from semlex.cli.commands.maintain import filled, lacks_lines, refuse_unasked
 from semlex.cli.context import MODEL, SERVER, Context, with_context
 from semlex.cli.exit_codes import SOME_FILES
-from semlex.cli.flags import Flags
+from semlex.cli.flags import Flags, flag_of
 from semlex.cli.options import (
     Yes,
     existing_paths,
 )
 from semlex.cli.output import print_note
-from semlex.cli.reports import print_report, print_sync
+from semlex.cli.reports import print_report, print_sync, print_table_sync
 from semlex.cli.terminal import inform, messages, resumable
 from semlex.errors import ConfigurationError
 from semlex.options.declare import picked
@@ -136,9 +136,17 @@ def with_light_model(
 @with_context("collection", ..., *SERVER, *MODEL, "language", "keyword", "enrichment_model")
 def sync(
     context: Context,
-    paths: Annotated[list[Path], typer.Argument(help="Files or folders.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders.", show_default="all followed tables")
+    ] = None,
     *,
     options: Annotated[dict[str, Any], Flags("retriever.options:SyncOptions", without=("enrichment",))],
+    table: Annotated[
+        str | None, typer.Option(help="Name of a followed table.", show_default="all, if no path is given")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare all rows of followed tables, however changes are noticed.")
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Keep running, and sync whenever something changes, until Ctrl-C.")
     ] = False,
@@ -149,16 +157,33 @@ def sync(
 ) -> None:
     """Make a collection match files and folders: as `semlex index`, but documents whose file is gone are deleted.
 
+    Without a path, the collection matches its followed tables (`semlex follow`). Rows that cannot be stored are listed
+    at the end and the exit code is 5.
+
     Renamed files keep their chunks and vectors. A file that cannot be read keeps its document: it is listed at the end
     and the exit code is 5. --watch keeps the collection in sync.
 
     With --enrich, a language model describes each chunk in one line. You see the cost first.
     """
-    dry_run = options.get("dry_run", False)
-    if watch and dry_run:
+    if not paths:
+        if watch or poll:
+            raise ConfigurationError("--watch is for folders: name one; semlex worker keeps followed tables in step")
+        _sync_tables(context, table, options, compare=compare)
+        return
+    if table is not None or compare:
+        raise ConfigurationError("--table and --compare are for followed tables: leave them or the paths out")
+    if watch and options.get("dry_run"):
         raise ConfigurationError("--watch and --dry-run exclude each other: give one of them")
     if poll and not watch:
         raise ConfigurationError("--poll says how folders are watched: give --watch, too")
+    _sync_folders(context, paths, options, watch=watch, poll=poll, yes=yes)
+
+
+def _sync_folders(
+    context: Context, paths: Sequence[Path], options: dict[str, Any], *, watch: bool, poll: bool, yes: bool
+) -> None:
+    """Bring the collection in step with files and folders, once or until it is ended."""
+    dry_run = options.get("dry_run", False)
     settings = context.settings(**picked(ChunkSizes, options))
     if settings.enrichment_model is not None and settings.enrichment_model != "none":
         if watch or dry_run:
@@ -186,6 +211,21 @@ def sync(
             report = filled(settings, fill, lambda report: report.run, yes=yes)
     print_sync(report, as_json=context.as_json)
     if report.run.failed or lacks_lines(report.run.enrichment):
+        raise typer.Exit(SOME_FILES)
+
+
+def _sync_tables(context: Context, table: str | None, options: dict[str, Any], *, compare: bool) -> None:
+    """Bring the collection in step with followed tables."""
+    wanted = {name: options[name] for name in ("allow_empty", "dry_run") if name in options}
+    if of_files := sorted(options.keys() - wanted.keys()):
+        raise ConfigurationError(f"{flag_of(of_files[0])} is for files: name a path, or leave it out")
+    with resumable(), context.opened(with_choice=True) as retriever, context.progress() as progress:
+        reports = retriever.tables.sync(table, compare=compare, **wanted, progress=progress)
+    if not reports and not context.as_json:
+        inform("no table is followed: semlex follow TABLE --text COLUMN follows one; semlex sync FOLDER reads files")
+    for report in reports:
+        print_table_sync(report, as_json=context.as_json)
+    if any(report.failed for report in reports):
         raise typer.Exit(SOME_FILES)
 
 
