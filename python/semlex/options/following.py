@@ -67,7 +67,7 @@ class TableOptions(TypedDict, total=False):
     keys_every: Annotated[
         float,
         Option(
-            text="Seconds after which a run compares all keys, which finds deleted rows. "
+            text="Seconds after which a run compares all keys, which finds deleted rows, or with 'trigger' all rows. "
             f"Default: {DEFAULT_KEYS_EVERY_SECONDS:g}.",
             minimum=0,
             maximum=MAX_SECONDS,

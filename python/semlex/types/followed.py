@@ -39,7 +39,8 @@ class FollowedTable:
         updated_at: With ``column``: the column that grows with changes; else None.
         overlap: With ``column``: for how many seconds before the newest change rows are read again, for transactions
             that commit late.
-        keys_every: With ``column``: after how many seconds a run compares all keys, which finds deleted rows.
+        keys_every: After how many seconds a run compares all keys, which finds deleted rows (``column``), or all rows,
+            for changes that no trigger noticed (``trigger``).
     """
 
     name: str

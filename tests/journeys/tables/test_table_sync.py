@@ -177,6 +177,7 @@ def happen(twin: Twin, store: SyncRetriever, act: str, number: Any, value: Any) 
 WAYS: dict[str, dict[str, Any]] = {
     "comparison": {},
     "column": {"changes": "column", "updated_at": "updated_at", "keys_every": 0},
+    "trigger": {"changes": "trigger"},
 }
 
 

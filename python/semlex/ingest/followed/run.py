@@ -35,6 +35,7 @@ from semlex.store.followed.compare import ComparedTable, Differences, is_of_row
 from semlex.store.followed.definitions import RunEnd, hold_table, write_run
 from semlex.store.followed.queue import ChangeQueue, FailedRow
 from semlex.store.followed.refresh import RowMetadata, refresh_metadata
+from semlex.store.followed.triggers import TableTriggers
 from semlex.store.postgres.settings import server_time
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.query.filters import Filter
@@ -74,8 +75,9 @@ ROUNDS = 3
 # So many texts, and none that was embedded: the model fails, not the texts.
 MAX_REFUSED = 8
 SHOWN_PROBLEMS = 100
-# Seconds until a worker looks again, by the way in which changes are noticed.
-NEXT_LOOK = {"comparison": 60.0, "column": 10.0, "trigger": 3_600.0}
+# Seconds until a worker looks again, by the way in which changes are noticed. With triggers it looks whether they are all
+# there, and reads what they have noticed at once.
+NEXT_LOOK = {"comparison": 600.0, "column": 5.0, "trigger": 60.0}
 # Statuses with which a server refuses a text, not every request.
 TEXT_REFUSED = frozenset({400, 413, 422})
 NOT_OF_TEXTS = (ModelNotFoundError, ModelNotAllowedError, ModelMismatchError)
@@ -133,7 +135,7 @@ class TableRun:
 
         Args:
             changes: Claimed entries of the queue, whose rows alone are read; an entry without a key, or None: all rows,
-                or those that the column that grows shows.
+                or those that the column that grows shows; none, if triggers have noticed every change.
             compare: Whether to compare all rows in any case.
             allow_empty: Whether rows are deleted even if none of the stored ones is left.
             dry_run: Whether to count only.
@@ -206,6 +208,13 @@ class TableRun:
             if keys_compared:
                 await self._whole_table(only_keys=True)
             return RunEnd(report=end.report, next_in=end.next_in, watermark=latest, keys_compared=keys_compared)
+        if definition.changes == "trigger" and not self._dry_run:
+            noticed = await TableTriggers(self._names, table.source).look(self._database, self._stored)
+            self.report.warnings += noticed.warnings
+            is_known = noticed.is_complete and noticed.state == self._stored.watermark
+            if is_known and not compare and not await self._are_keys_due():
+                return end
+            latest = noticed.state
         await self._whole_table(only_keys=False)
         report, seen = self.report, self._compared
         report.unchanged = max(0, seen - report.added - report.changed - report.refreshed - report.failed)

@@ -43,7 +43,7 @@ async def sync_table(
     dry_run: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> TableSync:
-    """Store what is queued of a table, then compare its rows unless triggers notice every change.
+    """Store what is queued of a table, then compare its rows, unless triggers have noticed every change.
 
     Args:
         compare: Whether to compare all rows in any case.
@@ -59,10 +59,9 @@ async def sync_table(
             break
         has_compared |= any(change.row_key is None for change in changes)
         reports.append(await made().run(changes, allow_empty=allow_empty))
-    by_trigger = stored.table.changes == "trigger" and stored.compared_at is not None
-    if compare or not (by_trigger or has_compared) or dry_run:
+    if compare or not has_compared:
         reports.append(await made().run(compare=compare, allow_empty=allow_empty, dry_run=dry_run))
-    return _summed(reports) if reports else await made().run(())
+    return _summed(reports)
 
 
 def _summed(reports: list[TableSync]) -> TableSync:
