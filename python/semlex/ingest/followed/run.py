@@ -75,8 +75,8 @@ ROUNDS = 3
 # So many texts, and none that was embedded: the model fails, not the texts.
 MAX_REFUSED = 8
 SHOWN_PROBLEMS = 100
-# Seconds until a worker looks again, by the way in which changes are noticed. With triggers it looks whether they are all
-# there, and reads what they have noticed at once.
+# Seconds until a worker looks again, by the way in which changes are noticed. With triggers it looks whether they are
+# all there; what they have noticed it reads at once.
 NEXT_LOOK = {"comparison": 600.0, "column": 5.0, "trigger": 60.0}
 # Statuses with which a server refuses a text, not every request.
 TEXT_REFUSED = frozenset({400, 413, 422})
