@@ -90,9 +90,9 @@ async def test_rows_are_found_by_their_keys_and_in_pages(database_url: str, key:
 async def test_metadata_are_json_values_without_nulls(database_url: str) -> None:
     with articles(database_url) as table:
         table.insert(1, author=None, tags=["a", "b"], extra=psycopg.types.json.Jsonb({"deep": None}))
-        table.insert(2, extra=psycopg.types.json.Jsonb(None), published_at="2026-01-01 02:00+02")
+        table.insert(2, extra=psycopg.types.json.Jsonb(None), published_at="2026-01-01 02:00:00.5+02")
         _, rows = await read(database_url, definition(table), "metadata")
     assert [row for (row,) in rows] == [
         {"tags": ["a", "b"], "extra": {"deep": None}},
-        {"author": "ann", "published_at": "2026-01-01T00:00:00+00:00"},
+        {"author": "ann", "published_at": "2026-01-01T00:00:00.500000+00:00"},
     ]

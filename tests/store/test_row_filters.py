@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
+from json import dumps
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -16,7 +19,8 @@ from semlex import _core
 from semlex.filters.evaluate import holds
 from semlex.filters.fields import Field
 from semlex.filters.text import tree_of_text
-from semlex.filters.tree import FilterTree, leaves
+from semlex.filters.tree import ORDER, FilterTree, condition, leaves
+from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.store.query.filters import parse_filters, write_filter
 from semlex.store.query.rows import LiveTable, live_row, seen_row
 from semlex.store.schema.names import Names
@@ -67,7 +71,7 @@ def connection(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[A
         opened.execute('CREATE SCHEMA "shop %s"')
         opened.execute('CREATE TABLE "shop %s".news (id int, a jsonb, b jsonb, "k%(x)s" jsonb, "say ""x""" jsonb)')
         opened.execute('CREATE TABLE "shop %s".old (id uuid, name varchar, a jsonb)')
-        opened.execute('CREATE TABLE "shop %s".chunk (n int, metadata jsonb, place jsonb)')
+        opened.execute('CREATE TABLE "shop %s".chunk (n int, metadata jsonb, place jsonb, document_id uuid)')
         yield opened
 
 
@@ -76,14 +80,22 @@ def json(value: Any) -> str:
     return text.decode()
 
 
+def document_of(table: str, key: str) -> UUID:
+    """The key of a row's document."""
+    return indexed_document_id(table, f"{table}/{key}")
+
+
 def store(connection: psycopg.Connection[Any], found: list[tuple[dict[str, Any], int, dict[str, Any] | None]]) -> None:
     connection.execute('TRUNCATE "shop %s".news, "shop %s".old, "shop %s".chunk')
     for n, (metadata, table, row) in enumerate(found):
         part = {"uuid": f"00000000-0000-0000-0000-{n:012}"}
         keys = ([n], [part, f"n'{n}"])
         place = None if table == len(TABLES) else Jsonb({"table": TABLES[table].name, "key": keys[table]})
+        key = (str(n), dumps([part["uuid"], f"n'{n}"]), "")[table]
+        document = None if place is None else document_of(TABLES[table].name, key)
         connection.execute(
-            "INSERT INTO \"shop %%s\".chunk VALUES (%s, %s::jsonb -> 'v', %s)", [n, json(metadata), place]
+            "INSERT INTO \"shop %%s\".chunk VALUES (%s, %s::jsonb -> 'v', %s, %s)",
+            [n, json(metadata), place, document],
         )
         if table == len(TABLES) or row is None:
             continue
@@ -160,6 +172,80 @@ def test_a_row_is_looked_up_once(connection: psycopg.Connection[Any]) -> None:
     assert replace(unwritten, unwritten=None).is_empty
 
 
+def make_chunks(connection: psycopg.Connection[Any]) -> None:
+    """A table of chunks of a table ``t`` with the keys 0 to 20."""
+    connection.execute("CREATE TABLE chunk (n int, metadata jsonb DEFAULT '{}', place jsonb, document_id uuid)")
+    for n in range(21):
+        place = Jsonb({"table": "t", "key": [n]})
+        connection.execute(
+            "INSERT INTO chunk (n, place, document_id) VALUES (%s, %s, %s)", [n, place, document_of("t", str(n))]
+        )
+
+
+TYPES = {
+    "n": ("integer", st.integers(-(2**31), 2**31 - 1) | st.integers(0, 3)),
+    "small": ("smallint", st.integers(-2, 3)),
+    "x": ("numeric", st.sampled_from(["0.1", "1", "1.0", "-0", "1e30", "9007199254740993", "NaN"]) | st.none()),
+    "s": ("text", st.sampled_from(["", "a", "A", "1", "true", "é", "%"])),
+    "v": ("character varying", st.sampled_from(["a", "b"]) | st.none()),
+    "b": ("boolean", st.booleans()),
+    "u": ("uuid", st.sampled_from([UUID(int=1), UUID(int=2)])),
+}
+operands = st.sampled_from(
+    [
+        *(0, 1, 2, 1.0, 0.1, 1.5, -0.0, 2**31, 2**63, 2**100, 1e30, 2**53 + 1, True, False, None, []),
+        *("", "a", "A", "1", "true", "é", "é%", str(UUID(int=1)), str(UUID(int=2)).replace("-", "")),
+    ]
+)
+typed = st.sampled_from(list(TYPES)).map(lambda name: Field(("row", name), is_own=True))
+typed_trees = trees(
+    st.one_of(
+        st.builds(condition, typed, st.just("=="), operands),
+        st.builds(condition, typed, st.just("in"), st.lists(operands, min_size=1, max_size=4)),
+        st.builds(
+            condition, typed, st.sampled_from(ORDER), operands.filter(lambda one: type(one) in (int, float, str))
+        ),
+    )
+)
+
+
+@given(st.lists(st.tuples(*(values for _, values in TYPES.values())), max_size=12), st.lists(typed_trees, max_size=8))
+@settings(max_examples=40)
+def test_columns_are_compared_as_their_json(
+    typed_rows: psycopg.Connection[Any], found: list[tuple[Any, ...]], some: list[FilterTree]
+) -> None:
+    typed_rows.execute("TRUNCATE t")
+    insert = sql.SQL("INSERT INTO t VALUES (%s, {})").format(sql.SQL(", ").join([sql.Placeholder()] * len(TYPES)))
+    for n, row in enumerate(found):
+        typed_rows.execute(insert, [n, *row])
+    types = {name: kind for name, (kind, _) in TYPES.items()}
+    table = LiveTable(
+        FollowedTable(name="t", schema="public", table="t", key=("id",), key_kinds=("int",), text=(), live=(*types,)),
+        types,
+    )
+    for tree in some:
+        made = write_filter(parse_filters(tree, COLLECTION), COLLECTION, [table])
+        statement = sql.SQL("SELECT n FROM chunk AS c WHERE n < {} AND {} ORDER BY n").format(
+            len(found), made.expression
+        )
+        passes = [n for (n,) in typed_rows.execute(statement, made.parameters)]
+        live = [{name: one for name, one in zip(TYPES, row, strict=True) if one is not None} for row in found]
+        for row in live:
+            row["u"] = str(row["u"])
+            if row.get("x", "NaN") != "NaN":
+                row["x"] = Decimal(row["x"])
+        assert passes == [n for n, row in enumerate(live) if holds(tree, {}, {"row": row})], str(tree)
+
+
+@pytest.fixture(scope="module")
+def typed_rows(new_database: Callable[[], str]) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(new_database(), autocommit=True) as opened:
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
+        opened.execute(f"CREATE TABLE t (id int, {columns})")
+        make_chunks(opened)
+        yield opened
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
 def test_times_are_compared_as_metadata_has_them(new_database: Callable[[], str], zone: str) -> None:
     types = {"at": "timestamp with time zone", "day": "date", "local": "timestamp without time zone", "n": "numeric"}
@@ -175,10 +261,7 @@ def test_times_are_compared_as_metadata_has_them(new_database: Callable[[], str]
             "INSERT INTO t VALUES (1, '2026-01-01 00:00:00.5+00', '2026-01-01', '2026-01-01 10:00', 1.50), "
             "(2, 'infinity', NULL, '2026-01-01 10:00:00.000001', 'NaN')"
         )
-        connection.execute(
-            "CREATE TABLE chunk AS SELECT n, '{}'::jsonb AS metadata, "
-            "jsonb_build_object('table', 't', 'key', jsonb_build_array(n)) AS place FROM generate_series(1, 3) AS n"
-        )
+        make_chunks(connection)
         for text, expected in {
             "@row.at = '2026-01-01T00:00:00.500000+00:00'": [1],
             "@row.at >= '2026-01-01'": [1, 2],
@@ -190,5 +273,5 @@ def test_times_are_compared_as_metadata_has_them(new_database: Callable[[], str]
             "empty @row.day": [2],
         }.items():
             made = write_filter(parse_filters(text, COLLECTION), COLLECTION, [table])
-            statement = sql.SQL("SELECT n FROM chunk AS c WHERE {} ORDER BY n").format(made.expression)
+            statement = sql.SQL("SELECT n FROM chunk AS c WHERE n IN (1, 2) AND {} ORDER BY n").format(made.expression)
             assert [n for (n,) in connection.execute(statement, made.parameters)] == expected, text

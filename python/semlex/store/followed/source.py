@@ -100,13 +100,7 @@ class SourceTable:
     @property
     def key_text(self) -> sql.Composed:
         """The key as text; of several columns a JSON array."""
-        if len(self.definition.key) == 1:
-            return self.key_parts[0]
-        parts = [
-            column if kind == "int" else sql.SQL("{}::text").format(column)
-            for column, kind in zip(self.key_columns, self.definition.key_kinds, strict=True)
-        ]
-        return sql.SQL("jsonb_build_array({})::text").format(sql.SQL(", ").join(parts))
+        return key_as_text(self.key_columns, self.definition.key_kinds)
 
     @property
     def place(self) -> sql.Composed:
@@ -159,7 +153,8 @@ class SourceTable:
         always, else_none = [], []
         for name in self.definition.metadata:
             column = _column(name)
-            pair = sql.SQL("{}::text, {}").format(_literal(name), column)
+            value = json_of(column, self.columns[name].base)
+            pair = sql.SQL("{}::text, {}").format(_literal(name), value)
             if self.columns[name].base in ("json", "jsonb"):
                 null = sql.SQL("coalesce({}::jsonb, 'null') = 'null'").format(column)
             elif self.columns[name].is_nullable:
@@ -245,6 +240,40 @@ class SourceTable:
         return sql.SQL(
             "({}) IN (SELECT {} FROM (SELECT one::jsonb AS parts FROM unnest({}::text[]) AS one) AS k)"
         ).format(sql.SQL(", ").join(self.key_columns), sql.SQL(", ").join(parts), placeholder)
+
+
+_TIME = sql.SQL(
+    "(CASE WHEN isfinite({0}) THEN to_jsonb(to_char({0}, 'YYYY-MM-DD\"T\"HH24:MI:SS') || "
+    "CASE WHEN extract(microseconds FROM {0})::bigint %% 1000000 <> 0 THEN to_char({0}, '.US') ELSE '' END || {1}) "
+    "ELSE to_jsonb({0}) END)"
+)
+_UTC = sql.SQL("({} AT TIME ZONE 'UTC')")
+
+
+def json_of(column: sql.Composable, kind: str) -> sql.Composed:
+    """A column as JSON.
+
+    Times are as `json_values.json_scalar` writes them: with all digits of a second or none, and in UTC, so that their
+    order as texts is that of time.
+
+    Args:
+        column: In SQL.
+        kind: Its type, by its name or as `format_type` writes it.
+    """
+    if kind in {"timestamptz", "timestamp with time zone"}:
+        return _TIME.format(_UTC.format(column), sql.Literal("+00:00"))
+    if kind in {"timestamp", "timestamp without time zone"}:
+        return _TIME.format(column, sql.Literal(""))
+    return sql.SQL("to_jsonb({})").format(column)
+
+
+def key_as_text(columns: Sequence[sql.Composable], kinds: Sequence[KeyKind]) -> sql.Composed:
+    """A key as text; of several columns a JSON array."""
+    texts = [sql.SQL("{}::text").format(column) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    parts = [column if kind == "int" else text for column, kind, text in zip(columns, kinds, texts, strict=True)]
+    return sql.SQL("jsonb_build_array({})::text").format(sql.SQL(", ").join(parts))
 
 
 def document_id(name: str, key_text: sql.Composable) -> sql.Composed:

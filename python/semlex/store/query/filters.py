@@ -20,7 +20,7 @@ from semlex.filters.forms import filter_tree
 from semlex.filters.tree import LISTS, ORDER, PATTERNS, Condition, FilterTree, Group, Not, joined, leaves, node_of
 from semlex.filters.values import is_number, is_scalar, json_text
 from semlex.store.query.chunk_keys import chunk_keys
-from semlex.store.query.rows import check_live, of_rows, read_live_tables, visible_rows
+from semlex.store.query.rows import check_live, of_rows, read_live_tables, text_of_type, visible_rows
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -134,6 +134,8 @@ _CASTS = {
     "timestamptz[]": sql.SQL("timestamptz[]"),
     "uuid": sql.SQL("uuid"),
     "uuid[]": sql.SQL("uuid[]"),
+    "bigint[]": sql.SQL("bigint[]"),
+    "boolean[]": sql.SQL("boolean[]"),
 }
 _COMPARED = {"=": sql.SQL("="), "<": sql.SQL("<"), "<=": sql.SQL("<="), ">": sql.SQL(">"), ">=": sql.SQL(">=")}
 _MATCHED = {
@@ -298,13 +300,30 @@ class _Writer:
         self._table = None
         return of_rows(self._tables, conditions, others=holds(tree, {}))
 
-    def _of_json(self, condition: Condition) -> sql.Composable:
+    def _of_column(self, condition: Condition, table: LiveTable) -> sql.Composable:
+        """A condition on a live column; if the column's own type can serve it, so can an index of the user's on it."""
         path, operator, operand = condition.field.path, condition.operator, condition.value
-        if self._table is None:
-            value: sql.Composable = value_at(self._path(path))
-        else:
-            value = self._table.value(path[1])
-            value = value_at(self._path(path[2:]), value) if path[2:] else value
+        value = table.value(path[1])
+        found = self._of_value(condition, value_at(self._path(path[2:]), value) if path[2:] else value)
+        kind = None if path[2:] else table.own_type(path[1])
+        if kind is None or operator not in {"==", "in", *ORDER}:
+            return found
+        given = [text_of_type(one, kind) for one in (operand if operator == "in" else [operand])]
+        wanted = [text for text in given if text is not None]
+        if operator in ORDER and (not wanted or kind not in {"bigint", "numeric"}):
+            return found
+        word = _COMPARED[operator if operator in ORDER else "="]
+        bound = self._bound(wanted, f"{kind}[]")
+        return sql.SQL("({} {} ANY({}) AND {})").format(table.column(path[1]), word, bound, found)
+
+    def _of_json(self, condition: Condition) -> sql.Composable:
+        if self._table is not None:
+            return self._of_column(condition, self._table)
+        return self._of_value(condition, value_at(self._path(condition.field.path)))
+
+    def _of_value(self, condition: Condition, value: sql.Composable) -> sql.Composable:
+        """A condition on a value of JSON; NULL if it is missing."""
+        path, operator, operand = condition.field.path, condition.operator, condition.value
         if operator == "exists":
             return sql.SQL("{} IS NOT NULL").format(value)
         if operator == "empty":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 from psycopg import sql
@@ -11,6 +12,8 @@ from psycopg.pq import Format
 
 from semlex.errors import ConfigurationError, ValidationError
 from semlex.filters.fields import SHOWN_CHARACTERS, nearest
+from semlex.filters.values import exact, is_number, json_text
+from semlex.store.followed.source import document_id, json_of, key_as_text
 from semlex.types.followed import FollowedTable
 from semlex.validation import refuse
 
@@ -37,23 +40,38 @@ _PARTS: dict[KeyKind, sql.SQL] = {
     "uuid": sql.SQL("({part} ->> 'uuid')::uuid"),
     "text": sql.SQL("({part} #>> '{{}}')"),
 }
-_ISO = (
-    "(CASE WHEN isfinite({value}) THEN to_jsonb(to_char({value}, 'YYYY-MM-DD\"T\"HH24:MI:SS') || "
-    "CASE WHEN extract(microseconds FROM {value})::bigint %% 1000000 <> 0 THEN to_char({value}, '.US') ELSE '' END "
-    "|| {zone}) ELSE to_jsonb({value}) END)"
-)
-# Times are written as metadata has them, so that their order as texts is that of time.
-_WRITTEN = {
-    "timestamp with time zone": (sql.SQL(_ISO), sql.SQL("({} AT TIME ZONE 'UTC')"), "+00:00"),
-    "timestamp without time zone": (sql.SQL(_ISO), sql.SQL("{}"), ""),
-}
-
 # Python has no times beyond its years, and no hour 24.
 _BOUNDED = {
     "date": sql.SQL("least(greatest({}, '0001-01-01'), '9999-12-31')"),
     "timestamp without time zone": sql.SQL("least(greatest({}, '0001-01-01'), '9999-12-31 23:59:59.999999')"),
     "time without time zone": sql.SQL("least({}, '23:59:59.999999')"),
 }
+OwnType = Literal["bigint", "numeric", "text", "boolean", "uuid"]
+# Types whose values are equal if their JSON is. Texts have the order of their collation, which is not that of filters.
+_OWN_TYPES: dict[str, OwnType] = {
+    "smallint": "bigint",
+    "integer": "bigint",
+    "bigint": "bigint",
+    "numeric": "numeric",
+    "text": "text",
+    "character varying": "text",
+    "boolean": "boolean",
+    "uuid": "uuid",
+}
+_MAX_BIGINT = 2**63
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+
+def text_of_type(value: object, of: OwnType) -> str | None:
+    """A value of a filter as the server reads one of a type; None if no value of the type is equal to it."""
+    if isinstance(value, str):
+        return value if of == "text" or (of == "uuid" and _UUID(value)) else None
+    if isinstance(value, bool):
+        return json_text(value) if of == "boolean" else None
+    if not is_number(value) or of not in {"bigint", "numeric"}:
+        return None
+    is_whole = exact(value) == int(value) and -_MAX_BIGINT <= value < _MAX_BIGINT
+    return json_text(value) if of == "numeric" else str(int(value)) if is_whole else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +107,13 @@ class LiveTable:
 
     @property
     def is_own_row(self) -> sql.Composed:
-        """Whether the row is that of the chunk."""
-        parts: list[sql.Composable] = [_of_table([self.name])]
-        for number, (column, kind) in enumerate(zip(self.definition.key, self.definition.key_kinds, strict=True)):
+        """Whether the row is that of the chunk, so that a row is found by its chunk, and a chunk by its row."""
+        columns, kinds = [self.column(name) for name in self.definition.key], self.definition.key_kinds
+        document = document_id(self.name, key_as_text(columns, kinds))
+        parts: list[sql.Composable] = [_of_table([self.name]), sql.SQL("c.document_id = {}").format(document)]
+        for number, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
             part = sql.SQL("(c.place -> 'key' -> {})").format(sql.Literal(number))
-            own = self.column(column) if kind != "text" else sql.SQL("{}::text").format(self.column(column))
+            own = sql.SQL("{}::text").format(column) if kind == "text" else column
             parts.append(sql.SQL("{} = {}").format(own, _PARTS[kind].format(part=part)))
         return sql.SQL(" AND ").join(parts)
 
@@ -111,16 +131,17 @@ class LiveTable:
             return sql.SQL("{}::text[]" if kind.endswith("[]") else "{}::text").format(column)
         return column
 
+    def own_type(self, name: str) -> OwnType | None:
+        """The type as which a live column can be compared; None for other types."""
+        return _OWN_TYPES.get(self.types.get(name, "")) if name in self.live else None
+
     def value(self, name: str) -> sql.Composable:
         """A live column as JSON, as metadata has it; NULL if it is NULL, or no live column of this table."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
-        if self.types.get(name) in _WRITTEN:
-            text, inner, zone = _WRITTEN[self.types[name]]
-            return text.format(value=inner.format(self.column(name)), zone=sql.Literal(zone))
-        value = sql.SQL("to_jsonb({})").format(self.column(name))
-        is_json = self.types.get(name) in ("json", "jsonb")
-        return sql.SQL("NULLIF({}, 'null')").format(value) if is_json else value
+        kind = self.types.get(name, "")
+        value = json_of(self.column(name), kind)
+        return sql.SQL("NULLIF({}, 'null')").format(value) if kind in {"json", "jsonb"} else value
 
 
 def _named(name: str) -> sql.Identifier:
