@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from semlex.server.mcp.http import PATH, listening_socket, web_server
-from tests.support.waiting import LIMIT, eventually
+from tests.support.shell import Started
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -53,25 +52,15 @@ class Piped:
     """
 
     def __init__(self, environment: dict[str, str], folder: Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "semlex", "mcp", *arguments],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        self.process = Started(("mcp", *arguments), environment, folder, text=False)
         self.said: list[bytes] = []
 
     def write(self, frame: dict[str, Any] | bytes) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write((frame if isinstance(frame, bytes) else json.dumps(frame).encode()) + b"\n")
         self.process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
         """The next frame; every byte of stdout belongs to one."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
         self.said.append(line)
@@ -97,22 +86,13 @@ class Piped:
 
     def end(self, *, closing: bool = True) -> tuple[int, bytes, str]:
         """Waits for the end: exit code, what was still on stdout, stderr."""
-        assert self.process.stdin is not None
         if closing:
             self.process.stdin.close()
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        code = self.process.wait(LIMIT)
-        rest, errors = self.process.stdout.read(), self.process.stderr.read().decode()
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        return code, rest, errors
+        code = self.process.wait()
+        return code, self.process.stdout.read(), self.process.stderr.read().decode()
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.end()
+        self.process.close()
 
 
 @asynccontextmanager

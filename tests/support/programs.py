@@ -23,6 +23,9 @@ PROCESSES.set_forkserver_preload(
     [
         "pytest",
         "semlex.cli.app",
+        "semlex.server.run",
+        "semlex.server.mcp.http",
+        "semlex.server.mcp.stdio",
         *(f"tests.support.clients.{name}" for name in ("killed_client", "old_model_client", "worker_client")),
     ]
 )

@@ -9,16 +9,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from runpy import run_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from semlex.cli.app import main
 from tests.support.folders import TEMPORARY
 from tests.support.programs import PROCESSES
+from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,13 +54,84 @@ def run_fresh(
     )
 
 
-def _be_semlex(arguments: tuple[str, ...], environment: dict[str, str], folder: Path, files: list[Path]) -> None:
+class Started:
+    """`semlex` as such a process that goes on, with its streams, as `subprocess.Popen` has them.
+
+    Args:
+        arguments: Of the command line.
+        environment: Its variables.
+        folder: Where it runs.
+        text: Whether its streams are texts, not bytes.
+    """
+
+    def __init__(
+        self, arguments: tuple[str, ...], environment: dict[str, str], folder: Path, *, text: bool = True
+    ) -> None:
+        (its_in, given), (out, its_out), (err, its_err) = (PROCESSES.Pipe(duplex=False) for _ in range(3))
+        theirs = [its_in, its_out, its_err]
+        self._process = PROCESSES.Process(target=_be_semlex, args=(arguments, environment, folder, theirs))
+        self._process.start()
+        kind = "" if text else "b"
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(os.dup(pipe.fileno()), mode + kind) for pipe, mode in ((given, "w"), (out, "r"), (err, "r"))
+        )
+        for pipe in (*theirs, given, out, err):
+            pipe.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, limit: float = LIMIT) -> int:
+        self._process.join(limit)
+        assert self.returncode is not None, "it does not end"
+        return self.returncode
+
+    def communicate(self) -> tuple[Any, Any]:
+        """What it still writes, to both streams, until it has ended."""
+        self.stdin.close()
+        said = self.stdout.read(), self.stderr.read()
+        self.wait()
+        return said
+
+    def close(self) -> None:
+        self.kill()
+        self.wait()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+        self._process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _be_semlex(arguments: tuple[str, ...], environment: dict[str, str], folder: Path, streams: list[Any]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    for number, file in enumerate(files, start=1):
-        with file.open("wb") as stream:
+    for number, given in enumerate(streams, start=3 - len(streams)):
+        with given.open("wb") if isinstance(given, Path) else given as stream:
             os.dup2(stream.fileno(), number)
+    sys.stdin = os.fdopen(os.dup(0))
     sys.argv = ["semlex", *arguments]
     try:
         run_module("semlex", run_name="__main__")
@@ -145,6 +218,10 @@ class Shell:
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         return done
+
+    def start(self, *arguments: str, **variables: str) -> Started:
+        """Starts a command that goes on, with further variables."""
+        return Started(arguments, {**self.environment, **variables}, self.folder)
 
     def objects(self, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
         done = self(*arguments, "--json", code=code)

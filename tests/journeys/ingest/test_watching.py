@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import signal
-import subprocess
 import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self
@@ -224,18 +222,13 @@ def test_without_an_event_loop(database_url: str, docs: Path) -> None:
 
 
 def test_the_command_goes_on_until_it_is_interrupted(shell: Shell) -> None:
-    command = [sys.executable, "-m", "semlex", "sync", "docs", "-c", "c", "--model", "none", "--watch", "--json"]
-    with subprocess.Popen(
-        command, env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    with shell.start("sync", "docs", "-c", "c", "--model", "none", "--watch", "--json") as process:
         assert '"added": 2' in process.stdout.readline()
         assert process.stderr.readline() == "watching, the system tells of changes; Ctrl-C ends it\n"
         (shell.folder / "docs" / "new.md").write_text("new", encoding="utf-8")
         assert '"added": 1' in process.stdout.readline()
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait(LIMIT) == 130
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
         assert "Traceback" not in process.stderr.read()
     shell("sync", "docs", "-c", "c", "--watch", "--dry-run", code=2)
     shell("sync", "docs", "-c", "c", "--poll", code=2)

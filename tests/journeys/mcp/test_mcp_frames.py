@@ -182,7 +182,6 @@ def test_what_is_not_there_is_told_before_the_first_call(
     start: Callable[..., Piped], arguments: tuple[str, ...]
 ) -> None:
     piped = start(*arguments)
-    assert piped.process.stderr is not None
     line = piped.process.stderr.readline().decode()  # nobody has said a word
     assert MISSING[arguments] in " ".join(line.split())
     piped.begin("2025-11-25")
@@ -213,7 +212,6 @@ def test_the_handshake_does_not_wait_for_the_database(start: Callable[..., Piped
 def test_the_last_frame_needs_no_end_of_line(start: Callable[..., Piped]) -> None:
     piped = start()
     piped.begin("2025-11-25")
-    assert piped.process.stdin is not None
     piped.process.stdin.write(b"garbage")
     piped.process.stdin.close()
     assert piped.read()["error"]["code"] == -32700

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from itertools import product
 from typing import TYPE_CHECKING
@@ -239,25 +237,17 @@ def test_without_tokens_only_this_machine_is_served() -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_the_command_serves_until_a_signal(shell: Shell, number: int, code: int) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
-    with subprocess.Popen(  # noqa: ASYNC220 - it is short
-        [sys.executable, "-m", "semlex", "mcp", "--http", "--port", "0", "-c", "handbook"],
-        env=shell.environment, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        assert process.stdout is not None
-        try:
-            line = process.stderr.readline()
-            address = re.search(r"http://127.0.0.1:\d+/mcp", line)
-            assert address, line
-            async with Assistant(address[0]) as assistant:
-                found = await assistant.call_tool("search", {"query": "every ninety days"})
-                assert found.structured_content["hits"][0]["path"].endswith("keys.md:5")
-            process.send_signal(number)
-            assert process.wait(LIMIT) == code
-            assert process.stdout.read() == ""
-            assert "Traceback" not in process.stderr.read()
-        finally:
-            process.kill()
+    with shell.start("mcp", "--http", "--port", "0", "-c", "handbook") as process:
+        line = process.stderr.readline()
+        address = re.search(r"http://127.0.0.1:\d+/mcp", line)
+        assert address, line
+        async with Assistant(address[0]) as assistant:
+            found = await assistant.call_tool("search", {"query": "every ninety days"})
+            assert found.structured_content["hits"][0]["path"].endswith("keys.md:5")
+        process.send_signal(number)
+        assert process.wait() == code
+        assert process.stdout.read() == ""
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_the_command_refuses_what_would_be_open_to_others(shell: Shell) -> None:

@@ -7,8 +7,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,32 +19,19 @@ from tests.support.waiting import LIMIT, held, until, until_waiting, waiting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.shell import Shell
+    from tests.support.shell import Shell, Started
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def serving(shell: Shell, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def serving(shell: Shell, *options: str) -> Iterator[tuple[Started, str, str]]:
     """The process, its address, and the line that shows how to ask it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "semlex", "serve", "--port", "0", *options],
-        cwd=shell.folder,
-        env=shell.environment,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
+    with shell.start("serve", "--port", "0", *options) as process:
         lines = [process.stderr.readline() for _ in range(2)]
         address = re.search(r'http://[^\s,"]+', lines[0])
         assert address is not None, (lines, process.stderr.read())
         yield process, address[0], lines[1].removeprefix("ask: ").strip()
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
 
 
 def test_it_is_started_asked_and_stopped(program: Shell) -> None:
@@ -59,7 +44,7 @@ def test_it_is_started_asked_and_stopped(program: Shell) -> None:
         assert answer.status_code == 200
         assert httpx2.post(f"{address}/v1/documents", json={"documents": [{"content": "x"}]}).status_code == 403
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate()
         assert process.returncode == 130
         assert "stopping" in said
         assert "Traceback" not in said
@@ -80,7 +65,6 @@ def test_a_second_signal_ends_what_is_in_progress(program: Shell, number: int) -
         serving(program, "-c", "handbook") as (process, address, _),
         held(program.environment["DATABASE_URL"], "semlex.handbook_chunk") as holder,
     ):
-        assert process.stderr is not None
         asking = threading.Thread(target=ask, args=(address,))
         asking.start()
         until_waiting(holder)
@@ -92,7 +76,7 @@ def test_a_second_signal_ends_what_is_in_progress(program: Shell, number: int) -
                 break
         assert asking.is_alive()
         process.send_signal(number)
-        _, rest = process.communicate(timeout=LIMIT)
+        _, rest = process.communicate()
         asking.join(LIMIT)
         assert len(ended) == 1
         until(lambda: waiting(holder) == 0)
@@ -105,7 +89,7 @@ def test_every_line_of_a_log_for_programs_is_json(program: Shell) -> None:
     with serving(program, "--log-format", "json") as (process, address, _):
         assert httpx2.get(f"{address}/readyz").json()["status"] == "ready"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate()
         assert process.returncode == 130
         lines = [json.loads(line) for line in said.splitlines()]
         assert {"message", "level", "time"} <= set.intersection(*map(set, lines))
@@ -130,12 +114,7 @@ def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str
     program("index", "docs")
     if content is not None:
         (program.folder / "none.json").write_text(content)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "semlex", *command.split(), "--port", "0", "--token-file", "none.json"],
-        cwd=program.folder, env=program.environment, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
+    with program.start(*command.split(), "--port", "0", "--token-file", "none.json") as process:
         told, line = process.stderr.readline(), process.stderr.readline()
         assert "the token file none.json " + ("is not there" if content is None else "holds no token") in told
         address = re.search(r"http://[\d.:]+", line)
@@ -145,9 +124,6 @@ def test_a_file_without_tokens_is_told_at_the_start(program: Shell, command: str
         words = shlex.split(told.partition("to make one: semlex ")[2])
         secret = program(*words).stdout.strip()
         assert httpx2.post(asked, json={}, headers={"Authorization": f"Bearer {secret}"}).status_code != 401
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
 
 
 def test_what_cannot_be_listened_on_is_told(program: Shell) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import re
 import signal
-import subprocess
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -290,38 +288,31 @@ async def test_a_process_with_a_token_file(shell: Shell, tokens: TokenFile, comm
     shell("index", "docs", "-c", HIDDEN, "--model", "none")
     reader, listener = tokens.add("reader", "read", (COLLECTION,)), tokens.add("listener", "read")
     words = ["mcp", "--http"] if command == "mcp" else ["serve", "--model", "none"]
-    with subprocess.Popen(  # noqa: ASYNC220 - it is short
-        [sys.executable, "-m", "semlex", *words, "--port", "0", "--token-file", str(tokens.path)],
-        env=shell.environment, cwd=shell.folder, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        try:
-            line = process.stderr.readline()
-            found = re.search(r"http://127.0.0.1:\d+", line)
-            assert found, line
-            assert "to callers with a token" in line
-            address = f"{found[0]}/mcp"
-            async with httpx2.AsyncClient(timeout=LIMIT) as http:
-                stranger = await http.post(address, json={})
-                assert stranger.status_code == 401
-                assert stranger.headers["www-authenticate"].startswith("Bearer")
-                async with assistant(address, reader, "legacy") as opened:
-                    listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
-                    assert [one["name"] for one in listed] == [COLLECTION]
-                    if command == "mcp":  # it looks at each question
-                        tokens.remove("reader")
-                        with pytest.raises(Exception, match="error response"):
-                            await opened.call_tool("list_collections", {})
-                posted = Posted(http, address, "2025-11-25")
-                posted.headers["Authorization"] = f"Bearer {listener}"
-                await posted.begin()
-                async with http.stream("GET", address, headers=posted.headers) as stream:
-                    process.send_signal(signal.SIGTERM)
-                    await stream.aread()  # what is waited for would be cut off in the end
-            assert process.wait(LIMIT) == (143 if command == "mcp" else -signal.SIGTERM)
-            assert not re.search("ERROR|Traceback", process.stderr.read())
-        finally:
-            process.kill()
+    with shell.start(*words, "--port", "0", "--token-file", str(tokens.path)) as process:
+        line = process.stderr.readline()
+        found = re.search(r"http://127.0.0.1:\d+", line)
+        assert found, line
+        assert "to callers with a token" in line
+        address = f"{found[0]}/mcp"
+        async with httpx2.AsyncClient(timeout=LIMIT) as http:
+            stranger = await http.post(address, json={})
+            assert stranger.status_code == 401
+            assert stranger.headers["www-authenticate"].startswith("Bearer")
+            async with assistant(address, reader, "legacy") as opened:
+                listed = (await opened.call_tool("list_collections", {})).structured_content["collections"]
+                assert [one["name"] for one in listed] == [COLLECTION]
+                if command == "mcp":  # it looks at each question
+                    tokens.remove("reader")
+                    with pytest.raises(Exception, match="error response"):
+                        await opened.call_tool("list_collections", {})
+            posted = Posted(http, address, "2025-11-25")
+            posted.headers["Authorization"] = f"Bearer {listener}"
+            await posted.begin()
+            async with http.stream("GET", address, headers=posted.headers) as stream:
+                process.send_signal(signal.SIGTERM)
+                await stream.aread()  # what is waited for would be cut off in the end
+        assert process.wait(LIMIT) == (143 if command == "mcp" else -signal.SIGTERM)
+        assert not re.search("ERROR|Traceback", process.stderr.read())
 
 
 def test_other_machines_need_tokens(shell: Shell, tokens: TokenFile) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,33 +14,22 @@ import pytest
 from semlex.cli.commands import serve as command
 from semlex.server import observability
 from semlex.server.options import ServeOptions
-from tests.support.waiting import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.shell import Shell
+    from tests.support.shell import Shell, Started
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def running(shell: Shell, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(shell: Shell, *arguments: str) -> Iterator[tuple[Started, str]]:
     """The process, and the address that it prints; a browser that is started leaves a file."""
     browser = shell.folder / "browser"
     browser.write_text(f"#!/bin/sh\ntouch {shell.folder}/opened\n")
     browser.chmod(0o755)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "semlex", *arguments],
-        cwd=shell.folder,
-        env={**shell.environment, "BROWSER": str(browser), "DISPLAY": ":0"},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
+    with shell.start(*arguments, BROWSER=str(browser), DISPLAY=":0") as process:
         said = ""
         for line in process.stderr:
             said += line
@@ -50,10 +38,6 @@ def running(shell: Shell, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
         else:
             pytest.fail(said)
         yield process, found[1]
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.communicate(timeout=LIMIT)
 
 
 def test_ui_serves_the_page_until_it_is_interrupted(shell: Shell) -> None:
@@ -65,7 +49,7 @@ def test_ui_serves_the_page_until_it_is_interrupted(shell: Shell) -> None:
         assert httpx2.get(f"{base}/v1/page").json()["stores"] is True
         assert httpx2.post(f"{base}/v1/search", json={"query": "key"}).json()["hits"]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=LIMIT)
+        _, said = process.communicate()
         assert (process.returncode, "Traceback" in said) == (130, False)
     assert not (shell.folder / "opened").exists()
 
