@@ -38,6 +38,15 @@ def field_names(ctx: Any, incomplete: str) -> list[str]:
     )
 
 
+def followed_names(ctx: Any, incomplete: str) -> list[str]:
+    """Followed tables of the collection that begin so."""
+    return _completed(
+        ctx,
+        incomplete,
+        lambda client, settings: (one.table.name for one in _collection(client, settings).tables.followed()),
+    )
+
+
 def _collection(client: SyncClient, settings: Settings) -> SyncCollection:
     """The one that was named, else the only one."""
     names = [one.name for one in client.collections()]

@@ -26,7 +26,7 @@ FIRST = ("tokens", "top_k", "mode", "filters")
 WITHOUT_FLAG = frozenset({"query", "queries", "question", "rerank", "group_by"})
 REPEATED = ("filter", "boosts", "texts")
 # Several names in one flag.
-WITH_COMMAS = frozenset({"columns"})
+WITH_COMMAS = frozenset({"columns", "key", "live", "metadata"})
 # A share of 0 means None here: never.
 NEVER = ("sections", "near_duplicates")
 

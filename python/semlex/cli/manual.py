@@ -34,8 +34,9 @@ PANELS: dict[str, dict[str, str]] = {
         "eval": "evaluate:evaluation_app",
         "postgres": "postgres:postgres_app",
     },
-    "Folders in sync, prompts, servers": {
+    "Folders and tables in sync, prompts, servers": {
         "sync": "index:sync",
+        "follow": "follow:follow",
         "context": "ask:context",
         "ui": "serve:ui",
         "serve": "serve:serve_app",
@@ -114,6 +115,7 @@ EXAMPLES: dict[str, str] = {
     "postgres status": "semlex postgres status",
     "postgres stop": "semlex postgres stop",
     "sync": "semlex sync ./docs -c handbook --dry-run",
+    "follow": "semlex follow articles -c news --text title,body --metadata author",
     "context": 'semlex context "how often is a key rotated?" -c handbook --tokens 2000',
     "ui": "semlex ui -c handbook --judgements ./judged",
     "serve": "semlex serve -c handbook --port 8321",

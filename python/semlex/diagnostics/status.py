@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConnectionFailedError, SemlexError
 from semlex.store.embedding_versions import read_versions, version_rows
+from semlex.store.followed.status import readable_status
 from semlex.store.indexes.catalog import read_vector_indexes
 from semlex.store.postgres.addresses import describe_connection
 from semlex.store.postgres.server_info import read_server_info
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
     from semlex.types.chunks import ChunkSettings
+    from semlex.types.followed import FollowedStatus
     from semlex.types.query_log import QueryLogFigures
 
 
@@ -80,6 +82,7 @@ class CollectionStatus:
         query_log: Figures of this process's query log; None if queries are not logged.
         last_run: The newest run over files, or None.
         calibration: As of `ConfidenceCurve.to_dict`, or None.
+        followed: The followed tables, by name; None if this role may not read about them.
     """
 
     collection: str
@@ -120,6 +123,7 @@ class CollectionStatus:
     query_log: QueryLogFigures | None = None
     last_run: LogEntry | None
     calibration: dict[str, Any] | None = None
+    followed: list[FollowedStatus] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as a dict, without the figures of a BM25 index if none exists."""
@@ -181,6 +185,7 @@ async def collection_status(
 
     server, figures = await database.read("count", count)
     serving, building = await database.read("look at the embedding versions", look_for_building)
+    followed = await database.read("list the followed tables", lambda c: readable_status(c, collection))
     run = await database.read("read the log", lambda c: last_run(c, collection))
     description = await database.read("describe", lambda c: read_description(c, collection.names))
     embedding, index = collection.embedding, collection.keyword.index
@@ -209,6 +214,7 @@ async def collection_status(
         keyword_cache=None if index is None else KeywordCache(**index.cache_figures()),
         last_run=None if run is None else LogEntry(**run),
         calibration=embedding.calibration if embedding else None,
+        followed=followed,
     )
 
 

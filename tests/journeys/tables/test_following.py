@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
-import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -195,31 +195,44 @@ def test_unknown_options_are_refused_as_arguments(table: Articles, news: SyncRet
 # --- roles and other databases ----------------------------------------------------------------------------------------
 
 
-def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
-    role = "news_reader"
-    table.connection.execute(sql.SQL("DROP ROLE IF EXISTS {0}; CREATE ROLE {0}").format(sql.Identifier(role)))
+@contextmanager
+def a_role(table: Articles, *rights: LiteralString) -> Iterator[str]:
+    """A role that may write collections; with these rights on the table."""
+    name = "news_reader"
+    role = sql.Identifier(name)
+    connection = table.connection
+    connection.execute(sql.SQL("CREATE ROLE {}").format(role))
     try:
-        table.connection.execute(
-            sql.SQL("GRANT {0} TO CURRENT_USER; GRANT CREATE, USAGE ON SCHEMA semlex TO {0}; "
-                    "GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {0}").format(sql.Identifier(role))
-        )  # fmt: skip
-        with retriever(database_url, role=role) as news:
-            with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
-                news.tables.follow(**table.options())
-            grants = str(refused.value).partition("can let it: ")[2]
-            assert grants == (
-                'GRANT USAGE ON SCHEMA "shop" TO "news_reader"; GRANT SELECT ON "shop"."articles" TO "news_reader";'
-            )
-            table.connection.execute("GRANT USAGE ON SCHEMA shop TO news_reader")
-            table.connection.execute("GRANT SELECT (id, title) ON shop.articles TO news_reader")
-            with pytest.raises(PrivilegeError) as refused:
-                news.tables.follow(**table.options())
-            grants = str(refused.value).partition("can let it: ")[2]
-            assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
-            table.connection.execute(grants)
-            assert news.tables.follow(**table.options()).key == ("id",)
+        for statement in (
+            "GRANT {} TO CURRENT_USER",
+            "GRANT CREATE, USAGE ON SCHEMA semlex TO {}",
+            "GRANT ALL ON ALL TABLES IN SCHEMA semlex TO {}",
+            "GRANT ALL ON ALL SEQUENCES IN SCHEMA semlex TO {}",
+            *(["GRANT USAGE ON SCHEMA shop TO {}"] if rights else []),
+            *(f"GRANT {right} ON shop.articles TO {{}}" for right in rights),
+        ):
+            connection.execute(sql.SQL(statement).format(role))
+        yield name
     finally:
-        table.connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(role)))
+        connection.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(role))
+
+
+def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articles) -> None:
+    with a_role(table) as role, retriever(database_url, role=role) as news:
+        with pytest.raises(PrivilegeError, match=r"may not read shop\.articles") as refused:
+            news.tables.follow(**table.options())
+        grants = str(refused.value).partition("can let it: ")[2]
+        assert grants == (f'GRANT USAGE ON SCHEMA "shop" TO "{role}"; GRANT SELECT ON "shop"."articles" TO "{role}";')
+        table.connection.execute(sql.SQL("GRANT USAGE ON SCHEMA shop TO {}").format(sql.Identifier(role)))
+        table.connection.execute(
+            sql.SQL("GRANT SELECT (id, title) ON shop.articles TO {}").format(sql.Identifier(role))
+        )
+        with pytest.raises(PrivilegeError) as refused:
+            news.tables.follow(**table.options())
+        grants = str(refused.value).partition("can let it: ")[2]
+        assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
+        table.connection.execute(grants.encode())
+        assert news.tables.follow(**table.options()).key == ("id",)
 
 
 def test_a_table_of_another_database_is_followed(
@@ -236,14 +249,3 @@ def test_a_table_of_another_database_is_followed(
         monkeypatch.setenv("SHOP_DATABASE", make_conninfo(other, host="127.0.0.1", port="1"))
         with pytest.raises(ConnectionFailedError):
             news.tables.change("articles", source_database="env:SHOP_DATABASE")
-
-
-# --- dropping ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_dropped_collection_follows_nothing(database_url: str, table: Articles) -> None:
-    with retriever(database_url) as news:
-        news.tables.follow(**table.options())
-        news.drop()
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT count(*) FROM semlex.followed_table").fetchone() == (0,)

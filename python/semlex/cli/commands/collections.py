@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from semlex.maintenance.dump import TransferReport
     from semlex.retriever.synchronous import SyncClient
     from semlex.store.write.documents import LogEntry
+    from semlex.types.followed import FollowedStatus
 
 collections_app = typer.Typer(help=__doc__, cls=group_with_default("list"))
 
@@ -153,7 +154,20 @@ def _groups(figures: CollectionStatus) -> Iterable[tuple[str, list[tuple[str, st
     )
     yield "Vectors", list(_vectors(figures))
     yield "Words", list(_words(figures))
+    if figures.followed:
+        yield "Followed tables", list(_followed(figures.followed))
     yield "Last run", list(_last_run(figures.last_run))
+
+
+def _followed(tables: Sequence[FollowedStatus]) -> Iterable[tuple[str, str]]:
+    for one in tables:
+        when = "not yet in step" if one.synced_at is None else f"in step at {one.synced_at:%Y-%m-%d %H:%M} UTC"
+        counts = [counted(one.rows, "row"), f"{one.waiting:,} waiting", f"{one.failed:,} failed"]
+        yield one.table.name, f"{one.table.schema}.{one.table.table}: {', '.join(counts)}; {when}"
+        if one.error is not None:
+            yield "problem", one.error
+        if one.failed:
+            yield "failed rows", "semlex follow --list shows why"
 
 
 def _cutting(figures: CollectionStatus) -> Iterable[tuple[str, str]]:

@@ -1,0 +1,195 @@
+"""``semlex follow``: tables whose rows a collection keeps in step with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from semlex.cli.completion import followed_names
+from semlex.cli.context import MODEL, SERVER, Context, with_context
+from semlex.cli.flags import Flags
+from semlex.cli.output import print_note, print_table
+from semlex.cli.terminal import counted, inform, messages, one_line, output
+from semlex.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from semlex.settings.table import Settings
+    from semlex.types.followed import FollowedStatus, FollowedTable
+
+# Several names of columns in one argument; anything else is one expression.
+_NAMES = re.compile(r"\s*\w+\s*(,\s*\w+\s*)+", re.ASCII)
+SHOWN_PROBLEMS = 3
+
+
+@with_context("collection", ..., *SERVER, *MODEL, "language", "keyword")
+def follow(
+    context: Context,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TABLE|NAME",
+            help="Table or view to follow, maybe with its schema; with --change, --stop: name of a followed one.",
+            autocompletion=followed_names,
+        ),
+    ] = None,
+    *,
+    options: Annotated[dict[str, Any], Flags("options.following:TableOptions")],
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="TEXT=FORMAT", help="Format of a text, such as body=markdown. Repeatable."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(show_default="the table's", help="Name of the followed table in the collection.")
+    ] = None,
+    renamed: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", help="With --change: the table's name now.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="List the followed tables, and how far each is in step.")
+    ] = False,
+    change: Annotated[
+        bool, typer.Option("--change", help="Change what is read; what is not given stays as it is.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop following, and delete the documents of its rows.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="With --stop: keep the documents.")] = False,
+    print_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the SQL that makes the triggers; run and store nothing.")
+    ] = False,
+) -> None:
+    """Follow a table of your database: its rows are searched, and a sync or a worker keeps them in step.
+
+    Nothing is read yet: `semlex sync` reads the rows now, `semlex worker` keeps them in step. Without --changes
+    trigger, nothing but SELECT on the table is needed.
+    """
+    modes = {"--list": show, "--change": change, "--stop": stop, "--sql": print_sql}
+    mode = _mode(modes, table, {"--keep": ("--stop", keep), "--table": ("--change", renamed is not None)})
+    given = _texts(options) | ({} if formats is None else {"formats": _formats(formats)})
+    named: dict[str, Any] = {} if name is None else {"name": name}
+    refused = {"--list": given | named, "--stop": given | named, "--change": named}.get(mode or "", {})
+    if refused:
+        raise ConfigurationError(f"{mode} takes no --{next(iter(refused)).replace('_', '-')}: leave it out")
+    wanted = str(table)
+    if mode == "--list":
+        _show(context)
+    elif mode == "--sql":
+        _print_sql(context, wanted, given | named)
+    elif mode == "--stop":
+        _stop(context, wanted, keep=keep)
+    else:
+        settings = _without_model(context) if change else context.with_only_collection(context.settings())
+        with context.opened(settings, create=not change, with_choice=not change) as retriever:
+            if change:
+                followed = retriever.tables.change(wanted, table=renamed, **given)
+            else:
+                followed = retriever.tables.follow(wanted, **given, **named)
+        context.emit(asdict(followed), lambda: _print_followed(followed, changed=change))
+
+
+def _mode(modes: Mapping[str, bool], table: str | None, parts: Mapping[str, tuple[str, bool]]) -> str | None:
+    """Return what is to be done; None: follow a table.
+
+    Args:
+        parts: Option of a mode -> the mode, and whether it is given.
+    """
+    chosen = [mode for mode, is_given in modes.items() if is_given]
+    if len(chosen) > 1:
+        raise ConfigurationError(f"{' and '.join(chosen)} exclude each other: give one of them")
+    for option, (mode, is_given) in parts.items():
+        if is_given and chosen != [mode]:
+            raise ConfigurationError(f"{option} goes with {mode}: add that, or leave {option} out")
+    if (table is None) != (chosen == ["--list"]):
+        raise ConfigurationError("name a table to follow, or give --list alone")
+    return chosen[0] if chosen else None
+
+
+def _texts(options: dict[str, Any]) -> dict[str, Any]:
+    """Options in which ``title,body`` is two columns, an expression one text, and nothing is none."""
+    options = {name: None if value == "" else value for name, value in options.items()}
+    if "text" not in options:
+        return options
+    parts = (text.split(",") if _NAMES.fullmatch(text) else [text] for text in options["text"])
+    return options | {"text": [part.strip() for listed in parts for part in listed]}
+
+
+def _formats(given: Sequence[str]) -> dict[str, str]:
+    formats = {}
+    for one in given:
+        text, equals, name = one.rpartition("=")
+        if not equals:
+            raise ConfigurationError(f"--format must be a text and its format, as body=markdown; got {one!a}")
+        formats[text.strip()] = name.strip()
+    return formats
+
+
+def _without_model(context: Context) -> Settings:
+    return context.settings(embedding_model="none")
+
+
+def _show(context: Context) -> None:
+    with context.opened(_without_model(context)) as retriever:
+        found = retriever.tables.followed()
+    context.emit(found, lambda: _print_all(found, header=context.header))
+
+
+def _stop(context: Context, name: str, *, keep: bool) -> None:
+    with context.opened(_without_model(context)) as retriever:
+        deleted = retriever.tables.stop(name, keep=keep)
+    done = "its documents stay" if keep else f"{counted(deleted, 'document')} deleted"
+    context.emit(
+        {"name": name, "deleted": deleted}, lambda: inform(escape(one_line(f"{name} is not followed any more; {done}")))
+    )
+
+
+def _print_sql(context: Context, table: str, options: dict[str, Any]) -> None:
+    settings = context.with_only_collection(_without_model(context))
+    with context.opened(settings, create=False) as retriever:
+        script = retriever.tables.ddl(table, **options)
+    context.emit({"sql": script}, lambda: output.print(script, markup=False, highlight=False, soft_wrap=True, end=""))
+
+
+def _print_followed(table: FollowedTable, *, changed: bool) -> None:
+    way = f"column {table.updated_at}" if table.changes == "column" else table.changes
+    done, text, key = "changed" if changed else "followed", ", ".join(table.text), ", ".join(table.key)
+    line = f"{table.name}: {table.schema}.{table.table} {done}; key {key}; text {text}; changes by {way}"
+    inform(escape(one_line(line)))
+    inform("semlex sync reads its rows now, semlex worker keeps them in step")
+
+
+def _print_all(found: Sequence[FollowedStatus], *, header: bool) -> None:
+    if not found:
+        messages.print("no table is followed: semlex follow TABLE --text COLUMN follows one")
+        return
+    titles = ("name", "table", "rows", "waiting", "failed", "changes", "in step at (UTC)")
+    rows = [
+        (
+            one_line(one.table.name),
+            one_line(f"{one.table.schema}.{one.table.table}"),
+            f"{one.rows:,}",
+            f"{one.waiting:,}",
+            f"{one.failed:,}",
+            one.table.changes,
+            "not yet" if one.synced_at is None else f"{one.synced_at:%Y-%m-%d %H:%M}",
+        )
+        for one in found
+    ]
+    print_table(titles, rows, {"rows", "waiting", "failed"}, header=header)
+    for one in found:
+        print_troubles(one)
+
+
+def print_troubles(status: FollowedStatus) -> None:
+    """Prints why the last run failed and which rows could not be stored, on stderr."""
+    name = status.table.name
+    if status.error is not None:
+        print_note(one_line(f"{name}: {status.error}"))
+    for problem in status.problems[:SHOWN_PROBLEMS]:
+        again = "" if problem.due_at is None else f"; tried again at {problem.due_at:%Y-%m-%d %H:%M} UTC"
+        print_note(one_line(f"{name}/{problem.key} is not stored: {problem.message} ({problem.code}){again}"))
+    if status.failed > SHOWN_PROBLEMS:
+        print_note(f"{counted(status.failed, 'row')} of {one_line(name)} are not stored; --json lists the first 100")

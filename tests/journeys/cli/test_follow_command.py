@@ -1,0 +1,116 @@
+"""``semlex follow``: a table is followed, listed, changed and stopped; what is printed, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.followed import Articles, articles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.shell import Shell
+
+
+@pytest.fixture
+def table(shell: Shell) -> Iterator[Articles]:
+    with articles(shell.environment["DATABASE_URL"], rows=3) as table:
+        yield table
+
+
+@pytest.mark.usefixtures("table")
+def test_a_table_is_followed_listed_changed_and_stopped(shell: Shell) -> None:
+    follow = (
+        "follow",
+        "shop.articles",
+        "-c",
+        "news",
+        "--model",
+        "none",
+        "--text",
+        "title, body",
+        "--metadata",
+        "author",
+    )
+    done = shell(*follow)
+    lines = done.stderr.splitlines()
+    assert lines[-2:] == [
+        "articles: shop.articles followed; key id; text title, body; changes by comparison",
+        "semlex sync --collection news reads its rows now, semlex worker keeps them in step",
+    ]
+    shell(*follow)  # changes nothing
+    refused = shell("follow", "shop.articles", "-c", "news", "--text", "body", code=2).stderr
+    assert "followed already, with text=('title', 'body'), metadata=('author',)" in refused
+    assert "semlex follow articles --change" in refused.replace(" --collection news", "")
+    listed = shell("follow", "--list", "-c", "news").stdout.splitlines()
+    assert [line.split() for line in listed] == [
+        ["name", "table", "rows", "waiting", "failed", "changes", "in", "step", "at", "(UTC)"],
+        ["articles", "shop.articles", "0", "0", "0", "comparison", "not", "yet"],
+    ]
+    change = ("follow", "articles", "-c", "news", "--change", "--json")
+    changed = json.loads(
+        shell(*change, "--text", "title || ', ' || body", "--text", "author", "--format", "author=markdown").stdout
+    )
+    assert changed["text"] == ["title || ', ' || body", "author"]
+    assert (changed["metadata"], changed["formats"]) == (["author"], {"author": "markdown"})
+    assert json.loads(shell(*change, "--metadata", "", "--heading", "title").stdout)["metadata"] == []
+    assert json.loads(shell(*change, "--heading", "").stdout)["heading"] is None
+    status = shell("status", "-c", "news").stdout
+    assert (
+        "Followed tables\n  articles                 shop.articles: 0 rows, 0 waiting, 0 failed; not yet in step"
+        in status
+    )
+    [followed] = json.loads(shell("status", "-c", "news", "--json").stdout)["followed"]
+    assert (followed["table"]["name"], followed["rows"]) == ("articles", 0)
+    assert (
+        shell("follow", "articles", "--stop", "-c", "news").stderr
+        == "articles is not followed any more; 0 documents deleted\n"
+    )
+    assert shell("follow", "--list", "-c", "news").stderr == (
+        "no table is followed: semlex follow --collection news TABLE --text COLUMN follows one\n"
+    )
+
+
+@pytest.mark.usefixtures("table")
+def test_the_sql_of_triggers_is_printed_and_not_run(shell: Shell, table: Articles) -> None:
+    follow = ("follow", "shop.articles", "-c", "news", "--model", "none", "--text", "title", "--changes", "trigger")
+    shell("follow", "shop.articles", "-c", "news", "--model", "none", "--name", "other", "--text", "body")
+    script = shell(*follow, "--sql").stdout
+    assert "CREATE OR REPLACE FUNCTION" in script
+    assert _triggers(table) == 0
+    table.connection.execute(script.encode())
+    made = _triggers(table)
+    assert made > 0
+    shell(*follow)
+    assert _triggers(table) == made
+    assert shell("follow", "articles", "--sql", "-c", "news").stdout == script
+    shell("follow", "articles", "--change", "--changes", "comparison", "-c", "news")
+    assert _triggers(table) == 0
+
+
+def _triggers(table: Articles) -> int:
+    [(count,)] = table.connection.execute("SELECT count(*) FROM pg_trigger WHERE tgrelid = 'shop.articles'::regclass")
+    return int(count)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a table to follow, or give --list alone"),
+        (("articles", "--list"), "name a table to follow, or give --list alone"),
+        (("articles", "--stop", "--change"), "--change and --stop exclude each other"),
+        (("articles", "--keep"), "--keep goes with --stop"),
+        (("articles", "--table", "b"), "--table goes with --change"),
+        (("articles", "--stop", "--text", "body"), "--stop takes no --text"),
+        (("articles", "--change", "--name", "b"), "--change takes no --name"),
+        (("articles", "--text", "body", "--format", "markdown"), "--format must be a text and its format"),
+        (("articles", "--text", "titel", "--schema", "shop"), "did you mean 'title'?"),
+        (("articles",), "text is empty: name the columns"),
+    ],
+)
+@pytest.mark.usefixtures("table")
+def test_mistakes_are_told(shell: Shell, arguments: tuple[str, ...], message: Any) -> None:
+    assert message in shell("follow", "-c", "news", "--model", "none", *arguments, code=2).stderr
