@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
-from semlex.store.followed.connection import fix_formatting
-from semlex.store.followed.source import SourceTable, find_source
+from semlex.store.followed.connection import fix_formatting, source_address
+from semlex.store.followed.definitions import definition_from_json, definition_to_json
+from semlex.store.followed.source import SourceTable, document_id, find_source
 from semlex.store.postgres.settings import SETTINGS, set_local
 from semlex.store.query.chunk_keys import indexed_document_id
 from semlex.types.followed import FollowedTable
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
+from tests.support.properties import OWN_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def bare_table(database_url: str) -> Iterator[Articles]:
+    with articles(database_url) as table:
+        yield table
+
 
 KINDS: dict[Key, Any] = {"int": ("int",), "uuid": ("uuid",), "text": ("text",), "composite": ("int", "text")}
 
@@ -27,12 +43,16 @@ def definition(of: Articles, **others: Any) -> FollowedTable:
     )
 
 
+async def found(connection: psycopg.AsyncConnection[Any], wanted: FollowedTable) -> SourceTable:
+    await set_local(connection, **SETTINGS)
+    await fix_formatting(connection)
+    return await find_source(connection, wanted)
+
+
 async def read(url: str, wanted: FollowedTable, *columns: str, **values: Any) -> tuple[SourceTable, list[Any]]:
     """The table, and columns of its rows in the order of the key."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        await set_local(connection, **SETTINGS)
-        await fix_formatting(connection)
-        source = await find_source(connection, wanted)
+        source = await found(connection, wanted)
         listed = sql.SQL(", ").join(getattr(source, column) for column in columns)
         condition = values.pop("condition", None)
         cursor = await connection.execute(
@@ -54,9 +74,9 @@ async def test_keys_places_and_documents_follow_from_rows(database_url: str, key
         _, rows = await read(database_url, definition(table), "key_text", "uri", "document_id", "place")
     assert len(rows) == 5
     expected = [table.key_of(number) for number in range(5)]
-    for key_text, uri, document_id, place in rows:
+    for key_text, uri, document, place in rows:
         assert uri == f"news %s/{key_text}"
-        assert document_id == indexed_document_id("news %s", uri)
+        assert document == indexed_document_id("news %s", uri)
         parts = [UUID(part["uuid"]) if isinstance(part, dict) else part for part in place["key"]]
         found = tuple(parts) if len(parts) > 1 else parts[0]
         assert found in expected
@@ -96,3 +116,72 @@ async def test_metadata_are_json_values_without_nulls(database_url: str) -> None
         {"tags": ["a", "b"], "extra": {"deep": None}},
         {"author": "ann", "published_at": "2026-01-01T00:00:00.500000+00:00"},
     ]
+
+
+texts = st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4)
+ROW = st.tuples(texts, texts)
+
+
+@OWN_ROWS
+@given(rows=st.lists(ROW, max_size=8))
+async def test_equal_hashes_are_of_equal_rows(bare_table: Articles, rows: list[tuple[str | None, str | None]]) -> None:
+    bare_table.connection.execute("TRUNCATE shop.articles")
+    for number, (title, body) in enumerate(rows):
+        bare_table.insert(number, body=body, title=title)  # type: ignore[arg-type]
+    wanted = definition(bare_table)
+    async with await psycopg.AsyncConnection.connect(bare_table.connection.info.dsn) as connection:
+        source = await found(connection, wanted)
+        hashes = sql.SQL(", ").join([source.text_hash(), source.text_hash("another"), source.metadata_hash])
+        cursor = await connection.execute(
+            sql.SQL("SELECT {} FROM {} WHERE %s ORDER BY t.id").format(hashes, source.from_), [True]
+        )
+        every = await cursor.fetchall()
+    own = [text for text, _, _ in every]
+    assert all(len(text) == 16 for row in every for text in row)
+    assert [[one == other for other in own] for one in own] == [[one == other for other in rows] for one in rows]
+    assert not {text for text, _, _ in every} & {text for _, text, _ in every}
+    assert len({metadata for _, _, metadata in every}) <= 1
+
+
+@OWN_ROWS
+@given(key=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8))
+async def test_documents_of_any_text_have_the_keys_of_files(bare_table: Articles, key: str) -> None:
+    statement = sql.SQL("SELECT {}").format(document_id("näws %", sql.SQL("%(key)s::text")))
+    [(found,)] = bare_table.connection.execute(statement, {"key": key}).fetchall()
+    assert found == indexed_document_id("näws %", f"näws %/{key}")
+
+
+async def test_definitions_are_read_as_they_were_written() -> None:
+    table = FollowedTable(
+        name="n",
+        schema="s",
+        table="t",
+        key=("a", "b"),
+        key_kinds=("int", "text"),
+        text=("x", "upper(y)"),
+        heading="x",
+        formats={"x": "markdown"},
+        metadata=("m",),
+        live=("l",),
+        changes="column",
+        updated_at="u",
+        overlap=1.5,
+        keys_every=0.0,
+        source_database="env:SHOP",
+    )
+    assert all(getattr(table, field.name) != field.default for field in fields(table))
+    stored = json.loads(json.dumps(definition_to_json(table, {"a": "bigint"})))
+    assert definition_from_json(stored | {"of_a_later_version": 1}) == (table, {"a": "bigint"})
+
+
+def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = FollowedTable(name="n", schema="s", table="t", key=("a",), key_kinds=("int",), text=("x",))
+    assert source_address(table) is None
+    address = source_address(replace(table, source_database="host=db.example dbname=shop"))
+    assert conninfo_to_dict(address or "") == {
+        "host": "db.example",
+        "dbname": "shop",
+        "require_auth": "!password,!md5",
+    }
+    monkeypatch.setenv("SHOP", "postgresql://ann:secret@db.example/shop")
+    assert source_address(replace(table, source_database="env:SHOP")) == "postgresql://ann:secret@db.example/shop"

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from semlex.store.postgres.database import Database
     from semlex.store.schema.collection import CollectionInfo
 
-DocumentState = Literal["ok", "changed", "gone", "unknown"]
+DocumentState = Literal["ok", "changed", "gone", "row", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """A document read from a file.
+    """A document read from a file, or of a row of a table.
 
     Attributes:
         source_document: Path below the folder of the source.
-        state: ``ok`` (unchanged), ``changed``, ``gone``, or ``unknown`` if folder or file cannot be read from here.
+        state: ``ok`` (unchanged), ``changed``, ``gone``, ``row``, or ``unknown`` if folder or file cannot be read from
+            here.
         written_at: When it was written or moved, in UTC.
         encoding: The detected encoding; None if none was needed.
     """
@@ -92,12 +93,15 @@ async def documents_with_states(
 
 
 def _states(listed: Sequence[ListedDocument], limits: FileLimits, ended: threading.Event) -> list[DocumentState]:
-    reachable = {root: Path(root).is_dir() for root in {one.root for one in listed}}
+    reachable = {root: Path(root).is_dir() for root in {one.root for one in listed if not one.is_row}}
     states: list[DocumentState] = []
     for one in listed:
         if ended.is_set():
             break
-        states.append(_state(one, limits) if reachable[one.root] else "unknown")
+        if one.is_row:
+            states.append("row")
+        else:
+            states.append(_state(one, limits) if reachable[one.root] else "unknown")
     return states
 
 

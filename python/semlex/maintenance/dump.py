@@ -9,9 +9,10 @@ import json
 import os
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from semlex.errors import ConfigurationError, DumpError
 from semlex.ingest.bulk.arrow_rows import arrow
 from semlex.ingest.progress import Progress
 from semlex.parameters import CollectionSettings, storage_named
+from semlex.store.followed.definitions import definition_from_json, definition_to_json, may_read, read_tables
 from semlex.store.query.description import read_own_description
 from semlex.store.schema.collection import MAX_DIMENSIONS, EmbeddingVersion
 from semlex.store.schema.locks import gone
@@ -213,6 +215,8 @@ class Manifest:
     vectors: int
     files: dict[str, DumpedFile]
     description: str | None = None
+    # Id of the source of a followed table -> its definition, as it is stored.
+    followed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -264,8 +268,9 @@ class Manifest:
                 int(values["vectors"]),
                 {table: DumpedFile(**values["files"][table]) for table in TABLES},
                 values.get("description"),
+                {str(UUID(source)): _definition(stored) for source, stored in values.get("followed", {}).items()},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DumpError(f"{path} is damaged ({type(error).__name__}): dump again") from None
 
     def check_files(self, folder: Path) -> None:
@@ -281,6 +286,10 @@ class Manifest:
                 raise DumpError(
                     f"{path} is not the file that was dumped (cut or changed): copy it again, or dump again"
                 )
+
+
+def _definition(stored: dict[str, Any]) -> dict[str, Any]:
+    return definition_to_json(*definition_from_json(stored))
 
 
 def _calibration(stored: Any, path: Path) -> dict[str, Any] | None:
@@ -392,10 +401,14 @@ async def dump(
                 tell = partial(_tell, progress if table == CHUNKS else None, counts[table])
                 files[table] = await _dump_table(connection, collection, table, writer, tell)
                 vectors += writer.vectors
-        stored = collection.embedding
+        stored, followed = collection.embedding, {}
+        if await may_read(connection, collection.names.followed_table):
+            for one in await read_tables(connection, collection.names):
+                followed[str(one.source_id)] = definition_to_json(one.table, one.types)
         about = await read_own_description(connection, collection.names)
         made_at = utc_now().isoformat()
-        return Manifest(collection.names.collection, made_at, collection.settings, stored, vectors, files, about)
+        name, settings = collection.names.collection, collection.settings
+        return Manifest(name, made_at, settings, stored, vectors, files, about, followed)
 
     with claimed_folder(wanted) as folder:
         manifest = await database.read_whole("dump the collection", work)

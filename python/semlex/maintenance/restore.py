@@ -8,7 +8,7 @@ import time
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from semlex.ingest.overlap import ahead
 from semlex.ingest.progress import Progress
 from semlex.maintenance.dump import TransferReport, table_parts
 from semlex.store.embedding_versions import ensure_embedding_version, store_calibration
+from semlex.store.followed.definitions import restore_tables
 from semlex.store.indexes.build import build_where_wanted
 from semlex.store.query.description import write_description
 from semlex.store.schema.registry import open_collection
@@ -27,7 +28,7 @@ from semlex.store.write.chunks import write_chunks
 from semlex.store.write.documents import settle_chunk_settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -61,6 +62,9 @@ class Restore:
         self._folder, self._manifest = folder, manifest
         self._storage = storage
         self._progress = progress
+        self._followed, self._warnings = without_triggers(manifest.followed)
+        # The queue of changes knows a followed table by its source alone, so that a copy needs another one.
+        self._sources = {source: uuid4() for source in manifest.followed}
 
     async def run(self, *, keyword: str | None, build_indexes: bool) -> TransferReport:
         """Restore the collection; see `Client.restore`."""
@@ -81,7 +85,7 @@ class Restore:
             if collection.embedding is not None:
                 self._check("vector_storage", collection.embedding.storage, wanted.storage)
         await self._database.write("restore the collection", lambda c: self._write(c, collection, manifest))
-        warnings: list[str] = []
+        warnings = list(self._warnings)
         index = collection.keyword.index
         if index is not None:
             await index.end_load(self._database, collection, manifest.counts[CHUNKS])
@@ -114,6 +118,9 @@ class Restore:
             await settle_chunk_settings(connection, collection, manifest.settings.chunk_settings)
         for table in TABLES:
             await self._write_table(connection, collection, manifest, table)
+        await restore_tables(
+            connection, self._names, {self._sources[old]: stored for old, stored in self._followed.items()}
+        )
         if manifest.embedding is not None and collection.embedding is not None:
             version, calibration = collection.embedding.version, manifest.embedding.calibration
             await store_calibration(connection, collection, version, calibration)
@@ -138,6 +145,8 @@ class Restore:
                     if isinstance(batch, ChunkBatch):
                         done += await write_chunks(connection, collection, batch, mode="direct")
                     else:
+                        if "source_id" in batch:
+                            batch["source_id"] = [str(self._sources.get(one, one)) for one in batch["source_id"]]
                         done += await copy_in(connection, collection, table, batch)
                     if self._progress is not None and table == CHUNKS:
                         self._progress(Progress("restore", done, total, "rows"))
@@ -190,6 +199,25 @@ def _chunks(part: pa.RecordBatch) -> ChunkBatch:
                 vectors[number] = vector
             embeddings = vectors
     return ChunkBatch(**columns, embeddings=embeddings)
+
+
+def without_triggers(followed: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Definitions of tables of which none has triggers, and what users should know of them."""
+    warnings = []
+    if followed:
+        names = ", ".join(sorted(stored["name"] for stored in followed.values()))
+        warnings.append(f"followed tables are read after a first semlex sync, which runs SQL of the dump: {names}")
+    by_trigger = sorted(stored["name"] for stored in followed.values() if stored["changes"] == "trigger")
+    warnings += [
+        f"{name} was followed by triggers, which are not restored; its rows are compared instead, until you make them: "
+        f"semlex follow {name} --change --changes trigger"
+        for name in by_trigger
+    ]
+    compared = {"changes": "comparison"}
+    changed = {
+        source: stored | (compared if stored["changes"] == "trigger" else {}) for source, stored in followed.items()
+    }
+    return changed, warnings
 
 
 def _difference(found: dict[str, int], expected: dict[str, int]) -> str:

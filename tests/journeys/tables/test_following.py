@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString
 
@@ -10,12 +12,15 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
+from semlex.ingest.indexer import Indexer
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from semlex import SyncRetriever
     from tests.support.databases import Databases
@@ -105,7 +110,61 @@ def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> 
         news.tables.change("article", text="body")
 
 
-def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Any) -> None:
+def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
+    table: Articles, news: SyncRetriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news.tables.follow(**table.options())
+    news.tables.sync()
+    assert news.tables.stop("articles", keep=True) == 0
+    assert (news.tables.sync(), news.count(), news.tables.followed()) == ([], 3, [])
+    assert [(source.name, source.documents) for source in news.documents.sources()] == [("articles", 3)]
+    # They are taken over as they are.
+    news.tables.follow(**table.options())
+    table.delete(0)
+    [report] = news.tables.sync()
+    assert (report.unchanged, report.deleted, report.added) == (2, 1, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Indexer, "delete", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            news.tables.stop("articles")
+    assert (news.tables.followed(), news.count()) == ([], 2)
+    assert news.tables.stop("articles") == 2
+    assert (news.count(), news.documents.sources()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER id TYPE text", r"'id' of shop.articles \(key\) was bigint when it was followed, and is text now"),
+        ("ALTER author TYPE jsonb USING '1'", r"'author' of shop.articles \(text, metadata\) was text .* jsonb now"),
+        ("ALTER author TYPE varchar(80), ALTER title TYPE varchar(10), ALTER id TYPE int", None),
+        (
+            "RENAME published_at TO published",
+            r"no column 'published_at' \(metadata=, --metadata\); did you mean 'publi",
+        ),
+    ],
+)
+def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
+    table: Articles, news: SyncRetriever, statement: LiteralString, message: str | None
+) -> None:
+    news.tables.follow(**table.options(text=["body", "author"]))
+    news.tables.sync()
+    table.connection.execute(sql.SQL("ALTER TABLE shop.articles {}").format(sql.SQL(statement)))
+    if message is None:
+        assert [report.unchanged for report in news.tables.sync()] == [3]
+        return
+    with pytest.raises(ConfigurationError, match=message + ".*semlex follow articles --change"):
+        news.tables.sync()
+    [status] = news.tables.followed()
+    assert re.search(message, status.error or "")
+    assert news.count() == 3
+    news.tables.change("articles", metadata=["author"])
+    [report] = news.tables.sync()
+    assert (news.count(), report.failed) == (3, 0)
+    assert news.tables.followed()[0].error is None
+
+
+def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Path) -> None:
     folder = tmp_path / "articles"
     folder.mkdir()
     (folder / "a.md").write_text("apple")
@@ -249,3 +308,43 @@ def test_a_table_of_another_database_is_followed(
         monkeypatch.setenv("SHOP_DATABASE", make_conninfo(other, host="127.0.0.1", port="1"))
         with pytest.raises(ConnectionFailedError):
             news.tables.change("articles", source_database="env:SHOP_DATABASE")
+
+
+# --- dumps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_collection_follows_the_table_by_comparison(
+    database_url: str, table: Articles, news: SyncRetriever, tmp_path: Path
+) -> None:
+    followed = news.tables.follow(**table.options(changes="trigger", formats={"body": "markdown"}, live="status"))
+    news.tables.follow(**table.options(name="posts", text="upper(title)"))
+    news.tables.sync()
+    table.insert(3)
+    news.tables.dump(tmp_path / "dump")
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        report = client.restore(tmp_path / "dump", "copy")
+        first_sync, no_triggers = report.warnings
+        assert first_sync == (
+            "followed tables are read after a first semlex sync, which runs SQL of the dump: articles, posts"
+        )
+        assert no_triggers.startswith("articles was followed by triggers, which are not restored")
+        copy = client.collection("copy")
+        first, second = copy.tables.followed()
+        assert (first.table, first.rows, first.waiting) == (replace(followed, changes="comparison"), 3, 0)
+        assert second.table.text == ("upper(title)",)
+        # A worker would read SQL of a stranger.
+        assert (
+            table.connection.execute(
+                "SELECT name FROM semlex.followed_table WHERE collection = 'copy' AND look_at < 'infinity'"
+            ).fetchall()
+            == []
+        )
+        assert [(one.name, one.added, one.changed, one.unchanged) for one in copy.tables.sync()] == [
+            ("articles", 1, 0, 3),
+            ("posts", 1, 0, 3),
+        ]
+        assert {one.state for one in copy.documents.list().documents} == {"row"}
+        # What waits for the first collection still does.
+        assert [status.waiting for status in news.tables.followed()] == [1, 0]
+        copy.drop()
+    assert news.tables.followed()[0].table == followed

@@ -120,9 +120,9 @@ def documents(
     *,
     source: Source = None,
 ) -> None:
-    """List the documents that were read from files, whether the files have changed, and what could not be read.
+    """List the documents that were read, whether their files have changed, and what could not be read.
 
-    States: ok, changed, gone, and unknown if this machine cannot reach the folder.
+    States: ok, changed, gone, row of a table, and unknown if this machine cannot reach the folder.
     """
     with context.opened() as retriever:
         found = retriever.documents.list(source)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from semlex.errors import ConfigurationError
 from semlex.store.postgres.addresses import describe
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ENVIRONMENT = "env:"
+FIRST_WITH_REQUIRED_WAYS = 160_000  # version of libpq
 # Values as text are the same in every session.
 FORMATTING: Mapping[str, str | int] = {
     "datestyle": "ISO, YMD",
@@ -39,8 +40,12 @@ FORMATTING: Mapping[str, str | int] = {
 def source_address(definition: FollowedTable) -> str | None:
     """Connection string of the table's database; None: the collection's."""
     named = definition.source_database
-    if named is None or not named.startswith(ENVIRONMENT):
-        return named
+    if named is None:
+        return None
+    if not named.startswith(ENVIRONMENT):
+        # A role that may write definitions chose the server: it must not read a password of this process.
+        knows = psycopg.pq.version() >= FIRST_WITH_REQUIRED_WAYS and "require_auth" not in conninfo_to_dict(named)
+        return make_conninfo(named, require_auth="!password,!md5") if knows else named
     variable = named.removeprefix(ENVIRONMENT)
     address = os.environ.get(variable, "").strip()
     if not address:

@@ -85,6 +85,13 @@ async def read_tables(connection: Connection, names: Names, name: str | None = N
     )
 
 
+async def may_read(connection: Connection, *tables: sql.Identifier) -> bool:
+    """Whether the role may read all of these tables; readers of hits need no definitions."""
+    names = [table.as_string(connection) for table in tables]
+    question = "SELECT bool_and(has_table_privilege(one, 'SELECT')) FROM unnest(%s::text[]) AS one"
+    return await (await connection.execute(question, [names])).fetchone() == (True,)
+
+
 async def _read(
     connection: Connection, names: Names, condition: sql.Composable, values: Sequence[Any]
 ) -> list[StoredTable]:
@@ -150,6 +157,27 @@ async def insert_table(
         values,
     )
     return source_id
+
+
+async def restore_tables(connection: Connection, names: Names, tables: Mapping[UUID, Mapping[str, Any]]) -> None:
+    """Store definitions of a dump, for sources that are there; a source without one is not followed any more.
+
+    No worker reads them until they have been synced once: their expressions are SQL of the author of the dump.
+
+    Args:
+        connection: In a write transaction.
+        tables: Id of the source -> as `definition_to_json` has written it.
+    """
+    stopped = sql.SQL("UPDATE {} SET kind = 'stopped' WHERE kind = 'table' AND source_id <> ALL(%s)")
+    await connection.execute(stopped.format(names.source), [list(tables)])
+    await connection.execute(
+        sql.SQL(
+            "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
+            "SELECT %s, s.name, s.source_id, d.definition, 'infinity', {now}, {now} FROM {} AS s "
+            "JOIN unnest(%s::uuid[], %s::jsonb[]) AS d(source_id, definition) USING (source_id) WHERE s.kind = 'table'"
+        ).format(names.followed_table, names.source, now=sql.SQL(NOW)),
+        [names.collection, list(tables), [Jsonb(definition) for definition in tables.values()]],
+    )
 
 
 async def replace_definition(

@@ -187,15 +187,10 @@ class SourceTable:
     def metadata_hash(self) -> sql.Composed:
         """The hash of the row's metadata, 16 bytes."""
         named = self.definition.metadata
-        types = [(name, self.columns[name].base) for name in named]
+        # Types of a kind have the same JSON values.
+        bases = {name: self.columns[name].base for name in named}
+        types = [(name, KEY_KINDS.get(base, base)) for name, base in bases.items()]
         return _hash(types, [sql.SQL("{}::text").format(_column(name)) for name in named])
-
-    @property
-    def version(self) -> sql.SQL:
-        """What is the same as long as nothing writes the row, as text; NULL if nothing shows that."""
-        if not self.relation.has_versions:
-            return sql.SQL("NULL::text")
-        return sql.SQL("t.xmin || ' ' || t.ctid")
 
     def after(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
         """The condition that a row comes after another one in the order of `key_columns`.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from semlex.store.followed.definitions import read_tables
+from semlex.store.followed.definitions import may_read, read_tables
 from semlex.store.followed.queue import ChangeQueue
 from semlex.types.followed import FollowedStatus
 
@@ -24,10 +24,9 @@ async def read_status(connection: Connection, collection: CollectionInfo) -> lis
 async def readable_status(connection: Connection, collection: CollectionInfo) -> list[FollowedStatus] | None:
     """As `read_status`; None if the role may not read definitions or the queue, which readers of hits need not."""
     names = collection.names
-    question = "SELECT has_table_privilege(%s, 'SELECT') AND has_table_privilege(%s, 'SELECT')"
-    tables = [table.as_string(connection) for table in (names.followed_table, names.row_change)]
-    [(may_read,)] = await (await connection.execute(question, tables)).fetchall()
-    return await read_status(connection, collection) if may_read else None
+    if await may_read(connection, names.followed_table, names.row_change):
+        return await read_status(connection, collection)
+    return None
 
 
 async def _status(connection: Connection, collection: CollectionInfo, stored: StoredTable) -> FollowedStatus:

@@ -209,7 +209,7 @@ NAME = sql.SQL("(s.name || ': ' || d.uri) COLLATE \"C\"")
 
 @dataclass(frozen=True, slots=True)
 class ListedDocument:
-    """A document that was read from a file."""
+    """A document that was read from a file, or of a row of a table."""
 
     source: str
     root: str  # the source's folder
@@ -221,6 +221,7 @@ class ListedDocument:
     modified_at: datetime  # of the file, in UTC
     content_hash: bytes  # of its bytes
     file_state: str | None
+    is_row: bool
 
 
 async def list_documents(
@@ -244,11 +245,11 @@ async def list_documents(
     cursor = await cursor_with_times(connection).execute(
         sql.SQL(
             "SELECT s.name, s.root, d.uri, d.chunk_count, d.updated_at, d.encoding, d.size_bytes, d.modified_at, "
-            "d.content_hash, d.file_state "
+            "d.content_hash, d.file_state, s.kind = ANY(%(tables)s) "
             "FROM {document} AS d JOIN {source} AS s USING (source_id) "
             "WHERE {present} AND (%(source)s::text IS NULL OR s.name = %(source)s) "
             "AND (%(after)s::text IS NULL OR {name} > %(after)s) ORDER BY {name} LIMIT %(limit)s"
         ).format(document=names.document, source=names.source, present=is_present(names), name=NAME),
-        {"source": source, "limit": limit, "after": after},
+        {"source": source, "limit": limit, "after": after, "tables": list(OF_TABLES)},
     )
     return [ListedDocument(*row) for row in await cursor.fetchall()]
