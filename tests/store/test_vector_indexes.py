@@ -69,7 +69,8 @@ async def plan_of(url: str, retriever: PostgreSQLRetriever, query: NDArray[np.fl
             None
         )
         (statement,) = leg.statements
-        cursor = await connection.execute(sql.SQL("EXPLAIN {}").format(statement.text), statement.parameters)
+        text = statement.text if isinstance(statement.text, bytes) else statement.text.as_bytes(connection)
+        cursor = await connection.execute(b"EXPLAIN " + text, statement.parameters)
         return "\n".join(line for (line,) in await cursor.fetchall())
 
 

@@ -76,6 +76,7 @@ class Browser:
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._last, self._lock = 0, threading.Lock()
         self.pages: dict[str, Page] = {}
+        self._idle: list[str] = []  # targets of pages that have ended
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -110,21 +111,25 @@ class Browser:
     def page(
         self, width: int = 1100, height: int = 900, *, scheme: str = "light", reduced: bool = True
     ) -> Iterator[Page]:
-        """A page with a store of its own."""
-        context = self.ask("Target.createBrowserContext")["browserContextId"]
-        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        """A page that remembers nothing; the next one gets its process, for a new one takes a second to begin."""
+        target = self._idle.pop() if self._idle else self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         made = self.pages[session] = Page(self, session)
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "DOM"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             made.ask(f"{domain}.enable")
         made.resize(width, height)
         features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce" if reduced else "no-preference"}
         made.ask("Emulation.setEmulatedMedia", features=[{"name": name, "value": features[name]} for name in features])
         try:
             yield made
+            made.value("location.protocol === 'about:' || sessionStorage.clear()")
+            made.open("about:blank")
+            self.ask("Target.detachFromTarget", sessionId=session)
+            self._idle.append(target)
         finally:
-            self.ask("Target.disposeBrowserContext", browserContextId=context)
             del self.pages[session]
+            if target not in self._idle:
+                self.ask("Target.closeTarget", targetId=target)
 
     def close(self) -> None:
         """Ends the process."""

@@ -180,16 +180,13 @@ async def copy_out(connection: Connection, collection: CollectionInfo, table: st
         yield part
 
 
-async def copy_parts(
-    connection: Connection, statement: sql.Composed, types: list[str], values: Mapping[str, Any] | None = None
-) -> AsyncIterator[RowPart]:
+async def copy_parts(connection: Connection, statement: sql.Composed, types: list[str]) -> AsyncIterator[RowPart]:
     """The rows of a binary COPY out of the server, in parts of about 8 MiB.
 
     Args:
         connection: In a transaction.
-        values: Bound by name; the driver writes them into the statement, for a COPY takes none.
     """
-    async with connection.cursor().copy(statement, values) as copy:
+    async with connection.cursor().copy(statement) as copy:
         while first := await copy.read():
             reading = _Reading(connection.pgconn, [first])
             try:

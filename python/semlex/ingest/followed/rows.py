@@ -6,9 +6,9 @@ one by one, as files are.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
 from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, cut_document
 from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_named
-from semlex.store.followed.compare import RowHashes
+from semlex.store.followed.compare import RowState
 from semlex.store.followed.queue import FailedRow
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import RowDocuments
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from semlex.ingest.document_chunks import Chunk, Chunker
     from semlex.ingest.loaders.base import Loader
     from semlex.store.followed.definitions import StoredTable
-    from semlex.store.tables import RowPart
     from semlex.types.followed import FollowedTable
 
 T = TypeVar("T")
@@ -44,7 +43,7 @@ class RowBatch:
     """Rows that are written in one transaction, and rows that could not be read."""
 
     keys: list[str]
-    hashes: list[RowHashes]
+    states: list[RowState]
     documents: RowDocuments
     chunks: ChunkBatch
     failed: list[FailedRow] = field(default_factory=list)
@@ -67,7 +66,7 @@ class RowBatch:
         chunks = [number for number, key in enumerate(self.chunks.document_id) if key in kept]
         return RowBatch(
             [self.keys[number] for number in numbers],
-            [self.hashes[number] for number in numbers],
+            [self.states[number] for number in numbers],
             documents,
             self.chunks.selected(chunks),
         )
@@ -80,6 +79,7 @@ class _Rows:
     keys: list[str]
     text_hashes: list[bytes]
     metadata_hashes: list[str]
+    versions: list[str | None]
     sizes: list[int]
     places: list[dict[str, Any]]
     metadata: list[dict[str, Any]]
@@ -87,14 +87,12 @@ class _Rows:
     texts: tuple[list[str], ...]
 
     @classmethod
-    def of(cls, parts: Sequence[RowPart]) -> _Rows | None:
-        """Join the parts of a COPY; None without a row."""
-        decoded = [part.decoded() for part in parts]
-        if not decoded:
-            return None
-        keys, texts, metadata, *rest = (list(chain.from_iterable(columns)) for columns in zip(*decoded, strict=True))
-        sizes, places, values, headings, *items = rest
-        return cls(keys, texts, metadata, sizes, places, values, headings, tuple(items))
+    def of(cls, table: FollowedTable, rows: Sequence[tuple[Any, ...]]) -> _Rows:
+        """Take rows as `ComparedTable.rows` returns them, one at least."""
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        keys, texts, hashes, versions, sizes, metadata, headings, *items = columns
+        places = [{"table": table.name, "key": key_parts(table, key)} for key in keys]
+        return cls(keys, texts, hashes, versions, sizes, places, metadata, headings, tuple(items))
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
         """A row that could not be stored."""
@@ -145,13 +143,12 @@ class RowSplitter:
         """Whether the server joins the texts of a row: none is written in a format."""
         return not self.table.formats
 
-    def batch(self, keys: Sequence[str], parts: Sequence[RowPart]) -> RowBatch:
+    def batch(self, keys: Sequence[str], read: Sequence[tuple[Any, ...]]) -> RowBatch:
         """Make a batch of the rows that were read for some keys. Callable from any thread."""
-        rows = _Rows.of(parts)
-        found = [] if rows is None else rows.keys
-        missing = sorted(set(keys).difference(found))
-        if rows is None:
+        missing = sorted(set(keys).difference(row[0] for row in read))
+        if not read:
             return RowBatch([], [], self._documents([], [], [], [], [], [], []), ChunkBatch.joined([]), [], missing)
+        rows = _Rows.of(self.table, read)
         failed = self._failures(rows)
         if failed:
             bad = {row.row_key for row in failed}
@@ -204,10 +201,10 @@ class RowSplitter:
                     UUID(bytes=keys[number]), uris[number], titles[number], chunks, with_context=self.with_context
                 )
             )
-        hashes = [RowHashes(*pair) for pair in zip(rows.text_hashes, rows.metadata_hashes, strict=True)]
+        states = list(map(RowState, rows.text_hashes, rows.metadata_hashes, rows.versions))
         shown = [title or uri for title, uri in zip(titles, uris, strict=True)]
         documents = self._documents(keys, uris, shown, rows.text_hashes, rows.metadata_hashes, rows.sizes, counts)
-        batch = RowBatch(rows.keys, hashes, documents, ChunkBatch.joined([part for part in parts if len(part)]))
+        batch = RowBatch(rows.keys, states, documents, ChunkBatch.joined([part for part in parts if len(part)]))
         if refused:
             batch = batch.selected([number for number in range(len(batch)) if number not in refused])
         return batch, list(refused.values())
@@ -324,6 +321,15 @@ class RowSplitter:
 
 
 _NO_TIME: datetime = utc_now()
+
+
+def key_parts(table: FollowedTable, key: str) -> list[Any]:
+    """Return the parts of a key, as the places of chunks hold them; see `SourceTable.place`."""
+    parts = [key] if len(table.key) == 1 else json.loads(key)
+    return [
+        int(part) if kind == "int" else {"uuid": part} if kind == "uuid" else part
+        for kind, part in zip(table.key_kinds, parts, strict=True)
+    ]
 
 
 def combined(text_hash: bytes, metadata_hash: str) -> str:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from semlex.ingest.indexer import Indexer
     from semlex.parameters import WantedOptions
-    from semlex.store.followed.compare import Part
+    from semlex.store.followed.compare import Part, RowState
     from semlex.store.followed.definitions import StoredTable
     from semlex.store.followed.queue import Change
     from semlex.store.postgres.connection import Connection
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # A batch is one transaction; see `ingest.run`.
-BATCH_ROWS, BATCH_ROWS_WITHOUT_MODEL = 1_000, 4_000
-BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS, BATCH_ROWS_WITHOUT_MODEL = 1_000, 5_000
+BATCH_BYTES = 16 * 1024 * 1024
 METADATA_ROWS = 5_000
 KEYS_AT_ONCE = 2_000
 # Rows of the first page that is compared; later ones take about this many seconds.
@@ -354,8 +354,8 @@ class TableRun:
         put_off = await self._put_off([key for key in differing if key not in self._claimed])
         if not put_off:
             return found
-        now = await self._by_halves([key for key in put_off if put_off[key] is not None], self._table.hashes)
-        hashes = {key: combined(one.text, one.metadata) for part in now for key, one in part.items()}
+        now = await self._by_halves([key for key in put_off if put_off[key] is not None], self._table.states)
+        hashes = {key: combined(*one.hashes) for part in now for key, one in part.items()}
         left = {key for key, row_hash in put_off.items() if row_hash is None or hashes.get(key) == row_hash}
         found.new = [row for row in found.new if row[0] not in left]
         found.changed = [row for row in found.changed if row[0] not in left]
@@ -465,8 +465,8 @@ class TableRun:
 
     async def _read(self, keys: Sequence[str]) -> RowBatch:
         splitter = self._splitter
-        parts = await self._table.rows(keys, splitter.max_bytes, joined=splitter.joins_texts)
-        return await asyncio.to_thread(splitter.batch, keys, parts)
+        rows = await self._table.rows(keys, splitter.max_bytes, joined=splitter.joins_texts)
+        return await asyncio.to_thread(splitter.batch, keys, rows)
 
     async def _look_for_vectors(self, batch: RowBatch) -> None:
         rows = batch.chunks
@@ -486,7 +486,7 @@ class TableRun:
         failed = {number_of[batch.chunks.document_id[row]]: error for row, error in refused.items()}
         self._fail(self._failed_row(batch, number, error) for number, error in failed.items())
         kept = batch.selected([number for number in range(len(batch)) if number not in failed])
-        batch.keys, batch.hashes, batch.documents, batch.chunks = kept.keys, kept.hashes, kept.documents, kept.chunks
+        batch.keys, batch.states, batch.documents, batch.chunks = kept.keys, kept.states, kept.documents, kept.chunks
 
     async def _embed_some(self, batch: RowBatch, wanted: Sequence[int], refused: dict[int, Exception]) -> None:
         """Embed chunks; a text that the model refuses is found by halving."""
@@ -531,9 +531,8 @@ class TableRun:
         async def work(connection: Connection, mode: WriteMode) -> tuple[RowBatch, list[str]]:
             new.clear()
             await self._hold(connection)
-            now = await self._table.hashes(batch.keys, connection)
-            pairs = zip(batch.keys, batch.hashes, strict=True)
-            still = [number for number, (key, hashes) in enumerate(pairs) if now.get(key) == hashes]
+            same = await self._table.unchanged(dict(zip(batch.keys, batch.states, strict=True)), connection)
+            still = [number for number, key in enumerate(batch.keys) if key in same]
             kept = batch if len(still) == len(batch) else batch.selected(still)
             if kept.keys:
                 await self._chunks.settle(connection)
@@ -576,32 +575,26 @@ class TableRun:
         """Replace the metadata of rows whose text is as stored."""
         for start in range(0, len(keys), METADATA_ROWS):
             for rows in await self._by_halves(keys[start : start + METADATA_ROWS], self._table.metadata):
-                read = {key: (hashes, values) for key, hashes, values in rows}
-                kept = list(read)
-                faults = _core.validate_rows([("metadata", "jsonb", [read[key][1] for key in kept], None)])
-                wrong = {kept[one[0]]: FieldError(-1, *one[1:]) for one in reversed(faults)}
+                states = {key: state for key, state, _ in rows}
+                faults = _core.validate_rows([("metadata", "jsonb", [values for *_, values in rows], None)])
+                wrong = {rows[one[0]][0]: FieldError(-1, *one[1:]) for one in reversed(faults)}
                 self._fail(
-                    FailedRow(key, combined(read[key][0].text, read[key][0].metadata), error.code, str(error))
+                    FailedRow(key, combined(*states[key].hashes), error.code, str(error))
                     for key, error in wrong.items()
                 )
                 made = {
-                    key: RowMetadata(self._document_id(key), hashes.text, hashes.metadata, _core.to_json(values))
-                    for key, (hashes, values) in read.items()
+                    key: RowMetadata(self._document_id(key), *state.hashes, _core.to_json(values))
+                    for key, state, values in rows
                     if key not in wrong
                 }
-                self._gone |= dict.fromkeys(key for key in keys[start : start + METADATA_ROWS] if key not in read)
-                await self._write_metadata(made)
+                self._again |= dict.fromkeys(key for key in keys[start : start + METADATA_ROWS] if key not in states)
+                await self._write_metadata(made, states)
 
-    async def _write_metadata(self, rows: dict[str, RowMetadata]) -> None:
+    async def _write_metadata(self, rows: dict[str, RowMetadata], states: dict[str, RowState]) -> None:
         async def work(connection: Connection) -> list[str]:
             await self._hold(connection)
-            now = await self._table.hashes(list(rows), connection)
-            still = [
-                row
-                for key, row in rows.items()
-                if key in now and (now[key].text, now[key].metadata) == (row.text_hash, row.metadata_hash)
-            ]
-            done = await refresh_metadata(connection, self._names, still)
+            same = await self._table.unchanged({key: states[key] for key in rows}, connection)
+            done = await refresh_metadata(connection, self._names, [rows[key] for key in rows if key in same])
             keys = [key for key, row in rows.items() if row.document_id in done]
             await self._settle(connection, keys)
             return keys
@@ -664,9 +657,9 @@ class TableRun:
         self._failed |= {row.row_key: row for row in rows}
 
     def _failed_row(self, batch: RowBatch, number: int, error: Exception) -> FailedRow:
-        hashes = batch.hashes[number]
+        state = batch.states[number]
         code = (error.sqlstate if isinstance(error, StoreError) else None) or type(error).__name__
-        return FailedRow(batch.keys[number], combined(hashes.text, hashes.metadata), code, str(error))
+        return FailedRow(batch.keys[number], combined(*state.hashes), code, str(error))
 
     async def _set_aside(self) -> None:
         """Set rows aside that could not be stored, to be tried again later."""

@@ -7,6 +7,7 @@ and hashes travel. In the collection's database one statement compares them; fro
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -19,7 +20,6 @@ from semlex.store.followed.source import document_id, find_source
 from semlex.store.postgres.connection import own_connection, plain_cursors
 from semlex.store.postgres.errors import translate
 from semlex.store.postgres.settings import READ_SETTINGS, set_local
-from semlex.store.tables import copy_parts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
     from semlex.store.schema.names import Names
-    from semlex.store.tables import RowPart
 
 T = TypeVar("T")
 
@@ -70,11 +69,17 @@ class Differences:
 
 
 @dataclass(frozen=True, slots=True)
-class RowHashes:
-    """The hashes of a row as they are now; `metadata` in hexadecimal digits, as documents store it."""
+class RowState:
+    """A row as it was read: hashes of its text and its metadata, and its version in the table."""
 
     text: bytes
-    metadata: str
+    metadata: str  # in hexadecimal digits, as documents store it
+    version: str | None  # see `SourceTable.version`
+
+    @property
+    def hashes(self) -> tuple[bytes, str]:
+        """What decides whether it is stored as it is."""
+        return self.text, self.metadata
 
 
 class ComparedTable:
@@ -327,30 +332,49 @@ class ComparedTable:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    async def hashes(self, keys: Sequence[str], within: Connection | None = None) -> dict[str, RowHashes]:
-        """The hashes of these rows as they are now; a key that occurs twice has none.
+    async def states(self, keys: Sequence[str], within: Connection | None = None) -> dict[str, RowState]:
+        """These rows as they are now; a key that occurs twice is left out.
 
         Args:
             within: As of `present`.
         """
         part = self.with_keys(keys)
-        source = self.source
-        statement = sql.SQL("SELECT {}, {}, encode({}, 'hex') FROM {} WHERE {}").format(
-            source.key_text, source.text_hash(self._salt), source.metadata_hash, source.from_, part.condition
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            _listed([self.source.key_text, *self._state]), self.source.from_, part.condition
         )
 
-        async def work(connection: Connection) -> dict[str, RowHashes]:
-            found: dict[str, RowHashes] = {}
-            twice = set()
-            for key, text, metadata in await _fetch(connection, statement, part.values):
-                twice |= {key} & found.keys()
-                found[key] = RowHashes(text, metadata)
-            return {key: hashes for key, hashes in found.items() if key not in twice}
+        async def work(connection: Connection) -> dict[str, RowState]:
+            found = await _fetch(connection, statement, part.values)
+            return {key: RowState(*state) for key, *state in _once(found)}
 
         return await (self.read(work) if within is None else self._read_beside(within, work))
 
-    async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[RowPart]:
-        """Rows as they are now: key, both hashes, bytes of the texts, place, metadata, heading, then the texts.
+    @property
+    def _state(self) -> list[sql.Composable]:
+        source = self.source
+        return [source.text_hash(self._salt), sql.SQL("encode({}, 'hex')").format(source.metadata_hash), source.version]
+
+    async def unchanged(self, rows: Mapping[str, RowState], within: Connection) -> set[str]:
+        """The keys of rows that are still as they were read.
+
+        Args:
+            within: As of `present`.
+        """
+        same: set[str] = set()
+        if self.source.relation.has_versions:
+            part = self.with_keys(list(rows))
+            statement = sql.SQL("SELECT {}, {} FROM {} WHERE {}").format(
+                self.source.key_text, self.source.version, self.source.from_, part.condition
+            )
+            found = await self._read_beside(within, lambda c: _fetch(c, statement, part.values))
+            same = {key for key, version in _once(found) if rows[key].version == version}
+        if written := [key for key in rows if key not in same]:
+            now = await self.states(written, within)
+            same |= {key for key, state in now.items() if rows[key].hashes == state.hashes}
+        return same
+
+    async def rows(self, keys: Sequence[str], max_bytes: int, *, joined: bool) -> list[tuple[Any, ...]]:
+        """Rows as they are now: key, the values of `RowState`, bytes of the texts, metadata, heading, then the texts.
 
         Args:
             max_bytes: Texts of rows with more bytes are NULL.
@@ -365,40 +389,31 @@ class ComparedTable:
         bounded = [
             sql.SQL("CASE WHEN {} <= {} THEN {} END").format(size, sql.Literal(max_bytes), text) for text in texts
         ]
-        heading = source.heading or sql.SQL("NULL::text")
         columns = [
             source.key_text,
-            source.text_hash(self._salt),
-            sql.SQL("encode({}, 'hex')").format(source.metadata_hash),
+            *self._state,
             size,
-            source.place,
             source.metadata,
-            heading,
+            source.heading or sql.SQL("NULL::text"),
             *bounded,
         ]
-        types = ["text", "bytea", "text", "int8", "jsonb", "jsonb", *("text" for _ in (heading, *bounded))]
-        statement = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT binary)").format(
-            _listed(columns), source.from_, part.condition
-        )
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(_listed(columns), source.from_, part.condition)
+        return await self.read(lambda c: _fetch(c, statement, part.values))
 
-        async def work(connection: Connection) -> list[RowPart]:
-            return [one async for one in copy_parts(connection, statement, types, part.values)]
-
-        return await self.read(work)
-
-    async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowHashes, dict[str, Any]]]:
-        """The metadata of rows as they are now, with their hashes."""
+    async def metadata(self, keys: Sequence[str]) -> list[tuple[str, RowState, dict[str, Any]]]:
+        """The metadata of rows as they are now, with their state; a key that occurs twice is left out."""
         part, source = self.with_keys(keys), self.source
-        statement = sql.SQL("SELECT {}, {}, encode({}, 'hex'), {} FROM {} WHERE {}").format(
-            source.key_text,
-            source.text_hash(self._salt),
-            source.metadata_hash,
-            source.metadata,
-            source.from_,
-            part.condition,
+        statement = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            _listed([source.key_text, source.metadata, *self._state]), source.from_, part.condition
         )
         found = await self.read(lambda c: _fetch(c, statement, part.values))
-        return [(key, RowHashes(text, hashed), values) for key, text, hashed, values in found]
+        return [(key, RowState(*state), values) for key, values, *state in _once(found)]
+
+
+def _once(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """The rows whose first value no other row has."""
+    times = Counter(row[0] for row in rows)
+    return rows if len(times) == len(rows) else [row for row in rows if times[row[0]] == 1]
 
 
 def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:

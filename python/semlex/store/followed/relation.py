@@ -46,6 +46,8 @@ class Relation:
     has_primary_key: bool
     role: str  # that reads it
     may_use_schema: bool
+    # Whether the place and the transaction of a row show that it is the same version of it.
+    has_versions: bool
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
@@ -53,7 +55,9 @@ class Relation:
 
 _RELATION = """
 SELECT c.oid, c.relkind::text, EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary),
-    current_user::text, has_schema_privilege(n.oid, 'USAGE')
+    current_user::text, has_schema_privilege(n.oid, 'USAGE'),
+    -- Of Postgres' own kind of table (access method 2) without children, which may be of another one.
+    c.relkind = 'r' AND c.relam = 2 AND NOT c.relhassubclass AND has_table_privilege(c.oid, 'SELECT')
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
@@ -90,7 +94,7 @@ async def find_relation(connection: Connection, schema: str, name: str) -> Relat
     found = await (await connection.execute(_RELATION, [schema, name])).fetchone()
     if found is None:
         return None
-    relation, kind, has_primary_key, role, may_use_schema = found
+    relation, kind, has_primary_key, role, may_use_schema, has_versions = found
     columns = [Column(*row) for row in await (await connection.execute(_COLUMNS, [relation])).fetchall()]
     unique = [tuple(names) for (names,) in await (await connection.execute(_UNIQUE, [relation])).fetchall()]
     return Relation(
@@ -102,6 +106,7 @@ async def find_relation(connection: Connection, schema: str, name: str) -> Relat
         has_primary_key,
         role,
         may_use_schema,
+        has_versions,
     )
 
 

@@ -192,6 +192,13 @@ class SourceTable:
         types = [(name, KEY_KINDS.get(base, base)) for name, base in bases.items()]
         return _hash(types, [sql.SQL("{}::text").format(_column(name)) for name in named])
 
+    @property
+    def version(self) -> sql.SQL:
+        """What is the same as long as nothing writes the row, as text; NULL if nothing shows that."""
+        if not self.relation.has_versions:
+            return sql.SQL("NULL::text")
+        return sql.SQL("t.xmin || ' ' || t.ctid")
+
     def after(self, placeholders: Sequence[sql.Composable]) -> sql.Composed:
         """The condition that a row comes after another one in the order of `key_columns`.
 

@@ -34,9 +34,14 @@ def indexed_chunk_id(document_id: UUID, text_hash: bytes, occurrence: int) -> st
     return f"{document_id.hex}-{text_hash.hex()[:16]}{suffix}"
 
 
+def is_indexed(chunk_id: str) -> bool:
+    """Whether an id names a chunk of an indexed document."""
+    return len(chunk_id) > DASH and chunk_id[DASH] == "-" and _INDEXED(chunk_id) is not None
+
+
 def indexed_keys(chunk_ids: Iterable[str]) -> list[tuple[UUID, str]]:
     """The keys of the ids that name a chunk of an indexed document."""
-    return [(UUID(hex=one[:32]), one) for one in chunk_ids if len(one) > DASH and one[DASH] == "-" and _INDEXED(one)]
+    return [(UUID(hex=one[:32]), one) for one in chunk_ids if is_indexed(one)]
 
 
 def chunk_keys(chunk_ids: Sequence[str]) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from contextvars import ContextVar
+from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -16,7 +17,7 @@ from semlex.store.descriptions import without_line
 from semlex.store.keyword.base import LINE_END
 from semlex.store.keyword.excerpts import excerpts_of
 from semlex.store.postgres.settings import cursor_with_times
-from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, keys_of
+from semlex.store.query.chunk_keys import chunk_keys, indexed_keys, is_indexed, keys_of
 from semlex.store.query.filters import with_rows
 from semlex.store.query.leg import key_arrays
 from semlex.store.query.score_calibration import binary_vectors, vectors_by_key
@@ -24,7 +25,7 @@ from semlex.types.documents import StoredChunk, StoredPlace, place_of
 from semlex.types.results import SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from psycopg import AsyncCursor
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from semlex.store.query.leg import Key
     from semlex.store.query.rows import RowColumns
     from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.names import Names
 
 # Chunks are grouped by the key of an indexed document, or by the name that added chunks give theirs.
 DocumentKey = UUID | str
@@ -64,12 +66,28 @@ PLACE = sql.SQL(
 )
 
 
-def _columns(collection: CollectionInfo, chunk_ids: Iterable[str]) -> sql.Composed:
+def _columns(names: Names, *, has_places: bool) -> sql.Composed:
     # Planning the join with the sources takes longer than all the rest; chunks of added documents have none.
-    place: sql.Composable = sql.SQL("NULL")
-    if indexed_keys(chunk_ids):
-        place = PLACE.format(document=collection.names.document, source=collection.names.source)
+    place = PLACE.format(document=names.document, source=names.source) if has_places else sql.SQL("NULL")
     return COLUMNS.format(place=place)
+
+
+def _hits(names: Names, columns: RowColumns | None, *, has_places: bool) -> sql.Composed:
+    return sql.SQL(
+        "SELECT {columns}{row_columns}, c.keyword_id, c.language "
+        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
+        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id){rows}"
+    ).format(
+        columns=_columns(names, has_places=has_places),
+        row_columns=sql.SQL("") if columns is None else columns.selected,
+        chunk=names.chunk,
+        rows=sql.SQL("") if columns is None else columns.joined,
+    )
+
+
+@lru_cache(maxsize=256)
+def _plain_hits(names: Names, *, has_places: bool) -> bytes:
+    return _hits(names, None, has_places=has_places).as_bytes()
 
 
 async def load_results(
@@ -89,16 +107,12 @@ async def load_results(
     """
     if not keys:
         return {}
-    statement = sql.SQL(
-        "SELECT {columns}{row_columns}, c.keyword_id, c.language "
-        "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) "
-        "AS k(document_id, chunk_id) JOIN {chunk} AS c USING (document_id, chunk_id){rows}"
-    ).format(
-        columns=_columns(collection, [chunk_id for _, chunk_id in keys]),
-        row_columns=sql.SQL("") if columns is None else columns.selected,
-        chunk=collection.names.chunk,
-        rows=sql.SQL("") if columns is None else columns.joined,
-    )
+    names, has_places = collection.names, any(is_indexed(chunk_id) for _, chunk_id in keys)
+    statement: sql.Composed | bytes
+    if columns is None:
+        statement = _plain_hits(names, has_places=has_places)
+    else:
+        statement = _hits(names, columns, has_places=has_places)
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, key_arrays(keys), len(keys))
     results = [SearchResult(**_stored(row)) for row in rows]
@@ -132,12 +146,15 @@ def _place_at(hit: SearchResult, breaks: Sequence[int], match: int) -> None:
     hit.place = place_of(hit.match_line or hit.line, hit.page, hit.row, hit.cell, hit.sheet)
 
 
-async def _rows(cursor: AsyncCursor[Any], statement: sql.Composed, values: dict[str, Any], most: int) -> list[Any]:
+async def _rows(
+    cursor: AsyncCursor[Any], statement: sql.Composed | bytes, values: dict[str, Any], most: int
+) -> list[Any]:
     """The rows of a statement with `COLUMNS`, up to a number, measured by `size_seen`."""
     seen = size_seen.get()
     is_measured = seen is not None and most > MEASURED_ROWS
     if seen is not None and is_measured:
-        await cursor.execute(SIZE.format(statement), values)
+        measured = sql.SQL(statement.decode()) if isinstance(statement, bytes) else statement
+        await cursor.execute(SIZE.format(measured), values)
         seen(int((await cursor.fetchall())[0][0]))
     await cursor.execute(statement, values)
     if seen is None or is_measured:
@@ -191,7 +208,9 @@ async def fetch_documents(
         "SELECT {columns}, c.language "
         "FROM unnest(%(document_ids)s::uuid[], %(chunk_ids)s::text[]) AS k(document_id, chunk_id) "
         "JOIN {chunk} AS c USING (document_id, chunk_id)"
-    ).format(columns=_columns(collection, chunk_ids), chunk=collection.names.chunk)
+    ).format(
+        columns=_columns(collection.names, has_places=any(map(is_indexed, chunk_ids))), chunk=collection.names.chunk
+    )
     cursor = cursor_with_times(connection)
     rows = await _rows(cursor, statement, key_arrays(keys_of(chunk_ids)), len(chunk_ids))
     return {row[1]: StoredChunk(**_stored(row)) for row in rows}
@@ -220,13 +239,12 @@ async def list_chunks(
         connection: In a transaction.
     """
     condition = await with_rows(connection, collection.names, condition)
-    places = PLACE.format(document=collection.names.document, source=collection.names.source)
     begin = sql.SQL("AND (c.document_id, c.chunk_id) > (%(document_id)s, %(chunk_id)s)")
     statement = sql.SQL(
         "SELECT {columns}, c.language FROM {chunk} AS c WHERE {condition} {begin} "
         "ORDER BY c.document_id, c.chunk_id LIMIT %(limit)s"
     ).format(
-        columns=COLUMNS.format(place=places),
+        columns=_columns(collection.names, has_places=True),
         chunk=collection.names.chunk,
         condition=condition.expression,
         begin=sql.SQL("") if after is None else begin,

@@ -33,7 +33,7 @@ class Statement:
 class SideColumn:
     """An SQL column that one leg adds to the other leg's SELECT, to score those chunks without another round trip."""
 
-    expression: sql.Composable  # over the chunk's row (alias ``c``)
+    expression: bytes  # rendered, over the chunk's row (alias ``c``)
     parameters: dict[str, Any] = field(default_factory=dict)  # bound by name in it
 
 

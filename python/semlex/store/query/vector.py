@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import pack
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from semlex.store.indexes.catalog import indexed_value
+from semlex.store.indexes.catalog import IndexedValue
+from semlex.store.query.filters import Filter
 from semlex.store.query.leg import Scorer, SideColumn, Statement, ranked, scores_by_key, scores_in_column
 
 if TYPE_CHECKING:
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from semlex.parameters import StorageName
     from semlex.store.indexes.catalog import Element, VectorIndexes
     from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.server_info import ServerInfo
     from semlex.store.postgres.snapshot import Snapshot
-    from semlex.store.query.filters import Filter
     from semlex.store.query.leg import Key, LegResult, ScoreQuery
-    from semlex.store.schema.collection import CollectionInfo
+    from semlex.store.schema.collection import CollectionInfo, Distance
+    from semlex.store.schema.names import Names
 
 MAX_EF_SEARCH = 1000  # pgvector's own bound
 DEFAULT_EF_SEARCH = 40  # pgvector's default
@@ -148,37 +152,26 @@ def vector_leg(
     Args:
         query: float32, shape (d,).
     """
-    embedding = collection.vectors
-    extension = collection.server.extension
-    value = sql.SQL("%(vector)s::{}.{}").format(extension, sql.Identifier(embedding.storage))
-    parts: dict[str, sql.Composable] = {
-        "distance": collection.distance.between(extension, sql.SQL("e.embedding"), value),
-        "offset": sql.Literal(collection.distance.offset),
-        "embedding": collection.names.embedding(embedding.version),
-        "chunk": collection.names.chunk,
-        "condition": condition.expression,
-    }
-    vector = {"vector": vector_parameter(query, embedding.storage)}
-    scorer = VectorScorer(parts, vector)
+    stored = StoredVectors.of(collection)
+    vector = {"vector": vector_parameter(query, stored.storage)}
+    scorer = VectorScorer(stored, vector, condition)
     parameters = {**vector, "limit": limit, **condition.parameters}
-    passing = None if condition.is_empty else condition
     if plan != "index":
         words = "exact, vectors by key" if plan == "keys" else "exact, all vectors"
-        found = (KEYS if plan == "keys" else SCAN).format(**parts)
-        return VectorLeg(scorer, found, parameters, {}, words, passing)
+        return VectorLeg(scorer, FoundBy(plan), parameters, {}, words)
     used = None if indexes is None else indexes.used
-    is_whole = used is None or used.element == embedding.storage
+    is_whole = used is None or used.element == stored.storage
     candidates, rescored = limit if condition.is_empty else math.ceil(SPARE * limit), ""
-    parts["index_distance"] = parts["distance"]
+    element: Element | None = None
     if used is not None and not is_whole:
-        candidates = max(math.ceil(OVERSAMPLING[used.element] * limit), ef_search or 0)
-        parts["index_distance"] = indexed_value(collection, used.element).between(sql.SQL("e.embedding"), value)
-        rescored = f", {candidates} of {used.element} rescored"
+        element = used.element
+        candidates = max(math.ceil(OVERSAMPLING[element] * limit), ef_search or 0)
+        rescored = f", {candidates} of {element} rescored"
     share = 1.0 if condition.is_empty else max(condition.share or 1.0, MIN_SHARE)
     parameters |= {"candidates": candidates, "scanned": math.ceil(PATIENCE * candidates / share)}
     orders_by_key = used is None or (is_whole and collection.server.postgres >= INDEX_IN_SORTS)
-    unfiltered = INDEX if orders_by_key else RESCORED
-    found = (unfiltered if condition.is_empty else FILTERED).format(**parts)
+    unfiltered: FoundName = "index" if orders_by_key else "rescored"
+    found = FoundBy(unfiltered if condition.is_empty else "filtered", element)
     if indexes is not None and used is not None and used.kind == "ivfflat":
         settings: dict[str, str | int] = {
             "ivfflat__probes": probes or indexes.probes,
@@ -191,7 +184,7 @@ def vector_leg(
         words = f"vector index, ef_search {settings['hnsw__ef_search']}{rescored}"
     if indexes is not None and used is None:
         words = "exact, all vectors"
-    return VectorLeg(scorer, found, parameters, settings, words, passing)
+    return VectorLeg(scorer, found, parameters, settings, words)
 
 
 def _hnsw_settings(limit: int, share: float | None, ef_search: int | None, scanned: int) -> dict[str, str | int]:
@@ -207,12 +200,98 @@ def _hnsw_settings(limit: int, share: float | None, ef_search: int | None, scann
     return settings
 
 
+FoundName = Literal["keys", "scan", "index", "rescored", "filtered"]
+_FOUND: dict[FoundName, sql.SQL] = {
+    "keys": KEYS,
+    "scan": SCAN,
+    "index": INDEX,
+    "rescored": RESCORED,
+    "filtered": FILTERED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBy:
+    """The statement that finds the nearest vectors."""
+
+    name: FoundName
+    element: Element | None = None  # what the index holds of each vector; None for all of it
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVectors:
+    """The vectors of a collection, as far as the text of a statement depends on them."""
+
+    names: Names
+    version: int
+    storage: StorageName
+    dimensions: int
+    distance: Distance
+    server: ServerInfo
+
+    @classmethod
+    def of(cls, collection: CollectionInfo) -> Self:
+        """Return those in use."""
+        used = collection.vectors
+        return cls(
+            collection.names, used.version, used.storage, used.dimensions, collection.distance, collection.server
+        )
+
+    @property
+    def parts(self) -> dict[str, sql.Composable]:
+        """Names and expressions of statements; the query is bound as ``vector``."""
+        return {
+            "distance": self.distance.between(self.server.extension, sql.SQL("e.embedding"), self._query),
+            "offset": sql.Literal(self.distance.offset),
+            "embedding": self.names.embedding(self.version),
+            "chunk": self.names.chunk,
+        }
+
+    @property
+    def _query(self) -> sql.Composed:
+        return sql.SQL("%(vector)s::{}.{}").format(self.server.extension, sql.Identifier(self.storage))
+
+    def nearest(self, found: FoundBy, condition: sql.Composable, side_column: bytes | None) -> sql.Composed:
+        """Return the statement for the nearest vectors: keys, scores, and the other leg's side column."""
+        parts = {**self.parts, "condition": condition}
+        parts["index_distance"] = parts["distance"]
+        if found.element is not None:
+            value = IndexedValue(found.element, self.storage, self.dimensions, self.distance, self.server.extension)
+            parts["index_distance"] = value.between(sql.SQL("e.embedding"), self._query)
+        parts["found"] = _FOUND[found.name].format(**parts)
+        if side_column is None:
+            return ALONE.format(**parts)
+        return WITH_SIDE_COLUMN.format(**parts, side_column=sql.SQL(side_column.decode()))
+
+
+# Composing and rendering a text takes longer than sending it.
+@lru_cache(maxsize=256)
+def _unfiltered(stored: StoredVectors, found: FoundBy, side_column: bytes | None) -> bytes:
+    return stored.nearest(found, Filter().expression, side_column).as_bytes()
+
+
+@lru_cache(maxsize=256)
+def _similarity(stored: StoredVectors) -> bytes:
+    """The similarity of a chunk's vector; NULL when it has none."""
+    text = sql.SQL(
+        "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
+        "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
+    )
+    return text.format(**stored.parts).as_bytes()
+
+
 @dataclass(frozen=True, slots=True)
 class VectorScorer(Scorer):
     """Similarities of other chunks."""
 
-    parts: dict[str, sql.Composable]  # names and expressions of the statements
+    stored: StoredVectors
     vector: dict[str, Any]  # the query as a bound value
+    condition: Filter
+
+    @property
+    def parts(self) -> dict[str, sql.Composable]:
+        """Names and expressions of the statements."""
+        return {**self.stored.parts, "condition": self.condition.expression}
 
     def scores_from_column(self, values: list[float | None]) -> NDArray[np.float64]:
         """The column is the score."""
@@ -235,29 +314,33 @@ class VectorLeg:
     name: ClassVar[str] = "vector"
 
     scorer: VectorScorer
-    found: sql.Composed  # SQL of the nearest vectors
-    parameters: dict[str, Any]  # bound by name in it
+    found: FoundBy
+    parameters: dict[str, Any]  # bound by name in the statement
     settings: dict[str, str | int]  # of the leg's transaction
     plan: str  # in words
-    selection: Filter | None
 
     @property
     def side_column(self) -> SideColumn:
-        """The similarity of a chunk's vector; NULL when it has none."""
-        text = sql.SQL(
-            "(SELECT {offset}::float8 - ({distance}) FROM {embedding} AS e "
-            "WHERE e.document_id = c.document_id AND e.chunk_id = c.chunk_id)"
-        )
-        return SideColumn(text.format(**self.scorer.parts), self.scorer.vector)
+        """The similarity of a chunk's vector."""
+        return SideColumn(_similarity(self.scorer.stored), self.scorer.vector)
+
+    @property
+    def selection(self) -> Filter | None:
+        """The filter; None if every chunk passes."""
+        condition = self.scorer.condition
+        return None if condition.is_empty else condition
 
     def prepare(self, side_column: SideColumn | None) -> PreparedVectorLeg:
         """The nearest chunks, with the other leg's side column."""
-        if side_column is None:
-            text = ALONE.format(found=self.found, **self.scorer.parts)
-            return PreparedVectorLeg((Statement(text, self.parameters),), self, has_side_column=False)
-        text = WITH_SIDE_COLUMN.format(found=self.found, side_column=side_column.expression, **self.scorer.parts)
-        statement = Statement(text, self.parameters | side_column.parameters)
-        return PreparedVectorLeg((statement,), self, has_side_column=True)
+        stored, condition = self.scorer.stored, self.scorer.condition
+        column = None if side_column is None else side_column.expression
+        text: sql.Composed | bytes
+        if condition.is_empty:
+            text = _unfiltered(stored, self.found, column)
+        else:
+            text = stored.nearest(self.found, condition.expression, column)
+        parameters = self.parameters if side_column is None else self.parameters | side_column.parameters
+        return PreparedVectorLeg((Statement(text, parameters),), self, has_side_column=side_column is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ mod steering;
 
 use std::ops::Range;
 
-use choice::chosen;
-use pieces::{Piece, pieces};
+use choice::{MAX_CHARACTERS, chosen};
+use pieces::{Piece, characters, pieces};
 
-/// Characters of the text in an excerpt. A single sentence may be longer, up to the second number.
-const MAX_CHARACTERS: usize = 300;
+/// A single sentence may be longer than an excerpt is otherwise.
 const LONGEST_SENTENCE: usize = 400;
 /// Of a sentence that is cut, characters in front of its first match.
 const BEFORE_MATCH: usize = MAX_CHARACTERS / 3;
@@ -53,10 +52,6 @@ pub fn excerpt(text: &str, matches: &[Range<usize>]) -> Excerpt {
     };
     let first_match = first.map(|at| characters(text, 0..at));
     Excerpt { shown, first_match }
-}
-
-fn characters(text: &str, range: Range<usize>) -> usize {
-    text.get(range).unwrap_or_default().chars().count()
 }
 
 /// The byte that is so many characters behind another one, at most the end of the text.

@@ -16,6 +16,11 @@ pub(super) struct Piece {
     pub(super) is_code: bool,
 }
 
+/// How many characters a part of a text has.
+pub(super) fn characters(text: &str, part: Range<usize>) -> usize {
+    text.get(part).unwrap_or_default().chars().count()
+}
+
 /// The pieces of a text; its headings, if it has nothing else.
 pub(super) fn pieces(text: &str) -> Vec<Piece> {
     let mut found = Pieces {

@@ -25,7 +25,7 @@ TWINS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with browser_of(required_executable()) as made:
         yield made

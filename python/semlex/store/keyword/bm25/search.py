@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -85,13 +86,8 @@ class AnalysedQuery:
         """Whether the query itself excludes chunks that contain some of its words."""
         return self.wants_phrases or any(query.excluded for query in self.by_language.values())
 
-    @property
-    def text_columns(self) -> sql.SQL:
-        """The columns in which phrases are checked, if there are any."""
-        return sql.SQL(", c.language, c.context, c.chunk_text" if self.reads_texts else "")
-
     def hold_phrases(self, rows: Sequence[Sequence[Any]]) -> list[bool]:
-        """For each row of `text_columns`, whether it contains every phrase and no excluded one."""
+        """For each row of `TEXTS`, whether it contains every phrase and no excluded one."""
         held = [True] * len(rows)
         if not self.reads_texts:
             return held
@@ -153,10 +149,31 @@ DEEPER = 4
 MAX_DEPTH = 10_000
 # The id of no chunk.
 NO_CHUNK = -1
+# The columns in which phrases are checked.
+TEXTS = sql.SQL(", c.language, c.context, c.chunk_text")
 # The innermost heading above a chunk.
 HEADING = sql.SQL(
     "COALESCE(c.subsection_title[cardinality(c.subsection_title)], NULLIF(c.section_title, ''), c.chapter_title)"
 )
+
+
+def _keys(names: Names, side_column: bytes, condition: Filter, *, reads_texts: bool) -> sql.Composed:
+    """The statement that reads the keys of chunks by their ids."""
+    return sql.SQL(
+        "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}, {heading}{texts} FROM {chunk} AS c "
+        "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
+    ).format(
+        column=sql.SQL(side_column.decode()),
+        heading=HEADING,
+        texts=TEXTS if reads_texts else sql.SQL(""),
+        chunk=names.chunk,
+        condition=condition.expression,
+    )
+
+
+@lru_cache(maxsize=256)
+def _unfiltered_keys(names: Names, side_column: bytes, *, reads_texts: bool) -> bytes:
+    return _keys(names, side_column, Filter(), reads_texts=reads_texts).as_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +191,7 @@ class Bm25Leg:
     @property
     def side_column(self) -> SideColumn | None:
         """The id of a chunk; None if its text would have to be read, too."""
-        return None if self.query.reads_texts else SideColumn(sql.SQL("c.keyword_id"))
+        return None if self.query.reads_texts else SideColumn(b"c.keyword_id")
 
     @property
     def depth(self) -> int:
@@ -210,17 +227,12 @@ class Bm25Leg:
 
     def keys_of(self, ids: NDArray[np.int64], condition: Filter, side_column: SideColumn | None) -> Statement:
         """Key, id, side column, heading and texts of the chunks that exist and pass the filter."""
-        column = side_column or SideColumn(sql.SQL("NULL"))
-        text = sql.SQL(
-            "SELECT c.document_id, c.chunk_id, c.keyword_id, {column}, {heading}{texts} FROM {chunk} AS c "
-            "WHERE c.keyword_id = ANY(%(ids)s::bigint[]) AND {condition}"
-        ).format(
-            column=column.expression,
-            heading=HEADING,
-            texts=self.query.text_columns,
-            chunk=self.names.chunk,
-            condition=condition.expression,
-        )
+        column = side_column or SideColumn(b"NULL")
+        text: sql.Composed | bytes
+        if condition.is_empty:
+            text = _unfiltered_keys(self.names, column.expression, reads_texts=self.query.reads_texts)
+        else:
+            text = _keys(self.names, column.expression, condition, reads_texts=self.query.reads_texts)
         # As text: that costs the driver less than a list of numbers.
         array = "{" + ",".join(map(str, ids.tolist())) + "}"
         return Statement(text, {"ids": array, **condition.parameters, **column.parameters})
@@ -379,7 +391,7 @@ class Bm25Scorer(Scorer):
             "LEFT JOIN {chunk} AS c ON k.number <= {most} AND c.document_id = k.document_id "
             "AND c.chunk_id = k.chunk_id ORDER BY k.number"
         ).format(
-            texts=self.query.text_columns,
+            texts=TEXTS if self.query.reads_texts else sql.SQL(""),
             chunk=self.names.chunk,
             most=sql.Literal(self.texts_left if self.query.reads_texts else len(keys)),
         )
