@@ -5,7 +5,10 @@ from __future__ import annotations
 from tests.support.clients.moments import set_limits, stop_at
 from tests.support.synchronised import opened
 
-LIMITS = {"semlex.ingest.followed.run": {"BATCH_ROWS": 5, "METADATA_ROWS": 5, "KEYS_AT_ONCE": 7}}
+LIMITS = {
+    "semlex.ingest.followed.run": {"BATCH_ROWS": 5, "METADATA_ROWS": 5},
+    "semlex.ingest.followed.comparison": {"KEYS_AT_ONCE": 7},
+}
 
 
 def main(url: str, collection: str, moment: tuple[str, str, int]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from semlex import _core
-from semlex.errors import FieldError
+from semlex.errors import FieldError, StoreError
 from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
 from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, cut_document
 from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
@@ -58,6 +58,11 @@ class RowBatch:
     def size(self) -> int:
         """Bytes of the texts."""
         return sum(self.documents.size_bytes)
+
+    def failure(self, number: int, error: Exception) -> FailedRow:
+        """Return a row that could not be stored because of an error."""
+        code = (error.sqlstate if isinstance(error, StoreError) else None) or type(error).__name__
+        return FailedRow(self.keys[number], combined(*self.states[number].hashes), code, str(error))
 
     def selected(self, numbers: Sequence[int]) -> RowBatch:
         """The rows of these numbers, with their chunks; what failed and is missing stays behind."""

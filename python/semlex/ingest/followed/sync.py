@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from semlex.errors import ConfigurationError
-from semlex.ingest.followed.run import SHOWN_PROBLEMS, TableRun
+from semlex.ingest.followed.run import TableRun
+from semlex.ingest.followed.writes import SHOWN_PROBLEMS
 from semlex.store.followed.definitions import read_tables
 from semlex.store.followed.queue import ChangeQueue
 

@@ -1,0 +1,188 @@
+"""Which rows of a followed table are not stored as they are: of all rows, of some keys, or by a column that grows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from semlex.errors import ConfigurationError, StoreError
+from semlex.ingest.followed.rows import combined
+from semlex.store.followed.compare import Differences, is_of_row
+from semlex.store.followed.queue import FailedRow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from uuid import UUID
+
+    from semlex.ingest.followed.notes import RunNotes
+    from semlex.store.followed.compare import ComparedTable, Part
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.followed.queue import ChangeQueue
+    from semlex.store.postgres.database import Database
+
+T = TypeVar("T")
+
+KEYS_AT_ONCE = 2_000
+# Rows of the first page that is compared; later ones take about this many seconds.
+FIRST_PAGE_ROWS, MAX_PAGE_ROWS = 5_000, 100_000
+PAGE_SECONDS = (0.3, 1.5)
+
+
+class RowComparison:
+    """Compares rows of a table with what is stored of them, and notes which are gone, as stored, or cannot be read.
+
+    Args:
+        allow_empty: Whether it does not matter that none of the stored rows is left.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        stored: StoredTable,
+        table: ComparedTable,
+        queue: ChangeQueue,
+        notes: RunNotes,
+        *,
+        allow_empty: bool,
+    ) -> None:
+        self._database, self._stored, self._table = database, stored, table
+        self._queue, self._notes = queue, notes
+        self._is_checked = allow_empty
+
+    async def pages(self, *, only_keys: bool) -> AsyncGenerator[Differences, None]:
+        """Compare all rows, page by page in the order of their keys."""
+        after: list[str] | None = None
+        rows = FIRST_PAGE_ROWS
+        while True:
+            began = time.perf_counter()
+            until = await self._table.bound(after, rows)
+            for one in await self._compare(self._table.page(after, until), only_keys=only_keys):
+                yield one
+            if until is None:
+                return
+            after, seconds = until, time.perf_counter() - began
+            if seconds < PAGE_SECONDS[0]:
+                rows = min(rows * 4, MAX_PAGE_ROWS)
+            elif seconds > PAGE_SECONDS[1]:
+                rows = max(rows // 2, FIRST_PAGE_ROWS // 10)
+
+    async def of_column(self, watermark: str) -> AsyncGenerator[Differences, None]:
+        """Compare the rows that the column that grows shows."""
+        table = self._table
+        since = table.marked_since(watermark, self._stored.table.overlap)
+        after: str | None = None
+        while True:
+            rest = table.marked_between(after, None, since)
+            until = await table.mark_bound(rest, MAX_PAGE_ROWS)
+            for one in await self._compare(table.marked_between(after, until, since)):
+                yield one
+            if until is None:
+                return
+            after = until
+
+    async def of_keys(self, keys: Sequence[str]) -> AsyncGenerator[Differences, None]:
+        """Compare the rows of these keys; notes which are gone, and which are as stored."""
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            part = keys[start : start + KEYS_AT_ONCE]
+            found: set[str] = set()
+            differences = await self._compare_keys(part, every=True)
+            for one in differences:
+                found.update(key for key, _ in (*one.new, *one.changed))
+                found.update(one.refreshed, one.same)
+                self._notes.same += one.same
+            if gone := dict.fromkeys(key for key in part if key not in found and key not in self._notes.failed):
+                await self.refuse_emptied()
+                self._notes.gone |= gone
+            for one in differences:
+                yield one
+
+    async def _compare(self, part: Part, *, only_keys: bool = False) -> list[Differences]:
+        try:
+            found = await self._table.compare(part, only_keys=only_keys)
+        except StoreError as error:
+            if not is_of_row(error.sqlstate):
+                raise
+            # The texts or metadata of some row cannot be read: all others are compared without it.
+            keys = await self._table.keys(part)
+            put_off = await self._put_off(keys)
+            failing = {key for key, row_hash in put_off.items() if row_hash is None}
+            return await self._compare_keys([key for key in keys if key not in failing], only_keys=only_keys)
+        return [await self._without_put_off(found)]
+
+    async def _compare_keys(
+        self, keys: Sequence[str], *, every: bool = False, only_keys: bool = False
+    ) -> list[Differences]:
+        async def compare(some: Sequence[str]) -> Differences:
+            part = self._table.with_keys(some)
+            return await self._table.compare(part, every=every, only_keys=only_keys)
+
+        found = await self.by_halves(keys, compare) if keys else []
+        return [await self._without_put_off(one) for one in found]
+
+    async def _put_off(self, keys: Sequence[str]) -> dict[str, str | None]:
+        if not self._notes.has_problems or not keys:
+            return {}
+        return await self._database.read("read problems", lambda c: self._queue.put_off(c, keys))
+
+    async def _without_put_off(self, found: Differences) -> Differences:
+        """Leave out rows that could not be stored, are as they were then, and are not due again."""
+        differing = [*(key for key, _ in (*found.new, *found.changed)), *found.refreshed]
+        put_off = await self._put_off([key for key in differing if key not in self._notes.claimed])
+        if not put_off:
+            return found
+        now = await self.by_halves([key for key in put_off if put_off[key] is not None], self._table.states)
+        hashes = {key: combined(*one.hashes) for part in now for key, one in part.items()}
+        left = {key for key, row_hash in put_off.items() if row_hash is None or hashes.get(key) == row_hash}
+        found.new = [row for row in found.new if row[0] not in left]
+        found.changed = [row for row in found.changed if row[0] not in left]
+        found.refreshed = [key for key in found.refreshed if key not in left]
+        return found
+
+    async def by_halves(self, keys: Sequence[str], work: Callable[[Sequence[str]], Awaitable[T]]) -> list[T]:
+        """Do work for keys; where the values of a row make it fail, for all others, and set that row aside."""
+        if not keys:
+            return []
+        try:
+            return [await work(keys)]
+        except StoreError as error:
+            if not is_of_row(error.sqlstate):
+                raise
+            if len(keys) == 1:
+                self._notes.fail([FailedRow(keys[0], None, error.sqlstate or "", str(error))])
+                return []
+        half = len(keys) // 2
+        return [*await self.by_halves(keys[:half], work), *await self.by_halves(keys[half:], work)]
+
+    async def find_gone(self) -> AsyncGenerator[None, None]:
+        """Note the keys of stored rows that are not in the table any more, page by page."""
+        after: UUID | None = None
+        while True:
+            keys, after = await self._table.stored_keys(after, MAX_PAGE_ROWS)
+            if not keys:
+                return
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                part = keys[start : start + KEYS_AT_ONCE]
+                self._notes.gone |= dict.fromkeys(set(part) - await self._table.present(part))
+            yield
+
+    async def refuse_emptied(self) -> None:
+        """Refuse to go on if none of the stored rows is there any more."""
+        if self._is_checked:
+            return
+        after: UUID | None = None
+        stored = 0
+        while True:
+            keys, after = await self._table.stored_keys(after, KEYS_AT_ONCE)
+            if not keys:
+                break
+            stored += len(keys)
+            if await self._table.present(keys):
+                stored = 0
+                break
+        if stored:
+            table = f"{self._stored.table.schema}.{self._stored.table.table}"
+            raise ConfigurationError(
+                f"none of the {stored:,} rows that were read from {table} is there any more: nothing was changed. If "
+                f"they are to be deleted: semlex sync --table {self._stored.name} --allow-empty (allow_empty=True)"
+            )
+        self._is_checked = True

@@ -1,0 +1,46 @@
+"""What a run over a followed table has noted about rows, by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from semlex.store.followed.queue import Change, FailedRow
+
+
+@dataclass(slots=True)
+class RunNotes:
+    """The notes of one run.
+
+    Attributes:
+        claimed: The entries of the queue that the run has claimed.
+        again: Rows that changed while they were read, to be read again.
+        gone: Rows that are not in the table, whose documents are to be deleted.
+        same: Rows that are as stored.
+        failed: Rows that could not be stored, to be set aside.
+        has_problems: Whether rows were set aside, by this run or before it.
+    """
+
+    claimed: dict[str, list[Change]] = field(default_factory=dict)
+    again: dict[str, None] = field(default_factory=dict)
+    gone: dict[str, None] = field(default_factory=dict)
+    same: list[str] = field(default_factory=list)
+    failed: dict[str, FailedRow] = field(default_factory=dict)
+    has_problems: bool = False
+
+    def claim(self, changes: Iterable[Change]) -> None:
+        """Note claimed entries of single rows."""
+        for change in changes:
+            if change.row_key is not None:
+                self.claimed.setdefault(change.row_key, []).append(change)
+
+    def claims_of(self, keys: Sequence[str]) -> list[Change]:
+        """Return the claimed entries of rows."""
+        return [change for key in keys for change in self.claimed.get(key, ())]
+
+    def fail(self, rows: Iterable[FailedRow]) -> None:
+        """Note rows that could not be stored."""
+        self.failed |= {row.row_key: row for row in rows}

@@ -1,0 +1,215 @@
+"""Transactions that store rows, replace metadata, delete documents and set rows aside.
+
+Each first takes a writer's first locks and then that of the table's source, compares the rows again, and writes only
+those that are still as they were read. So rows that change meanwhile, and several runs at a time, do no harm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from semlex import _core
+from semlex.errors import FieldError, StoreError
+from semlex.ingest.followed.rows import combined
+from semlex.store.followed.compare import is_of_row
+from semlex.store.followed.definitions import hold_table
+from semlex.store.followed.queue import FailedRow
+from semlex.store.followed.refresh import RowMetadata, refresh_metadata
+from semlex.store.query.chunk_keys import indexed_document_id
+from semlex.store.query.filters import Filter
+from semlex.store.schema.locks import share_writing
+from semlex.store.write.chunks import write_chunks
+from semlex.store.write.deletes import BATCH_DOCUMENTS, Selection, delete_within
+from semlex.store.write.documents import begin_write
+from semlex.types.followed import RowProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from semlex.ingest.followed.notes import RunNotes
+    from semlex.ingest.followed.rows import RowBatch
+    from semlex.ingest.indexer import Indexer
+    from semlex.ingest.run_chunker import RunChunker
+    from semlex.store.followed.compare import ComparedTable, RowState
+    from semlex.store.followed.definitions import StoredTable
+    from semlex.store.followed.queue import Change, ChangeQueue
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.write.chunks import WriteMode
+    from semlex.types.followed import TableSync
+
+SHOWN_PROBLEMS = 100
+
+
+class StoppedError(Exception):
+    """The table is not followed any more, or by another definition."""
+
+
+class RowWrites:
+    """The transactions of one run, counted in its report."""
+
+    def __init__(
+        self,
+        indexer: Indexer,
+        stored: StoredTable,
+        queue: ChangeQueue,
+        notes: RunNotes,
+        *,
+        chunks: RunChunker,
+        report: TableSync,
+    ) -> None:
+        self._indexer, self._database, self._names = indexer, indexer.database, indexer.collection.names
+        self._stored, self._chunks, self._queue = stored, chunks, queue
+        self._notes, self.report = notes, report
+        self.table: ComparedTable
+
+    async def _hold(self, connection: Connection) -> None:
+        """Take a writer's first locks, then the source: from here on, what other runs have written is seen."""
+        await share_writing(connection, self._indexer.collection)
+        if not await hold_table(connection, self._names, self._stored):
+            raise StoppedError
+
+    async def write(self, batch: RowBatch, *, is_empty: bool) -> None:
+        """Store the rows of a batch with their chunks.
+
+        Args:
+            is_empty: Whether the collection had no chunks when the run began.
+        """
+        if not batch.keys:
+            return
+        indexer = self._indexer
+        new: set[UUID] = set()
+
+        async def work(connection: Connection, mode: WriteMode) -> tuple[RowBatch, list[str]]:
+            new.clear()
+            await self._hold(connection)
+            same = await self.table.unchanged(dict(zip(batch.keys, batch.states, strict=True)), connection)
+            still = [number for number, key in enumerate(batch.keys) if key in same]
+            kept = batch if len(still) == len(batch) else batch.selected(still)
+            if kept.keys:
+                await self._chunks.settle(connection)
+                await write_chunks(
+                    connection,
+                    indexer.collection,
+                    kept.chunks,
+                    mode=mode,
+                    documents=kept.documents,
+                    new_documents=new,
+                    bulk=indexer.bulk,
+                )
+                await self._settle(connection, kept.keys)
+            stored = set(kept.keys)
+            return kept, [key for key in batch.keys if key not in stored]
+
+        try:
+            kept, moved = await indexer.write_batch("store rows", "direct" if is_empty else "merge", work)
+        except StoreError as error:
+            if not is_of_row(error.sqlstate):
+                raise
+            if len(batch) == 1:
+                self._notes.fail([batch.failure(0, error)])
+                return
+            half = len(batch) // 2
+            await self.write(batch.selected(range(half)), is_empty=is_empty)
+            await self.write(batch.selected(range(half, len(batch))), is_empty=is_empty)
+            return
+        self._notes.again |= dict.fromkeys(moved)
+        self._chunks.note_stored()
+        indexer.sample.note_written(len(kept.chunks))
+        report = self.report
+        report.added += len(new)
+        report.changed += len(kept) - len(new)
+        report.chunks += len(kept.chunks)
+
+    async def refresh(self, keys: Sequence[str], rows: Sequence[tuple[str, RowState, dict[str, Any]]]) -> None:
+        """Replace the metadata of rows whose text is as stored.
+
+        Args:
+            keys: Of the rows that were wanted.
+            rows: As `ComparedTable.metadata` returns them.
+        """
+        states = {key: state for key, state, _ in rows}
+        faults = _core.validate_rows([("metadata", "jsonb", [values for *_, values in rows], None)])
+        wrong = {rows[one[0]][0]: FieldError(-1, *one[1:]) for one in reversed(faults)}
+        self._notes.fail(
+            FailedRow(key, combined(*states[key].hashes), error.code, str(error)) for key, error in wrong.items()
+        )
+        made = {
+            key: RowMetadata(self._document_id(key), *state.hashes, _core.to_json(values))
+            for key, state, values in rows
+            if key not in wrong
+        }
+        self._notes.again |= dict.fromkeys(key for key in keys if key not in states)
+        await self._write_metadata(made, states)
+
+    async def _write_metadata(self, rows: dict[str, RowMetadata], states: dict[str, RowState]) -> None:
+        async def work(connection: Connection) -> list[str]:
+            await self._hold(connection)
+            same = await self.table.unchanged({key: states[key] for key in rows}, connection)
+            done = await refresh_metadata(connection, self._names, [rows[key] for key in rows if key in same])
+            keys = [key for key, row in rows.items() if row.document_id in done]
+            await self._settle(connection, keys)
+            return keys
+
+        refreshed = await self._database.write("store metadata of rows", work)
+        self.report.refreshed += len(refreshed)
+        self._notes.again |= dict.fromkeys(rows.keys() - set(refreshed))
+        self._indexer.sample.note_written(len(refreshed))
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete the documents of rows that are still gone."""
+        collection = self._indexer.collection
+        for start in range(0, len(keys), BATCH_DOCUMENTS):
+            part = keys[start : start + BATCH_DOCUMENTS]
+
+            async def work(connection: Connection, part: Sequence[str] = part) -> tuple[int, int, set[str]]:
+                async with begin_write(connection, collection) as index:
+                    if not await hold_table(connection, self._names, self._stored):
+                        raise StoppedError
+                    present = await self.table.present(part, connection)
+                    gone = [key for key in part if key not in present]
+                    selection = Selection([self._document_id(key) for key in gone], Filter(), whole=True)
+                    chunks, emptied = await delete_within(connection, collection, selection, index)
+                    await self._settle(connection, gone)
+                    return chunks, emptied, present
+
+            chunks, emptied, present = await self._indexer.write_and_merge("delete rows", work)
+            self._indexer.sample.note_written(chunks)
+            self.report.deleted += emptied
+            self._notes.again |= dict.fromkeys(present)
+
+    async def _settle(self, connection: Connection, keys: Sequence[str]) -> None:
+        """End what is noted of rows that are now as stored."""
+        claimed = self._notes.claims_of(keys)
+        done = keys if self._notes.has_problems else ()
+        if claimed or done:
+            await self._queue.settle(connection, claimed, done=done)
+
+    async def end(self, keys: Sequence[str], changes: Sequence[Change] = ()) -> None:
+        """End claimed entries, and those of rows that are as stored: a later change has an entry of its own."""
+        claimed = [*changes, *self._notes.claims_of(keys)]
+        done = keys if self._notes.has_problems else ()
+        if claimed or done:
+            await self._database.write("settle rows", lambda c: self._queue.settle(c, claimed, done=done))
+
+    async def set_aside(self) -> None:
+        """Set rows aside that could not be stored, to be tried again later."""
+        failed, self._notes.failed = list(self._notes.failed.values()), {}
+        if not failed:
+            return
+        claimed = [change for row in failed for change in self._notes.claimed.pop(row.row_key, ())]
+
+        async def work(connection: Connection) -> None:
+            await self._hold(connection)
+            await self._queue.settle(connection, claimed, failed=failed)
+
+        await self._database.write("set rows aside", work)
+        self._notes.has_problems = True
+        self.report.failed += len(failed)
+        room = SHOWN_PROBLEMS - len(self.report.problems)
+        self.report.problems += [
+            RowProblem(key=row.row_key, code=row.code, message=row.message) for row in failed[:room]
+        ]
+
+    def _document_id(self, key: str) -> UUID:
+        return indexed_document_id(self._stored.source_key, f"{self._stored.name}/{key}")
