@@ -1,4 +1,4 @@
-"""A worker: does the jobs of a schema, several at a time, until it is stopped."""
+"""A worker: does the jobs of a schema, several at a time, and keeps followed tables in step, until it is stopped."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ from semlex.errors import (
 )
 from semlex.jobs.allowed import Allowed, AllowedFolders, models_by_name
 from semlex.jobs.kinds import KINDS, Work, check_arguments
+from semlex.jobs.tables import FollowedTables
 from semlex.store.jobs import JobLeases
 from semlex.store.postgres.database import write_guard
 from semlex.store.postgres.errors import is_out_of_resources
+from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, JobError, JobProgress
 from semlex.validation import (
     callable_errors,
@@ -48,7 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from semlex.embedding.base import Embedder
+    from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
+    from semlex.parameters import WantedOptions
     from semlex.store.jobs import Claim
     from semlex.store.postgres.connection import Connection
     from semlex.store.postgres.database import Database
@@ -227,6 +231,7 @@ class WorkerOptions:
         limit: Number of jobs after which it ends; None: no limit.
         lease: Seconds after which the job of a silent worker continues elsewhere.
         keep_days: Days for which ended jobs are kept.
+        compare_every: Seconds between two comparisons of a table that is followed by comparison.
         tell: Called with a line about each job, and about a lost server.
     """
 
@@ -237,6 +242,7 @@ class WorkerOptions:
     limit: int | None = None
     lease: float = DEFAULT_LEASE_SECONDS
     keep_days: float = DEFAULT_KEEP_DAYS
+    compare_every: float = DEFAULT_COMPARE_SECONDS
     tell: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -249,15 +255,26 @@ class WorkerOptions:
             [] if self.limit is None else whole_number_errors("limit", self.limit, 1),
             number_errors("lease", self.lease, 1, DAY_SECONDS),
             number_errors("keep_days", self.keep_days, 0, 36_500),
+            number_errors("compare_every", self.compare_every, 1, 365 * DAY_SECONDS),
             callable_errors("tell", self.tell),
         )
 
 
 class Worker:
-    """Takes jobs and does them."""
+    """Takes jobs and does them, and keeps followed tables in step.
+
+    Args:
+        open_collection: Returns the collection of a name, for a job.
+        open_indexer: Returns what writes into it, for a followed table.
+    """
 
     def __init__(
-        self, database: Database, schema: str, open_collection: Callable[[str], Awaitable[Any]], options: WorkerOptions
+        self,
+        database: Database,
+        schema: str,
+        open_collection: Callable[[str], Awaitable[Any]],
+        open_indexer: Callable[[str], Awaitable[tuple[Indexer, WantedOptions]]],
+        options: WorkerOptions,
     ) -> None:
         if database.joins_transaction:
             raise ConfigurationError("a worker has several transactions at a time: open the client without connection=")
@@ -270,10 +287,23 @@ class Worker:
         self._stop = asyncio.Event()
         self._begun = self._ended = 0
         self._remove_at = 0.0
+        self._tables = FollowedTables(
+            database,
+            schema,
+            open_indexer,
+            concurrency=options.concurrency,
+            lease=options.lease,
+            compare_every=options.compare_every,
+            tell=self._tell,
+        )
 
     async def run(self) -> int:
         """Work until it is drained, has reached its limit, or is stopped; returns how many jobs have ended."""
         stopped = asyncio.create_task(self._stop.wait())
+        # A worker for so many jobs keeps no table in step.
+        others: list[asyncio.Task[Any]] = []
+        if self._options.limit is None:
+            others.append(asyncio.create_task(self._keep_tables(stopped)))
         try:
             try:
                 await self._serve(stopped)
@@ -282,12 +312,19 @@ class Worker:
                 await self._end_running(stopped)
                 raise
             await self._end_running(stopped)
+            for task in others:
+                await task
         finally:
-            stopped.cancel()
-            for task in self._running:
+            self._tables.abandon()
+            for task in (stopped, *others, *self._running):
                 task.cancel()
-            await asyncio.gather(stopped, *self._running, return_exceptions=True)
+            await asyncio.gather(stopped, *others, *self._running, return_exceptions=True)
         return self._ended
+
+    async def _keep_tables(self, stopped: asyncio.Task[Any]) -> None:
+        """Keep tables in step until stopped; then let their batches end."""
+        await self._tables.serve(stopped, drain=self._options.drain)
+        await self._tables.end(STOP_SECONDS)
 
     def stop(self) -> None:
         """Take no more jobs; running ones finish their batch and are given back."""
@@ -296,6 +333,7 @@ class Worker:
     def abandon(self) -> None:
         """Stop, and roll back the current batches."""
         self._stop.set()
+        self._tables.abandon()
         for attempt in self._running.values():
             attempt.abandon()
 

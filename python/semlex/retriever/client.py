@@ -35,6 +35,7 @@ from semlex.store.schema.locks import no_such_collection
 from semlex.store.schema.names import Names
 from semlex.store.schema.registry import Step, list_collections, migrate, pending_steps
 from semlex.store.write.copy import DEFAULT_BULK, BulkIngestConfig
+from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_KEEP_DAYS, DEFAULT_LEASE_SECONDS, STATES
 from semlex.validation import (
     callable_errors,
@@ -325,22 +326,25 @@ class Client:
         limit: int | None = None,
         lease: float = DEFAULT_LEASE_SECONDS,
         keep_days: float = DEFAULT_KEEP_DAYS,
+        compare_every: float = DEFAULT_COMPARE_SECONDS,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Does the jobs of all collections of the schema, until it is cancelled; any number may work side by side.
+        """Do the jobs of all collections of the schema and keep their followed tables in step, until it is cancelled.
 
-        When it is cancelled, running jobs come to the end of their batch, and are given back; cancelled once more, it
-        waits for no batch. Models are those of this client and of the collections, never of a job.
+        Any number of workers share the work. When it is cancelled, running jobs come to the end of their batch, and are
+        given back; cancelled once more, it waits for no batch. Models are those of this client and of the collections,
+        never of a job.
 
         Args:
-            concurrency: Most jobs at a time.
+            concurrency: Maximum number of jobs at a time, and of tables.
             allow: Folders that jobs may read, with all below them; none by default.
             models: Names or embedders to which jobs may change a collection; none by default.
-            drain: Whether it ends when no job is left that may be begun now.
-            limit: How many jobs it begins before it ends; None: any number.
+            drain: Whether it ends when no job is left that may be begun now, and no table is due.
+            limit: How many jobs it begins before it ends; it keeps no table in step then. None: any number.
             lease: Seconds after which a job of a silent worker goes on elsewhere, at least 1.
             keep_days: Days for which ended jobs are kept.
-            tell: Gets a line about each job, and about a server that is lost.
+            compare_every: Seconds between two comparisons of a table that is followed by comparison, at least 1.
+            tell: Gets a line about each job, each run over a table that did something, and a server that is lost.
 
         Returns:
             How many jobs have ended here.
@@ -351,7 +355,7 @@ class Client:
         from semlex.jobs.worker import WorkerOptions  # noqa: PLC0415 - most programs only search
         from semlex.retriever.working import work_in  # noqa: PLC0415
 
-        options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, tell)
+        options = WorkerOptions(concurrency, allow, models, drain, limit, lease, keep_days, compare_every, tell)
         return await work_in(await self._resources.ready(), self._defaults, options)
 
     @operation("diagnose", "admin")

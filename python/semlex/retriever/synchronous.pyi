@@ -737,9 +737,10 @@ class SyncClient(Opened):
         limit: int | None = None,
         lease: float = 60.0,
         keep_days: float = 7.0,
+        compare_every: float = 600.0,
         tell: Callable[[str], None] | None = None,
     ) -> int:
-        """Does the jobs of all collections of the schema, until it is cancelled; any number may work side by side."""
+        """Do the jobs of all collections of the schema and keep their followed tables in step, until it is cancelled."""
 
     def diagnose(self, collection: str | None = None, *, tell: Callable[[str], None] | None = None) -> Diagnosis:
         """What is wrong with models, server and collections, each with what helps. Nothing is written."""

@@ -14,6 +14,7 @@ from semlex.store.jobs import JobQueue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semlex.ingest.indexer import Indexer
     from semlex.retriever.resources import Resources
 
 
@@ -21,11 +22,17 @@ async def work_in(resources: Resources, defaults: Mapping[str, Any] | None, opti
     """Does jobs until it is cancelled; see `Client.work`."""
 
     async def opened(name: str) -> Collection:
-        # Reopened for every job: somebody may have dropped it and made another.
-        wanted = WantedOptions.of(CollectionOptions(), defaults)
-        return await Collection(Handle(resources, name, wanted, create=False)).open()
+        # Opened again for every job: somebody may have dropped it and made another, or changed its model.
+        return await Collection(handle(name)).open()
 
-    worker = Worker(resources.database, resources.server.schema, opened, options)
+    async def indexer_of(name: str) -> tuple[Indexer, WantedOptions]:
+        made = handle(name)
+        return await made.ready(), made.wanted
+
+    def handle(name: str) -> Handle:
+        return Handle(resources, name, WantedOptions.of(CollectionOptions(), defaults), create=False)
+
+    worker = Worker(resources.database, resources.server.schema, opened, indexer_of, options)
     await JobQueue(resources.database, resources.server.schema).ensure_table()
     working = asyncio.ensure_future(worker.run())
     try:

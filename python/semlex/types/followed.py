@@ -17,6 +17,8 @@ KeyPart = int | str | UUID
 RowKey = KeyPart | tuple[KeyPart, ...]
 DEFAULT_OVERLAP_SECONDS = 300.0
 DEFAULT_KEYS_EVERY_SECONDS = 3_600.0
+# Between two comparisons by a worker.
+DEFAULT_COMPARE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from semlex.cli.groups import group_with_default
 from semlex.cli.options import duration, integer, read_input
 from semlex.cli.terminal import inform, messages, one_line, output
 from semlex.errors import ConfigurationError
+from semlex.types.followed import DEFAULT_COMPARE_SECONDS
 from semlex.types.reports import DEFAULT_LEASE_SECONDS
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ def _print_end(job: SyncJob) -> None:
         inform(escape(f"{job.state}: {_result(job) or 'nothing to do'}"))
 
 
-# Connections of a job: it writes while it reads ahead.
+# Connections of a job, and of a run over a table: it writes while it reads ahead. Beside jobs, tables are compared and
+# their changes are stored.
 CONNECTIONS_PER_JOB = 4
 
 
@@ -181,7 +183,7 @@ CONNECTIONS_PER_JOB = 4
 def worker(
     context: Context,
     *,
-    concurrency: Annotated[int, integer("Maximum number of jobs at a time.")] = 1,
+    concurrency: Annotated[int, integer("Maximum number of jobs at a time, and of tables.")] = 1,
     allow: Annotated[
         list[Path] | None,
         typer.Option(help="Folder that jobs may read, with everything below it; repeatable; default: none."),
@@ -189,14 +191,17 @@ def worker(
     allow_model: Annotated[
         list[str] | None, typer.Option(help="Model that jobs may change a collection to; repeatable; default: none.")
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="End when no job can be started any more.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="End when no job can be started and no table is due.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
     lease: Annotated[
         float, duration("Time after which another worker takes the job of a silent one.")
     ] = DEFAULT_LEASE_SECONDS,
     keep_days: Annotated[int, integer("Days to keep ended jobs.")] = 7,
+    compare_every: Annotated[
+        float, duration("Time between two comparisons of a table that is followed by comparison.")
+    ] = DEFAULT_COMPARE_SECONDS,
 ) -> None:
-    """Run the jobs of all collections until stopped; start as many workers as you like.
+    """Run jobs and keep followed tables in step, for all collections, until stopped; start as many as you like.
 
     Ctrl-C or SIGTERM lets running jobs finish their batch and returns them to the queue; a second one ends the worker
     at once. Models are those of the options, the settings and the collections.
@@ -211,6 +216,7 @@ def worker(
         "limit": 1 if once else None,
         "lease": lease,
         "keep_days": keep_days,
+        "compare_every": compare_every,
         "tell": lambda line: inform(escape(one_line(line))),
     }
     received = asyncio.run(_work(context.settings(), options))
@@ -236,7 +242,7 @@ async def _work(settings: Settings, options: dict[str, Any]) -> int | None:
     given = settings.retriever_options
     for name in ("collection", "calibration"):  # a client has many; jobs do not search
         del given[name]
-    given["max_connections"] = max(8, CONNECTIONS_PER_JOB * options["concurrency"] + 2)
+    given["max_connections"] = 3 * CONNECTIONS_PER_JOB * options["concurrency"] + 2
     try:
         async with Client(**given) as client:
             await client.work(**options)

@@ -28,7 +28,7 @@ from semlex.store.followed.triggers import TableTriggers
 from semlex.store.postgres.settings import server_time
 from semlex.store.write import documents
 from semlex.types.documents import utc_now
-from semlex.types.followed import TableSync
+from semlex.types.followed import DEFAULT_COMPARE_SECONDS, TableSync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -47,7 +47,7 @@ METADATA_ROWS = 5_000
 ROUNDS = 3
 # Seconds until a worker looks again, by the way in which changes are noticed. With triggers it looks whether they are
 # all there; what they have noticed it reads at once.
-NEXT_LOOK = {"comparison": 600.0, "column": 5.0, "trigger": 60.0}
+NEXT_LOOK = {"comparison": DEFAULT_COMPARE_SECONDS, "column": 5.0, "trigger": 60.0}
 
 
 class TableRun:
@@ -98,14 +98,17 @@ class TableRun:
             compare: Whether to compare all rows in any case.
             allow_empty: Whether rows are deleted even if none of the stored ones is left.
             dry_run: Whether to count only.
-            next_in: Seconds until a worker looks again; None: as suits the way in which changes are noticed.
+            next_in: Seconds until a worker looks again; None: as suits the way in which changes are noticed. A run over
+                entries of the queue leaves that time as it is.
 
         Raises:
             ConfigurationError: A table or column is not there as it was followed, or all stored rows are gone; nothing
                 was deleted.
         """
         self._dry_run = self.report.dry_run = dry_run
-        end = RunEnd(report=self.report, next_in=NEXT_LOOK[self._definition.changes] if next_in is None else next_in)
+        looks = changes is None or any(change.row_key is None for change in changes)
+        seconds = NEXT_LOOK[self._definition.changes] if next_in is None else next_in
+        end = RunEnd(report=self.report, next_in=seconds if looks else None)
         if self._database.joins_transaction:
             raise ConfigurationError("a followed table is read in transactions of its own: call this without using()")
         if not dry_run:

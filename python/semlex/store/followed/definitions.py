@@ -269,7 +269,7 @@ class RunEnd:
     """What a run leaves: where the next one goes on, and what came of it."""
 
     report: TableSync
-    next_in: float  # seconds until a worker looks again
+    next_in: float | None  # seconds until a worker looks again; None: as it was going to
     watermark: str | None = None  # None: as before
     compared: bool = False  # whether all rows were compared
     keys_compared: bool = False  # whether all keys were compared
@@ -288,7 +288,7 @@ async def write_run(connection: Connection, names: Names, stored: StoredTable, e
             "UPDATE {} SET watermark = coalesce(%(watermark)s, watermark), "
             "compared_at = CASE WHEN %(compared)s THEN {now} ELSE compared_at END, "
             "keys_compared_at = CASE WHEN %(keys)s THEN {now} ELSE keys_compared_at END, "
-            "look_at = {now} + %(seconds)s * interval '1 second', last_run = %(run)s, "
+            "look_at = coalesce({now} + %(seconds)s::float8 * interval '1 second', look_at), last_run = %(run)s, "
             "synced_at = {now}, "
             "error_code = %(code)s, error_message = %(message)s "
             "WHERE collection = %(collection)s AND name = %(name)s AND source_id = %(id)s AND updated_at = %(version)s"
@@ -323,6 +323,17 @@ async def take_lease(connection: Connection, names: Names, stored: StoredTable, 
         [seconds, stored.collection, stored.name, stored.source_id],
     )
     return cursor.rowcount == 1
+
+
+async def renew_lease(connection: Connection, names: Names, stored: StoredTable, seconds: float) -> None:
+    """Let a lease end in so many seconds."""
+    await connection.execute(
+        sql.SQL(
+            "UPDATE {} SET leased_until = {now} + %s * interval '1 second' WHERE collection = %s AND name = %s "
+            "AND source_id = %s"
+        ).format(names.followed_table, now=sql.SQL(NOW)),
+        [seconds, stored.collection, stored.name, stored.source_id],
+    )
 
 
 async def end_lease(connection: Connection, names: Names, stored: StoredTable) -> None:

@@ -1,0 +1,188 @@
+"""The followed tables of a schema, kept in step by a worker beside its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import CollectionNotFoundError, ConnectionFailedError, SemlexError, StoreError, WorkAbandonedError
+from semlex.ingest.followed.keep import TableKeeper
+from semlex.store.followed.due import read_states, remove_strays
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from semlex.ingest.indexer import Indexer
+    from semlex.parameters import WantedOptions
+    from semlex.store.followed.due import TableState
+    from semlex.store.postgres.connection import Connection
+    from semlex.store.postgres.database import Database
+    from semlex.types.followed import TableSync
+
+logger = logging.getLogger("semlex")
+
+# Of a table of a collection: look at it, or store what its triggers noticed.
+Key = tuple[str, str, str]
+# Between two reads of what is due: with triggers, whose changes should be found at once, and without.
+WATCHING_SECONDS, IDLE_SECONDS = 0.25, 2.0
+# Until a table that failed is tried again: doubled each time.
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 5.0, 60.0
+REMOVING_SECONDS = 3_600.0
+
+
+class FollowedTables:
+    """Looks at tables when they are due, and stores what their triggers have noticed.
+
+    Args:
+        opened: Returns the open collection of a name.
+        concurrency: Tables that are looked at, and tables whose changes are stored, at a time.
+        lease: Seconds after which another worker continues with a table.
+        compare_every: Seconds between two comparisons of a table that is followed by comparison.
+        tell: Called with a line about each run that did something, and about a table that fails, once.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        schema: str,
+        opened: Callable[[str], Awaitable[tuple[Indexer, WantedOptions]]],
+        *,
+        concurrency: int,
+        lease: float,
+        compare_every: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._database, self._schema, self._opened = database, schema, opened
+        self._concurrency, self._lease, self._compare_every, self._tell = concurrency, lease, compare_every, tell
+        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._failures: dict[Key, int] = {}
+        self._not_before: dict[Key, float] = {}
+        self._errors: dict[Key, str] = {}
+        self._warnings: dict[Key, list[str]] = {}
+        self._unreadable = ""
+        self._is_stopping = False
+        self._remove_at = 0.0
+
+    async def serve(self, stopped: asyncio.Task[Any], *, drain: bool = False) -> None:
+        """Work until `stopped` is done; or until nothing is due any more."""
+        clock = self._database.clock
+        while not stopped.done():
+            try:
+                seconds = await self._begin_due()
+            except StoreError as error:
+                self._note_unreadable(error)
+                seconds = IDLE_SECONDS
+            if drain and not self._running:
+                return
+            await clock.wait_for_tasks({stopped, *self._running.values()}, seconds, asyncio.FIRST_COMPLETED)
+
+    def _note_unreadable(self, error: StoreError) -> None:
+        said = "" if isinstance(error, ConnectionFailedError) else str(error)  # who takes jobs reports a lost server
+        if said and said != self._unreadable:
+            self._tell(f"no followed table can be kept in step; semlex keeps trying: {said}")
+        self._unreadable = said
+
+    async def end(self, seconds: float) -> None:
+        """Let running tasks come to the end of their batch, at most for so long."""
+        self._is_stopping = True
+        if self._running:
+            await self._database.clock.wait_for_tasks(self._running.values(), seconds)
+        self.abandon()
+        if self._running:
+            await asyncio.wait(self._running.values())
+
+    def abandon(self) -> None:
+        """End now; current batches are rolled back."""
+        self._is_stopping = True
+        for task in self._running.values():
+            task.cancel()
+
+    async def _begin_due(self) -> float:
+        """Begin what is due; returns the seconds until the next look."""
+        now = self._database.clock.monotonic()
+        if now >= self._remove_at:
+            await self._database.write("remove old changes", lambda c: remove_strays(c, self._schema))
+            self._remove_at = now + REMOVING_SECONDS
+        states = await self._database.read("look for due tables", lambda c: read_states(c, self._schema))
+        for state in states:
+            for task, is_due in (("look", state.looks), ("changes", state.has_changes)):
+                key: Key = (state.collection, state.name, task)
+                taken = sum(one[2] == task for one in self._running)
+                if (
+                    is_due
+                    and key not in self._running
+                    and self._not_before.get(key, now) <= now
+                    and taken < self._concurrency
+                ):
+                    self._begin(key)
+        return _pause(states)
+
+    def _begin(self, key: Key) -> None:
+        task = self._running[key] = asyncio.create_task(self._keep(key))
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+
+    async def _keep(self, key: Key) -> None:
+        collection, name, task = key
+        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** self._failures.get(key, 0), LAST_PAUSE_SECONDS)
+        try:
+            indexer, wanted = await self._opened(collection)
+            keeper = TableKeeper(indexer, name, wanted, self._guard, self._lease)
+            report = await (keeper.look(self._compare_every) if task == "look" else keeper.store_changes(pause))
+        except (asyncio.CancelledError, WorkAbandonedError):
+            return
+        except CollectionNotFoundError:
+            return  # it was dropped
+        except Exception as error:  # noqa: BLE001 - models of users raise anything
+            self._note_failure(key, error, pause)
+        else:
+            self._note_success(key, report)
+
+    @asynccontextmanager
+    async def _guard(self, _: Connection) -> AsyncIterator[None]:
+        """Begin no transaction once the worker is being stopped."""
+        if self._is_stopping:
+            raise WorkAbandonedError("the worker is being stopped; another one continues")
+        yield
+
+    def _note_failure(self, key: Key, error: Exception, pause: float) -> None:
+        self._failures[key] = self._failures.get(key, 0) + 1
+        self._not_before[key] = self._database.clock.monotonic() + pause
+        collection, name, _ = key
+        said = str(error) if isinstance(error, SemlexError) else type(error).__name__
+        if not isinstance(error, SemlexError):
+            logger.error("the followed table %s of %s failed", name, collection, exc_info=error)
+        if self._errors.get(key) != said:
+            self._errors[key] = said
+            self._tell(f"table {collection}/{name} failed, and is tried again: {said}")
+
+    def _note_success(self, key: Key, report: TableSync | None) -> None:
+        collection, name, _ = key
+        self._failures.pop(key, None)
+        self._not_before.pop(key, None)
+        if self._errors.pop(key, None) is not None:
+            self._tell(f"table {collection}/{name} is read again")
+        if report is None:
+            return
+        counts = {
+            "added": report.added,
+            "changed": report.changed + report.refreshed,
+            "deleted": report.deleted,
+            "failed": report.failed,
+        }
+        if any(counts.values()):
+            said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+            self._tell(f"table {collection}/{name}: {said}")
+        for warning in report.warnings:
+            if warning not in self._warnings.get(key, ()):
+                self._tell(f"table {collection}/{name}: {warning}")
+        self._warnings[key] = list(report.warnings)
+
+
+def _pause(states: list[TableState]) -> float:
+    """The seconds until what is due is read again."""
+    if any(state.by_trigger for state in states):
+        return WATCHING_SECONDS
+    waits = [state.seconds for state in states if state.seconds > 0]
+    return max(WATCHING_SECONDS, min([IDLE_SECONDS, *waits]))
