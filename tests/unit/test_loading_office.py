@@ -100,19 +100,44 @@ def test_words_of_a_pdf_are_joined_where_a_line_has_split_them() -> None:
         "point number of any base, in UTF-",
         "8 as well-",
         "known ones and data-",
-        "bases of a well-known kind: end.",
+        "bases of a well-known kind, mul-",
+        "tidimen-",
+        "sional ones: end.",
     ]
     loaded = load("a.pdf", pdf([[(12, line) for line in lines]], line_height=14))
     flat = " ".join(loaded.text.split())
     assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", loaded.text)
     for words in (
         *("statistical system has", "Springer-Verlag", "floating-point number", "UTF-8 as", "well-known ones"),
-        "and databases of",
+        *("and databases of", "kind, multidimensional ones"),
     ):
         assert words in flat
 
 
-@given(st.lists(st.sampled_from(["data", "base", "well", "known", "\x02", "\x02 ", "-", " ", "A", "7"])).map("".join))
+@pytest.mark.parametrize(
+    ("lines", "joined"),
+    [
+        (["a data", "ba", "se of"], "a database of"),
+        (["sta", "tis", "ti", "cal"], "statistical"),
+        (
+            ["a for", "get", "ful man; forgetful"],
+            "a forgetful man; forgetful",
+        ),
+        (["Springer", "Verlag", "ge"], "Springer-Verlagge"),
+        (["float", "ing", "point; floating-point"], "floating-point; floating-point"),
+        (["UTF", "8", "A"], "UTF-8-A"),
+    ],
+)
+def test_a_word_on_several_lines_is_joined(lines: list[str], joined: str) -> None:
+    for mark in ("\x02\n", "\x02", "\x02 \r\n"):
+        text = mark.join(lines)
+        assert word_joiner([text, "for get data"])(text) == joined
+
+
+MARKED = st.sampled_from(["data", "base", "well", "known", "-", " ", "A", "7"])
+
+
+@given(st.lists(st.tuples(MARKED, st.sampled_from(["", "\x02", "\x02 \n"])).map("".join)).map("".join))
 def test_joined_words_lose_marks_and_nothing_else(text: str) -> None:
     made = word_joiner([text, "database well-known"])(text)
     assert re.sub(r"[\s\x02-]", "", made) == re.sub(r"[\s\x02-]", "", text)

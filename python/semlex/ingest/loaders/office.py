@@ -43,7 +43,8 @@ MEDIA_TYPES = {
 _SHEETS = f"{{{_OPEN_XML_NAMES}/spreadsheetml/2006/main}}"
 _RELATED = f"{{{_OPEN_XML_NAMES}/officeDocument/2006/relationships}}"
 _RELATIONS = "xl/_rels/workbook.xml.rels"
-_SPLIT_WORD = re.compile("([\\w-]+)\x02\\s*([\\w-]+)")
+_MARK = re.compile("\x02\\s*")
+_SPLIT_WORD = re.compile("(?<![\\w-])[\\w-]++(?:\x02\\s*+[\\w-]++)+")
 _WORD = re.compile(r"\w+(?:-\w+)*")
 # Of XML: a missing part or attribute, an unknown or unsupported encoding, a wrong number, bad syntax.
 _UNREADABLE = (LookupError, ValueError, ET.ParseError)
@@ -300,14 +301,19 @@ def word_joiner(texts: Iterable[str]) -> Callable[[str], str]:
     words = {word for text in texts for word in _WORD.findall(_SPLIT_WORD.sub(" ", text).lower())}
 
     def joined(found: re.Match[str]) -> str:
-        before, behind = found.groups()
+        word, *others = _MARK.split(found[0])  # a word may be on three lines
+        is_known = "".join((word, *others)).lower() in words
+        for behind in others:
+            word += ("-" if has_hyphen(word, behind, is_known) else "") + behind
+        return word
+
+    def has_hyphen(before: str, behind: str, is_known: bool) -> bool:
         first, second = before.lower().rpartition("-")[2], behind.lower().partition("-")[0]
-        is_known = f"{first}{second}" in words
         is_compound = f"{first}-{second}" in words or (
             {first, second} <= words and (min(len(first), len(second)) >= MIN_HALF or "-" in before + behind)
         )
-        stays = not (before[-1].isalpha() and behind[0].islower()) or (is_compound and not is_known)
-        return f"{before}-{behind}" if stays else before + behind
+        may_join = before[-1].isalpha() and behind[0].islower()
+        return not may_join or (is_compound and not is_known and f"{first}{second}" not in words)
 
     return lambda text: _SPLIT_WORD.sub(joined, text)
 
