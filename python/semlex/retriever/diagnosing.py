@@ -10,7 +10,7 @@ from semlex.diagnostics.checks import ModelFacts, findings_of_models
 from semlex.diagnostics.diagnosis import diagnose
 from semlex.diagnostics.doctor import examine_embedder, examine_models
 from semlex.embedding.registry import KEYWORDS_ONLY
-from semlex.retriever.model_selection import same_name, stored_problem
+from semlex.retriever.model_selection import same_model, stored_problem
 from semlex.types.checkups import by_severity
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def diagnosis_of(resources: Resources, collection: str | None, tell: Calla
         next((one for one in examined if one.role == "embedding"), None),
         dimensions,
         is_said=named is not None,
-        is_same=same_name,
+        is_same=same_model,
         # A caller who wants no model does not miss that of a collection.
         stored_problem=lambda stored: None if named == KEYWORDS_ONLY else stored_problem(stored, options),
     )

@@ -101,7 +101,7 @@ class ModelOptions:
             return {}
         model, dimensions = self.default_model, self.default_dimensions
         found: dict[str, tuple[Any, Any]] = {}
-        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not _same_model(model, stored.model):
+        if self.embedding_model is None and model not in (None, KEYWORDS_ONLY) and not same_model(model, stored.model):
             found["embedding_model"] = (model, stored.model)
         if self.dimensions is None and dimensions not in (None, stored.dimensions):
             found["dimensions"] = (dimensions, stored.dimensions)
@@ -250,7 +250,7 @@ def same_name(listed: str, stored: str) -> bool:
     return leads_to(listed) == "folder" and str(Path(listed).expanduser().resolve()) == stored
 
 
-def _same_model(wanted: str, stored: str) -> bool:
+def same_model(wanted: str, stored: str) -> bool:
     """Whether a name of the user's leads to the model of the stored name; of an ONNX model to its file, too."""
     files = [split_name(name)[1] if name.startswith(ONNX_PREFIX) else NOT_ONNX for name in (wanted, stored)]
     return same_name(wanted, stored) and files[0] == files[1]

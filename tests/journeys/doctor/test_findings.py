@@ -19,7 +19,7 @@ from semlex.store.query import health
 from semlex.testing import HashEmbedder
 from semlex.types.checkups import SEVERITIES
 from semlex.types.documents import Document
-from tests.support import second_migration
+from tests.support import onnx_models, second_migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,6 +208,21 @@ def test_another_model_is_configured(indexed: str) -> None:
     assert "semlex.testing/hash@1/8/" in finding.what
     execute(indexed, "UPDATE semlex.embedding_version SET model = 'elsewhere/other', identity_key = 'k'")
     assert only(indexed).code == "model_differs"
+
+
+def test_files_of_one_onnx_folder_are_different_models(database_url: str, tmp_path: Path) -> None:
+    folder = onnx_models.write_folder(tmp_path / "model", file="full.onnx")
+    onnx_models.write_graph(folder / "small.onnx", int8=True)
+    full, small = f"onnx:{folder}#full.onnx", f"onnx:{folder}#small.onnx"
+    with opened(database_url, full) as retriever:
+        retriever.add_texts(["lion"])
+    # A default is for new collections: this one goes on with its own file.
+    with SyncClient(database_url, use_reranking=False, models=[full], defaults={"embedding_model": small}) as client:
+        assert [one.code for one in client.diagnose().findings if one.code != "setting"] == []
+        assert client.collection("c").search("lion").mode == "hybrid"
+    assert findings(database_url, full) == []
+    finding = only(database_url, small)
+    assert (finding.code, "#small.onnx" in finding.what, "#full.onnx" in finding.what) == ("model_differs", True, True)
 
 
 def test_a_name_of_the_database_is_not_followed(indexed: str) -> None:
