@@ -224,7 +224,7 @@ class EmbeddingsMissingError(SemlexError, LookupError):
 
 
 class SearchTimeoutError(SemlexError, TimeoutError):
-    """No leg answered before the deadline."""
+    """No search answered before the deadline."""
 
 
 class CollectionFailedError(SemlexError, RuntimeError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+import semlex
 from tests.support.folders import ROOT
 
 if TYPE_CHECKING:
@@ -86,3 +88,50 @@ def test_all_text_is_plain() -> None:
     assert len(read) > 400
     places = [f"{path.relative_to(ROOT)}:{turn}" for path in read for turn in banned(text_of(path))]
     assert not places, "\n".join(places)
+
+
+# Users read of vector search and keyword search. Names in code, such as `results.legs` or an entry "leg:", stay.
+LEG = re.compile(r"""(?<![`.\w"'])legs?(?![`\w"':\[])""", re.IGNORECASE)
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a Python file that are not documentation, with their lines: messages, help, output."""
+    tree = ast.parse(path.read_text("utf-8"))
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.lineno, node.value
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """What `help` shows of the public names."""
+    for name in semlex.__all__:
+        one = getattr(semlex, name)
+        members = vars(one).items() if isinstance(one, type) else ()
+        shown = [(name, one), *((f"{name}.{member}", value) for member, value in members if member[0] != "_")]
+        yield from ((place, value.__doc__) for place, value in shown if isinstance(value.__doc__, str))
+
+
+def test_users_read_of_searches_and_not_of_legs() -> None:
+    assert LEG.search("The keyword leg did not answer")
+    assert LEG.search("tuning needs both legs")
+    assert not LEG.search('`legs`: of results.legs, legs: a mapping; "legs", legs[0]')
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in (ROOT / "python").rglob("*.py")
+        for line, text in messages(path)
+        if " " in text and re.search(r"\blegs?\b", text)
+    ]
+    found += [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if LEG.search(line)
+    ]
+    found += [place for place, text in public_docstrings() if LEG.search(text)]
+    assert found == []

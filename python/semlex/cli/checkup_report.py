@@ -22,8 +22,8 @@ REASONS: dict[CheckupCode, str] = {
     "duplicate": "the same text stands elsewhere, and that was found",
     "no_shared_word": "without the heading the section shares no word with it",
     "below_top_k": "a candidate, and others come before it",
-    "beyond_vector_depth": "no candidate: more chunks are nearer, and have better words, than a leg takes",
-    "beyond_keyword_depth": "no candidate: more chunks have better words than the leg takes",
+    "beyond_vector_depth": "no candidate: too many chunks are nearer or have better words",
+    "beyond_keyword_depth": "no candidate: too many chunks have better words",
 }
 
 

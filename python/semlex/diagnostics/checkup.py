@@ -158,7 +158,7 @@ def notes_of(outcomes: Sequence[Outcome]) -> list[str]:
         notes.append(f"{len(outcomes)} headings are few: see how wide the interval is")
     lost = sum(one.standing.rank is None for one in outcomes)
     if lost:
-        notes.append(f"{lost} sections are not among the {DEPTH} candidates of any leg")
+        notes.append(f"{lost} sections are not among the {DEPTH} candidates of either search")
     return notes
 
 

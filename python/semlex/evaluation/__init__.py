@@ -1,4 +1,4 @@
-"""Measures a search with judged queries: each leg, each fusion and the reranker, on your own data."""
+"""Measures a search with judged queries: each search, each fusion and the reranker, on your own data."""
 
 from semlex.evaluation.calibrate import CalibrationReport, calibrate
 from semlex.evaluation.datasets import JudgedSet, read_judged_set, read_judgements, read_queries

@@ -91,15 +91,15 @@ async def tune(
     judged: Unit | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> TuningReport:
-    """Suggests the vector leg's share of the fused score."""
+    """Suggests the share of vector search in the fused score."""
     texts = {query: text for query, text in queries.items() if judgements.get(query)}
     if min(folds, len(texts)) < 2:  # noqa: PLR2004 - nothing could be held out
         raise ConfigurationError(f"tuning needs at least 2 folds and 2 judged queries; got {folds} and {len(texts)}")
     check_depth(k)
     if retriever.embedder is None or retriever.info.embedding is None:
-        raise ConfigurationError("tuning needs both legs; no embedding model is open, or no vectors are stored")
+        raise ConfigurationError("tuning needs both searches; no embedding model is open, or no vectors are stored")
     if retriever.info.settings.keyword_engine == "none":
-        raise ConfigurationError("tuning needs both legs; the collection was made without a keyword engine")
+        raise ConfigurationError("tuning needs both searches; the collection was made without a keyword engine")
     # Some embedders declare what suits them.
     usual = getattr(retriever.embedder, "fusion_weight", DEFAULT_VECTOR_WEIGHT)
     considered = {query: judgements[query] for query in texts}

@@ -599,13 +599,13 @@ class Collection:
         filters: Filters | None = None,
         **options: Unpack[CandidateOptions],
     ) -> SearchResults:
-        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against.
+        """Every candidate of both searches as a hit, with both scores, and what the fusion has measured them against.
 
         With these you can reorder by another weight, without searching again.
 
         Args:
             query: As for `search`.
-            depth: Candidates of each leg, 1 to 500.
+            depth: Candidates of each search, 1 to 500.
             filters: As for `search`.
             **options: As for `search`.
 

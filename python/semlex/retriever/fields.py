@@ -165,7 +165,7 @@ class Fields:
         """Which values fields have, and how many chunks have each.
 
         Without a query, over all chunks that pass the filter: exact. With one, over its candidates: the best chunks of
-        each leg. `Facets.of` and `Facets.exact` say which it was.
+        each search. `Facets.of` and `Facets.exact` say which it was.
 
         Args:
             fields: 1 to 20 names as in filters: a key of the metadata, a path with dots, or ``@source`` and the like. A

@@ -81,7 +81,7 @@ async def facets_of_query(opened: OpenCollection, asked: FacetRequest, request: 
 
     own, found, facets = await opened.database.read_snapshot("count values", count, with_vectors=True)
     legs = found.results
-    failed = [f"the {name} leg did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
+    failed = [f"the {name} search did not answer: {leg.error}" for name, leg in legs.items() if leg.error]
     told = [warning for leg in legs.values() if leg.error is None for warning in leg.warnings]
     facets.of = "candidates"
     facets.exact = all(leg.error is None and len(leg.keys) < (request.candidates or 0) for leg in legs.values())

@@ -63,15 +63,15 @@ def check_weights(method: FusionMethod, weights: Mapping[str, float] | None) -> 
     """Refuse weights that the fusion cannot use, before anything is searched."""
     if not isinstance(weights, (Mapping, NoneType)):
         raise ConfigurationError(
-            f"weights must be a mapping of legs to numbers, such as {{'vector': 0.7}}; got {shown(weights)}"
+            f"weights must be a mapping of searches to numbers, such as {{'vector': 0.7}}; got {shown(weights)}"
         )
     unknown = set(weights or {}) - set(LEGS)
     if unknown:
-        raise ConfigurationError(f"weights are given by leg, 'vector' and 'keyword'; got {sorted(map(shown, unknown))}")
+        raise ConfigurationError(f"weights are given for 'vector' and 'keyword'; got {sorted(map(shown, unknown))}")
     for name, value in (weights or {}).items():
         if number_errors(name, value, 0):
             raise ConfigurationError(
-                f"the weight of the {name} leg must be a finite number, at least 0; got {shown(value)}"
+                f"the weight of {name} search must be a finite number, at least 0; got {shown(value)}"
             )
     if method == "score":
         vector_weight(weights, DEFAULT_VECTOR_WEIGHT)

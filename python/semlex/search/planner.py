@@ -63,7 +63,7 @@ def choose_legs(request: Request, collection: CollectionInfo, models: OpenModels
         raise EmbeddingsMissingError(f"collection {name!r} has neither vectors nor a keyword engine for this query")
     if request.mode == "hybrid" and len(legs) == 1:
         missing = "keyword" if legs == ["vector"] else "vector"
-        warnings.append(f"the {missing} leg is not possible here; the {legs[0]} leg answers alone")
+        warnings.append(f"{missing} search is not possible here; {legs[0]} search answers alone")
     return legs, warnings
 
 

@@ -50,9 +50,9 @@ def search_results(
     for name in state.legs:
         error = legs[name].error if name in legs else None
         if error is not None:
-            warnings.append(f"the {name} leg did not answer: {error}")
+            warnings.append(f"the {name} search did not answer: {error}")
     if found.fusion != request.fusion:
-        warnings.append("the legs' scores were not completed in time; the order is that of rrf")
+        warnings.append("the scores of both searches were not completed in time; the order is that of rrf")
     timings = dict(state.timings)
     for name in answered:
         warnings += legs[name].warnings

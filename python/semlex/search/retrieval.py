@@ -362,7 +362,7 @@ async def run_remaining_legs(
             await limit(snapshot.connection, seconds)
             return (await run_legs(snapshot, [plan])).results
 
-        results = results | await database.read_snapshot(f"{plan.name} leg", run, deadline=request.remaining())
+        results = results | await database.read_snapshot(f"{plan.name} search", run, deadline=request.remaining())
     return results
 
 
@@ -375,5 +375,5 @@ async def limit(connection: Connection, seconds: float | None) -> None:
 def query_vector(state: SearchState) -> NDArray[np.float32]:
     """The query's vector."""
     if state.vector is None:
-        raise ModelError("the vector leg ran without a vector")
+        raise ModelError("the vector search ran without a vector")
     return state.vector

@@ -98,7 +98,7 @@ class LegFigures:
             ("last hit", self.last_hit_score),
         )
         figures = ", ".join(f"{name} {value:.4f}" for name, value in beside if value is not None)
-        return f"{self.leg} leg: {rank}, {_counted(self.depth, 'candidate')} were asked for" + (
+        return f"{self.leg} search: {rank}, {_counted(self.depth, 'candidate')} were asked for" + (
             f"; {figures}" if figures else ""
         )
 
@@ -253,7 +253,7 @@ class SearchExplanation:
 
     def __str__(self) -> str:
         plan = "; ".join(f"{name}: {how}" for name, how in self.legs.items())
-        lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each leg, {self.candidates:,} together"]
+        lines = [f"plan: {plan}; {_counted(self.depth, 'candidate')} of each search, {self.candidates:,} together"]
         if self.terms:
             lines.append(f"searched together with: {self.terms}" + (f" (by {self.terms_by})" if self.terms_by else ""))
         if self.filter_share is not None:

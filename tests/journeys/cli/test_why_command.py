@@ -55,7 +55,7 @@ def test_why_follows_the_settings_as_the_search_does(shell: Shell, variable: str
 def test_an_explained_search(shell: Shell) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")
     told = shell("search", "key", "-c", "handbook", "--explain").stdout
-    assert "plan: keyword: keyword index; 30 candidates of each leg, 1 together\nreranker: none\n1. keys.md:" in told
+    assert "plan: keyword: keyword index; 30 candidates of each search, 1 together\nreranker: none\n1. keys.md:" in told
     *_, summary = shell.objects("search", "key", "-c", "handbook", "--explain")
     assert summary["explanation"]["hits"][0]["terms"][0]["term"] == "key"
     assert shell.objects("search", "key", "-c", "handbook")[-1]["explanation"] is None

@@ -325,7 +325,7 @@ class CompletedSearch:
         ordered = sorted(hits, key=lambda hit: -(hit.fused_score or 0.0))[:top_k]
         if self.legs > 1:
             return SearchResults(ordered, fusion="score")
-        return SearchResults(ordered, warnings=["the keyword leg did not answer: why"])
+        return SearchResults(ordered, warnings=["the keyword search did not answer: why"])
 
 
 @given(st.dictionaries(names, st.tuples(st.floats(0, 30), st.floats(-1, 1)), max_size=10))
@@ -348,7 +348,7 @@ async def test_parts_where_one_leg_answered_alone() -> None:
     parts = await search_parts(retriever, "x", "score", 50, "chunk")
     assert dict(zip(parts.ids, parts.vector.tolist(), strict=True)) == {"a": 0.4, "b": 0.1}
     assert parts.keyword.tolist() == [0.0, 0.0]
-    assert parts.warnings == ["the keyword leg did not answer: why"]
+    assert parts.warnings == ["the keyword search did not answer: why"]
 
 
 class HastyEmbedder(HashEmbedder):
@@ -379,7 +379,7 @@ async def test_what_cannot_be_measured_is_refused(database_url: str) -> None:
     queries, judgements = {"q": "key"}, {"q": {"d": 1}}
     async with PostgreSQLRetriever(database_url, "none", "none", collection="refused") as retriever:
         await retriever.add_texts(["a key"], ids=["d"])
-        with pytest.raises(ConfigurationError, match="both legs"):
+        with pytest.raises(ConfigurationError, match="both searches"):
             await tune(retriever, queries | {"r": "key"}, judgements | {"r": {"d": 1}})
         with pytest.raises(ConfigurationError, match="2 judged queries"):
             await tune(retriever, queries, judgements)

@@ -77,7 +77,7 @@ def test_tune_keeps_the_default_with_few_queries(semlex: Any) -> None:
         (("--collection", "x"), 2, "--queries and --qrels"),
         ((WORKSHOP, "--fusion", "magic"), 2, "--fusion must be one of"),
         ((WORKSHOP, "--collection", "missing"), 6, "collection 'missing' does not exist"),
-        (("tune", WORKSHOP, "--model", "none"), 2, "both legs"),
+        (("tune", WORKSHOP, "--model", "none"), 2, "both searches"),
     ],
 )
 def test_refusals_leave_nothing(semlex: Any, arguments: tuple[object, ...], code: int, words: str) -> None:

@@ -228,7 +228,7 @@ def test_a_leg_that_fails_is_told(database_url: str) -> None:
             connection.execute("ALTER TABLE semlex.default_collection_embedding_1 RENAME COLUMN embedding TO gone")
         facets = retriever.fields.facets(["n"], query="sea")
         assert (facets.chunks, facets.exact) == (2, False)
-        assert "vector leg" in facets.warnings[0]
+        assert "vector search" in facets.warnings[0]
         with pytest.raises(SemlexError):
             retriever.fields.facets(["n"], query="sea", mode="vector")
 

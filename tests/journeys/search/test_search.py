@@ -366,7 +366,7 @@ def test_vectors_of_ones_own_without_a_model(database_url: str) -> None:
             retriever.search("text", mode="vector")
         flagged = retriever.search("text", mode="hybrid")
         assert (flagged.mode, flagged.requested_mode) == ("keyword", "hybrid")
-        assert "vector leg" in flagged.warnings[0]
+        assert "vector search" in flagged.warnings[0]
     with SyncRetriever(database_url) as retriever:  # nothing configured: the collection says that there is no model
         assert ids_of(retriever.search(vector=vectors[4], top_k=1)) == ["4"]
 

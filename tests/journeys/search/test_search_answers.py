@@ -244,7 +244,7 @@ async def test_every_read_of_a_search_has_its_deadline(database_url: str, monkey
         monkeypatch.setattr(Database, "read_snapshot", noted)
         results = await retriever.search("cat", deadline=30.0)
     assert (results.mode, ids_of(results)) == ("keyword", {"a"})
-    assert [doing for doing, _ in deadlines] == ["search", "keyword leg", "search"]
+    assert [doing for doing, _ in deadlines] == ["search", "keyword search", "search"]
     assert all(deadline is not None and 0 < deadline <= 30.0 for _, deadline in deadlines)
 
 

@@ -160,7 +160,7 @@ async def test_an_embedder_that_fails(
     assert (results.mode, results.requested_mode, len(results)) == ("keyword", "hybrid", 3)
     assert (results.embedding_model, results.fusion) == (None, None)
     assert len(results.warnings) == 1
-    assert "the vector leg did not answer" in results.warnings[0]
+    assert "the vector search did not answer" in results.warnings[0]
     assert SECRET not in results.warnings[0]
     with pytest.raises(ModelError) as caught:
         await retriever.search("text number 7", mode="vector", rerank=False)
@@ -335,7 +335,7 @@ async def test_a_keyword_leg_that_fails(
         connection.execute("DROP TABLE semlex.default_collection_posting")
     results = await retriever.search("text number 7", 3, rerank=False)
     assert (results.mode, len(results)) == ("vector", 3)
-    assert "the keyword leg did not answer" in results.warnings[0]
+    assert "the keyword search did not answer" in results.warnings[0]
     with pytest.raises(StoreError) as caught:
         await retriever.search("text number 7", mode="keyword", rerank=False)
     assert caught.value.sqlstate == "42P01"
@@ -350,7 +350,7 @@ async def test_a_vector_leg_that_fails(retriever: PostgreSQLRetriever, database_
         connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
     results = await retriever.search("text number 7", 3, rerank=False)
     assert (results.mode, len(results)) == ("keyword", 3)
-    assert "the vector leg did not answer" in results.warnings[0]
+    assert "the vector search did not answer" in results.warnings[0]
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("ALTER TABLE semlex.elsewhere RENAME TO default_collection_embedding_1")
 
@@ -370,7 +370,7 @@ async def test_a_vector_leg_that_is_late(
     with held_table(database_url, VECTORS):
         results = await retriever.search("text number 7", 3, rerank=False, deadline=DEADLINE)
         assert (results.mode, len(results)) == ("keyword", 3)
-        assert "the vector leg did not answer" in results.warnings[0]
+        assert "the vector search did not answer" in results.warnings[0]
         assert "deadline" in results.warnings[0]
         # Both legs together, the one that is left, the rows.
         assert limits == [DEADLINE * retrieval.LEGS_SHARE / 2, DEADLINE * retrieval.LEGS_SHARE / 2, DEADLINE]

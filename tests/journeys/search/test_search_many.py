@@ -167,7 +167,7 @@ def test_a_leg_that_fails_fails_as_in_a_single_search(database_url: str) -> None
             connection.execute(f"ALTER TABLE {VECTORS} RENAME COLUMN embedding TO elsewhere")
         together = retriever.search_many(["sea", "hill river", "zzqx"])
         assert [plain(one) for one in together] == [plain(retriever.search(q)) for q in ("sea", "hill river", "zzqx")]
-        assert all(one.mode == "keyword" and "vector leg" in str(one.warnings) for one in together)
+        assert all(one.mode == "keyword" and "vector search" in str(one.warnings) for one in together)
         assert len(together[0]) == 5
 
 

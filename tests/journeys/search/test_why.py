@@ -250,7 +250,7 @@ async def test_a_leg_that_fails_is_a_note(database_url: str) -> None:
             await connection.execute(f"ALTER TABLE {VECTORS} RENAME TO elsewhere")
         told = await retriever.why("b", "key")
         assert (codes(told), [leg.leg for leg in told.legs]) == (["no_shared_word"], ["keyword"])
-        assert any("the vector leg did not answer" in note for note in told.notes)
+        assert any("the vector search did not answer" in note for note in told.notes)
         assert (await retriever.why("a", "key")).found
 
 

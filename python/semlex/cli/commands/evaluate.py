@@ -213,7 +213,7 @@ def tune_weight(
 
     reranking = {"use_reranking": False}
     target = _Target(
-        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "tuning needs both legs"
+        context, folder, collection, queries, qrels, limit_queries, keep, reranking, "tuning needs both searches"
     )
     judged = target.judged_set()
 
@@ -448,7 +448,7 @@ def _write_page(path: Path, page: str) -> None:
 
 
 def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool) -> None:
-    """Prints a line per system: its measures, and how sure the difference to the better leg is."""
+    """Prints a line per system: its measures, and how sure the difference to the better search is."""
     if as_json:
         for index, query in enumerate(report.queries):
             systems = {
@@ -487,7 +487,7 @@ def print_evaluation(report: Report, left_out: tuple[str, ...], *, as_json: bool
     messages.print(f"[dim]{_query_count(len(report.queries))} · * best · {models or 'keywords only'}[/dim]")
     if len(report.systems) > 1:
         messages.print(
-            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better leg, "
+            f"[dim]p: chance of such a difference in {report.measures[0]} from {report.baseline}, the better search, "
             "if there were none (paired randomisation, two-sided)[/dim]"
         )
     if report.routes:
@@ -518,13 +518,13 @@ def print_tuning(report: TuningReport, left_out: tuple[str, ...]) -> None:
     if report.keep_default:
         output.print(f"[bold]keep the default weight {report.default:g}[/bold]: {escape(report.reason)}")
     else:
-        output.print(f"[bold]weight {report.suggested:g} for the vector leg[/bold]: {escape(report.reason)}")
+        output.print(f"[bold]weight {report.suggested:g} for vector search[/bold]: {escape(report.reason)}")
     lines = {
         "queries": str(report.queries),
         "fusion": report.fusion,
         f"{measure}, default": f"{report.default_ndcg:.4f}  (weight {report.default:g})",
-        f"{measure}, better leg": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
-        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better leg)",
+        f"{measure}, better search": f"{report.leg_ndcg:.4f}  ({report.better_leg})",
+        f"{measure}, held out": f"{report.held_out:.4f}  (p {report.p_against_leg:.4f} against the better search)",
         "gain over the default": f"{report.gain:+.4f}  (95 % interval {low:+.4f} to {high:+.4f}, p {report.p:.4f})",
         "weights of the folds": ", ".join(
             f"{weight:g}" + (f" x {count}" if count > 1 else "")

@@ -85,7 +85,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
             text = f"it is number {vector.rank:,} of the nearest, and the vector index passed it over"
             yield Reason("missed_by_index", text, _wider_index(standing))
         else:
-            text = f"{vector.rank - 1:,} chunks are nearer, and the vector leg takes the nearest {depth:,}"
+            text = f"{vector.rank - 1:,} chunks are nearer, and vector search takes the nearest {depth:,}"
             yield Reason("beyond_vector_depth", text, remedy)
     if standing.keyword is not None:
         score, rank = standing.keyword.score, standing.keyword.rank
@@ -95,7 +95,7 @@ def _of_legs(standing: Standing) -> Iterator[Reason]:
             yield Reason("no_shared_word", "it shares no word with the question", _other_words(standing))
         else:
             before = f"{rank - 1:,}" if rank is not None else f"at least {MAX_CANDIDATES:,}"
-            text = f"{before} chunks have better words, and the keyword leg takes the best {depth:,}"
+            text = f"{before} chunks have better words, and keyword search takes the best {depth:,}"
             yield Reason("beyond_keyword_depth", text, remedy)
 
 
@@ -169,7 +169,7 @@ def _of_candidate(standing: Standing, results: SearchResults) -> Reason:
         cut = _grouped(standing)
         if cut is not None:
             return cut
-    place, order = ranking.place or 0, "the fusion" if results.fusion is not None else "its leg"
+    place, order = ranking.place or 0, "the fusion" if results.fusion is not None else "its search"
     if is_first and results.reranker_model is not None:
         place, order = reranked_place(standing), "the reranking"
     if request.page is not None:

@@ -59,7 +59,7 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
         if prepared is None or not all(map(_is_answered, cursors)):
             if sent.failure is not None:
                 note({FAILED_LEGS: [plan.name], SQLSTATE: sent.failure.sqlstate})
-                results[plan.name] = failed_leg(translate(sent.failure, f"{plan.name} leg"), _milliseconds(started))
+                results[plan.name] = failed_leg(translate(sent.failure, f"{plan.name} search"), _milliseconds(started))
             break
         try:
             result = await prepared.read(snapshot, [await cursor.fetchall() for cursor in cursors])
@@ -68,7 +68,7 @@ async def run_legs(snapshot: Snapshot, plans: Sequence[LegPlan], calibration: Ca
         except psycopg.Error as error:
             if is_retryable(error):
                 raise
-            results[plan.name] = failed_leg(translate(error, f"{plan.name} leg"), _milliseconds(started))
+            results[plan.name] = failed_leg(translate(error, f"{plan.name} search"), _milliseconds(started))
             break
         results[plan.name] = replace(result, milliseconds=_milliseconds(started))
     return LegRun(results, sent.spread)
