@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from semlex.search.fusion import LEGS
@@ -25,6 +26,7 @@ STAGE_SCORES = (
     *("vector_score", "keyword_score", "fused_score"),
     *("vector_contribution", "keyword_contribution", "boost", "heading_factor"),
 )
+_stage_scores = attrgetter(*STAGE_SCORES)
 
 
 def search_results(
@@ -91,7 +93,8 @@ def _support(state: SearchState, found: Found) -> Support:
         words = coverage * math.sqrt(keyword.terms)
     overlap = None
     if vector is not None and keyword is not None:
-        overlap = len(set(vector.keys[:JUDGED_DEPTH]) & set(keyword.keys[:JUDGED_DEPTH])) / JUDGED_DEPTH
+        nearest, by_words = ({id_ for _, id_ in leg.keys[:JUDGED_DEPTH]} for leg in (vector, keyword))
+        overlap = len(nearest & by_words) / JUDGED_DEPTH
     similarity = background = nearness = None
     spread = state.spread
     if vector is not None and spread is not None and state.collection.distance.name == "cosine":
@@ -132,10 +135,9 @@ def _report(name: str, leg: LegResult) -> LegReport:
 def scored(hit: SearchResult, candidate: Candidate, rank: int) -> SearchResult:
     """The loaded row with the scores of every stage; two of them can be read from the metadata, too."""
     hit.rank, hit.vector_rank, hit.keyword_rank = rank, candidate.vector_rank, candidate.keyword_rank
-    for name in STAGE_SCORES:
-        score = getattr(candidate, name)
-        # Adding 0 makes -0.0 an ordinary zero.
-        setattr(hit, name, None if score is None else score + 0.0)
+    for name, score in zip(STAGE_SCORES, _stage_scores(candidate), strict=True):
+        if score is not None:
+            setattr(hit, name, score + 0.0)  # -0.0 becomes an ordinary zero
     hit.metadata = HitMetadata(hit.metadata, hit.vector_score, hit.rerank_score)
     return hit
 

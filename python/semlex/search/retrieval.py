@@ -254,7 +254,8 @@ class Retrieval:
                 excluded = await hold_excluded(snapshot, collection.names, keys, unsure)
                 held |= set(compress(keys, excluded))
                 batch = [candidate for candidate in batch if candidate.key not in held]
-            hits += [(candidate, loaded[candidate.key]) for candidate in batch if candidate.key in loaded]
+            found = ((candidate, loaded.get(candidate.key)) for candidate in batch)
+            hits += [(candidate, hit) for candidate, hit in found if hit is not None]
         is_short = dropped > 0 and len(hits) < wanted
         return Found(
             results,

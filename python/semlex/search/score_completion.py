@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import permutations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from semlex.store.keyword.base import texts_of
-from semlex.store.query.leg import in_key_order
 from semlex.store.query.run import ask, fetch
 
 if TYPE_CHECKING:
@@ -62,12 +62,14 @@ class Candidates:
 
 def union_of(results: Mapping[str, LegResult]) -> Union:
     """The union of results, by the leg's name."""
-    keys = in_key_order({key for result in results.values() for key in result.keys})
-    numbers = {key: number for number, key in enumerate(keys)}
+    # By the number of the UUID, which is hashed and compared much faster.
+    found = {(document.int, chunk): (document, chunk) for result in results.values() for document, chunk in result.keys}
+    numbers = {one: number for number, one in enumerate(sorted(found))}
     indices = {
-        name: np.array([numbers[key] for key in result.keys], dtype=np.int64) for name, result in results.items()
+        name: np.array([numbers[document.int, chunk] for document, chunk in result.keys], dtype=np.int64)
+        for name, result in results.items()
     }
-    return Union(keys, indices)
+    return Union([found[one] for one in numbers], indices)
 
 
 async def without_excluded(
@@ -110,33 +112,24 @@ async def completed_scores(snapshot: Snapshot, results: Mapping[str, LegResult],
     """Each leg's scores of all chunks: of those it found as found, of the others as its scorer says, else NaN."""
     completed: Scores = {}
     queries: dict[str, ScoreQuery] = {}
-    missing: dict[str, list[int]] = {}
-    for name, result in results.items():
-        scores, own = np.full(len(union.keys), np.nan), set(union.indices[name].tolist())
-        scores[union.indices[name]] = result.scores
+    missing: dict[str, NDArray[np.int64]] = {}
+    for name, other in permutations(results, 2):
+        scorer, found_by_other = results[name].scorer, results[other]
+        scores, is_own = np.full(len(union.keys), np.nan), np.full(len(union.keys), fill_value=False)
+        scores[union.indices[name]], is_own[union.indices[name]] = results[name].scores, True
         completed[name] = scores
         # Best first, because a leg may have to stop before the last.
-        others = dict.fromkeys(index for other in results if other != name for index in union.indices[other].tolist())
-        missing[name] = [index for index in others if index not in own]
-        if result.scorer is None or not missing[name]:
+        rows = np.flatnonzero(~is_own[union.indices[other]]).tolist()
+        missing[name] = union.indices[other][rows]
+        if scorer is None or not rows:
             continue
-        values = _side_values(results, union, name)
-        found = None
-        if all(index in values for index in missing[name]):
-            found = result.scorer.scores_from_column([values[index] for index in missing[name]])
-        if found is not None:
-            scores[missing[name]] = found
+        values, known = found_by_other.side_values, None
+        if values is not None:
+            known = scorer.scores_from_column([values[row] for row in rows])
+        if known is not None:
+            scores[missing[name]] = known
         else:
-            queries[name] = result.scorer.missing_scores([union.keys[index] for index in missing[name]])
+            queries[name] = scorer.missing_scores([found_by_other.keys[row] for row in rows])
     for name, scores in (await ask(snapshot, queries)).items():
         completed[name][missing[name]] = scores
     return completed
-
-
-def _side_values(results: Mapping[str, LegResult], union: Union, name: str) -> dict[int, Any]:
-    """Values of the side column of leg `name`, by index into the union."""
-    values: dict[int, Any] = {}
-    for other, result in results.items():
-        if other != name and result.side_values is not None:
-            values |= zip(union.indices[other].tolist(), result.side_values, strict=True)
-    return values

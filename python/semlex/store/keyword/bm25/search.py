@@ -24,7 +24,7 @@ from semlex.store.keyword.bm25.read import (
 )
 from semlex.store.keyword.bm25.segments import refuse_lost_parts, refuse_lost_rows
 from semlex.store.query.filters import Filter
-from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays, key_order
+from semlex.store.query.leg import KnownScores, LegResult, Scorer, SideColumn, Statement, key_arrays
 from semlex.store.query.run import fetch
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ async def _result(
         depth = query.depth(depth * DEEPER)
     # Whether every chunk that may be found was: then no other one holds the phrases.
     found_all = looked_at < depth and len(found) <= leg.limit
-    found.sort(key=lambda entry: (-entry[0], *key_order(entry[1])))
+    found.sort(key=lambda entry: (-entry[0], entry[1][0].int, entry[1][1]))
     del found[leg.limit :]
     return LegResult(
         [key for _, key, _, _ in found],
