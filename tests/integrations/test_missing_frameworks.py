@@ -14,14 +14,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Framework -> extra.
+FRAMEWORKS = {
+    "llama_index": "llama-index",
+    **{name: name for name in ("haystack", "sqlalchemy", "alembic", "django")},
+}
+
+
 @pytest.fixture(autouse=True)
 def _forget_integrations(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.partition(".")[0] in {"haystack", "llama_index"} or name.startswith("semlex.integrations."):
+        if name.partition(".")[0] in FRAMEWORKS or name.startswith("semlex.integrations."):
             monkeypatch.delitem(sys.modules, name)
 
 
-@pytest.mark.parametrize(("module", "extra"), [("llama_index", "llama-index"), ("haystack", "haystack")])
+@pytest.mark.parametrize(("module", "extra"), FRAMEWORKS.items())
 def test_a_missing_framework_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, module: str, extra: str) -> None:
     monkeypatch.setattr(sys, "meta_path", [Without(module), *sys.meta_path])
     with pytest.raises(MissingExtraError) as caught:
@@ -30,7 +37,7 @@ def test_a_missing_framework_is_named_with_its_extra(monkeypatch: pytest.MonkeyP
     assert isinstance(caught.value, ImportError)
 
 
-@pytest.mark.parametrize("module", ["llama_index", "haystack"])
+@pytest.mark.parametrize("module", FRAMEWORKS)
 def test_a_framework_that_is_broken_says_itself_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str
 ) -> None:

@@ -1,0 +1,126 @@
+"""The best rows of a search among those that meet a framework's own conditions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from semlex.errors import ConfigurationError
+from semlex.filters.forms import filter_tree
+from semlex.filters.tree import F
+from semlex.store.query.chunk_keys import indexed_document_id
+from semlex.types.queries import MAX_TOP_K
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from uuid import UUID
+
+    from semlex.filters.forms import Filters
+    from semlex.filters.tree import FilterTree
+    from semlex.types.followed import RowKey
+    from semlex.types.results import SearchResult
+
+logger = logging.getLogger("semlex")
+# Hits that are looked at first, as a multiple of the rows that are wanted.
+MORE = 4
+MIN_HITS = 40
+# Up to this many rows that meet the conditions are named to the search; see `filters.tree.MAX_BYTES`.
+MAX_KEYS = 20_000
+SEARCH_OPTIONS = {"group_by": "document", "group_size": 1}
+
+
+class Conditions(Protocol):
+    """Conditions of a framework on the rows of a table."""
+
+    def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
+        """Return those of some rows that meet them."""
+        ...
+
+    def some(self, limit: int) -> list[RowKey]:
+        """Return the keys of rows that meet them, up to a number."""
+        ...
+
+
+class RowSearch:
+    """A search for rows of one followed table.
+
+    Args:
+        search: The search of a collection, in the caller's transaction.
+        name: Of the table in the collection.
+        key: Its key's columns.
+        filters: Of semlex.
+        options: Of `search`.
+    """
+
+    def __init__(
+        self,
+        search: Callable[..., Sequence[SearchResult]],
+        name: str,
+        key: Sequence[str],
+        filters: Filters | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._search, self._name, self._key = search, name, key
+        given, own = filter_tree(filters), F("@source") == name
+        self._filters = own if given is None else own & given
+        refused = options.keys() & {*SEARCH_OPTIONS, "max_results", "top_k"}
+        if refused:
+            raise ConfigurationError(f"a search for rows takes no {', '.join(sorted(refused))}: one hit a row is found")
+        # Columns are asked for so that rows that are gone are not found.
+        columns = dict.fromkeys([*(options.get("columns") or ()), *key])
+        self._options = {**options, **SEARCH_OPTIONS, "columns": list(columns)}
+
+    def _hits(self, query: str, k: int, filters: FilterTree) -> Sequence[SearchResult]:
+        hits = self._search(query, k, filters, **self._options)
+        for hit in hits[:1]:
+            parts = len(hit.key) if isinstance(hit.key, tuple) else 1
+            if parts != len(self._key):
+                raise ConfigurationError(
+                    f"the key of the followed table {self._name!r} has {parts} columns, the primary key of its model "
+                    f"{len(self._key)} ({', '.join(self._key)}): follow the table with key={list(self._key)}"
+                )
+        return hits
+
+    def best(self, query: str, k: int, conditions: Conditions | None = None) -> list[SearchResult]:
+        """Return the hits of the best rows, one a row: k of them, if as many exist.
+
+        Of many rows that meet the conditions the best hits are looked through; few are named to the search, so that it
+        looks among them alone.
+        """
+        if conditions is None:
+            return list(self._hits(query, k, self._filters))
+        wide = min(MAX_TOP_K, max(MORE * k, MIN_HITS))
+        hits = self._hits(query, wide, self._filters)
+        found = among(hits, conditions)
+        if len(found) >= k or len(hits) < wide:
+            return found[:k]
+        keys = conditions.some(MAX_KEYS + 1)
+        if len(keys) <= MAX_KEYS:
+            ids = [row_document_id(self._name, key).hex for key in keys]
+            return list(self._hits(query, k, self._filters & F("@document").in_(ids))) if ids else []
+        hits = self._hits(query, MAX_TOP_K, self._filters)
+        found = among(hits, conditions)
+        if len(found) < k and len(hits) == MAX_TOP_K:
+            logger.warning(
+                "of the best %d rows of %r only %d meet the conditions: make the column live, and filter by @row",
+                MAX_TOP_K,
+                self._name,
+                len(found),
+            )
+        return found[:k]
+
+
+def among(hits: Iterable[SearchResult], conditions: Conditions) -> list[SearchResult]:
+    """Return the hits whose rows meet conditions."""
+    keyed = [(hit, hit.key) for hit in hits if hit.key is not None]
+    passing = conditions.passing([key for _, key in keyed]) if keyed else set()
+    return [hit for hit, key in keyed if key in passing]
+
+
+def row_document_id(name: str, key: RowKey) -> UUID:
+    """Return the key of the document of a row, as the server makes it."""
+    text = str(key)
+    if isinstance(key, tuple):
+        text = json.dumps([part if isinstance(part, int) else str(part) for part in key], ensure_ascii=False)
+    return indexed_document_id(name, f"{name}/{text}")

@@ -1,0 +1,63 @@
+"""``manage.py semlex_sync``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError
+
+from semlex.errors import SemlexError
+from semlex.integrations.django.manager import SearchManager
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+
+class Command(BaseCommand):
+    """Brings the collections of all search managers in step with their tables."""
+
+    help = "Brings the collections of all search managers in step with the tables that they follow."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("models", nargs="*", metavar="APP.MODEL", help="Models of these only; default: all.")
+        parser.add_argument("--compare", action="store_true", help="Compare all rows.")
+        parser.add_argument(
+            "--allow-empty", action="store_true", help="Delete rows even if none of the stored ones is there any more."
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Compare and count only.")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Bring the tables in step, one after another."""
+        wanted = {label.lower() for label in options["models"]}
+        managers = [
+            manager
+            for model in apps.get_models()
+            for manager in model._meta.managers  # noqa: SLF001 - Django's documented interface
+            if isinstance(manager, SearchManager)
+        ]
+        known = {manager.model._meta.label_lower for manager in managers}  # noqa: SLF001
+        if unknown := wanted - known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise CommandError(f"no search manager has {', '.join(sorted(unknown))}; models with one: {listed}")
+        failed = False
+        chosen = [one for one in managers if not wanted or one.model._meta.label_lower in wanted]  # noqa: SLF001
+        for manager in chosen:
+            try:
+                [done] = manager.collection.tables.sync(
+                    manager.table_name,
+                    compare=options["compare"],
+                    allow_empty=options["allow_empty"],
+                    dry_run=options["dry_run"],
+                )
+            except SemlexError as error:
+                failed = True
+                self.stderr.write(f"{manager.model._meta.label}: {error}")  # noqa: SLF001
+                continue
+            counts = ("added", "changed", "refreshed", "deleted", "failed")
+            told = ", ".join(f"{getattr(done, name):,} {name}" for name in counts)
+            if options["verbosity"]:
+                self.stdout.write(f"{manager.model._meta.label}: {told}")  # noqa: SLF001
+        if failed:
+            raise CommandError("not all tables are in step")

@@ -1,0 +1,172 @@
+"""Rows of a model in the order of a search, narrowed by Django's own conditions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from asgiref.sync import sync_to_async
+from django.db import connections, models
+
+from semlex.errors import ConfigurationError
+from semlex.integrations.best_rows import RowSearch
+from semlex.integrations.django.clients import collection_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from semlex.filters.forms import Filters
+    from semlex.retriever.synchronous import SyncCollection
+    from semlex.types.followed import RowKey
+
+M = TypeVar("M", bound=models.Model)
+# Rows that are read without a slice, and at most.
+LIMIT = 100
+MAX_ROWS = 1_000
+
+
+class RankedRows(Generic[M]):
+    """Instances of a model, best first, each with its `hit`; read by a slice or an iteration, at most 1,000.
+
+    It has those methods of a queryset that keep the order of the search. An iteration without a slice gives the best
+    100. Rows are read once: a row that is read again, or fewer of them, are those of before.
+    """
+
+    def __init__(
+        self,
+        collection: SyncCollection | str,
+        name: str,
+        queryset: models.QuerySet[M],
+        *,
+        text: str,
+        filters: Filters | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._collection, self._name, self._queryset = collection, name, queryset
+        self._text, self._filters, self._options = text, filters, options
+        self._rows: list[M] = []
+        self._wanted = 0
+
+    def _with(self, queryset: models.QuerySet[M]) -> Self:
+        return type(self)(
+            self._collection, self._name, queryset, text=self._text, filters=self._filters, options=self._options
+        )
+
+    def filter(self, *conditions: Any, **lookups: Any) -> Self:
+        """Keep the rows that meet conditions, as `QuerySet.filter` does; see docs/sqlalchemy-and-django.md."""
+        return self._with(self._queryset.filter(*conditions, **lookups))
+
+    def exclude(self, *conditions: Any, **lookups: Any) -> Self:
+        """Leave out the rows that meet conditions, as `QuerySet.exclude` does."""
+        return self._with(self._queryset.exclude(*conditions, **lookups))
+
+    def annotate(self, *arguments: Any, **expressions: Any) -> Self:
+        """Add values to the instances, as `QuerySet.annotate` does."""
+        return self._with(self._queryset.annotate(*arguments, **expressions))
+
+    def select_related(self, *fields: Any) -> Self:
+        """Load related objects in the same query, as `QuerySet.select_related` does."""
+        return self._with(self._queryset.select_related(*fields))
+
+    def prefetch_related(self, *lookups: Any) -> Self:
+        """Load related objects, as `QuerySet.prefetch_related` does."""
+        return self._with(self._queryset.prefetch_related(*lookups))
+
+    def only(self, *fields: str) -> Self:
+        """Load some fields only, as `QuerySet.only` does."""
+        return self._with(self._queryset.only(*fields))
+
+    def defer(self, *fields: str | None) -> Self:
+        """Load some fields later, as `QuerySet.defer` does."""
+        return self._with(self._queryset.defer(*fields))
+
+    def using(self, alias: str | None) -> Self:
+        """Search and read another database of the settings, as `QuerySet.using` does."""
+        return self._with(self._queryset.using(alias))
+
+    @overload
+    def __getitem__(self, place: int) -> M: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[M]: ...
+
+    def __getitem__(self, place: int | slice) -> M | list[M]:
+        """Read rows by their places, from 0; only as many as are needed are searched."""
+        if isinstance(place, int):
+            if place < 0:
+                raise ValueError("negative indexing is not supported")
+            return self._best(place + 1)[place]
+        first, last = place.start or 0, place.stop
+        if first < 0 or (last is not None and last < 0):
+            raise ValueError("negative indexing is not supported")
+        return self._best(MAX_ROWS if last is None else last)[place]
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self._best(LIMIT)[:LIMIT])
+
+    async def __aiter__(self) -> AsyncIterator[M]:
+        for row in await sync_to_async(list)(self):
+            yield row
+
+    def __len__(self) -> int:
+        return len(self._best(LIMIT)[:LIMIT])
+
+    def __bool__(self) -> bool:
+        return bool(self._best(1))
+
+    def __repr__(self) -> str:
+        shown = list(islice(self, 20))
+        return f"<{type(self).__name__} {shown!r}>"
+
+    def first(self) -> M | None:
+        """Return the best row, or None."""
+        return next(iter(self._best(1)), None)
+
+    def count(self) -> int:
+        """Return how many rows an iteration gives: up to 100. A paginator asks for it."""
+        return len(self)
+
+    def _best(self, k: int) -> list[M]:
+        """The best rows: `k` or all, or more that have been read already."""
+        if k > MAX_ROWS:
+            raise ConfigurationError(f"a search reads at most {MAX_ROWS:,} rows; got {k:,}")
+        if k > self._wanted:
+            self._rows, self._wanted = self._read(k), k
+        return self._rows
+
+    def _read(self, k: int) -> list[M]:
+        alias, key = self._queryset.db, key_columns(self._queryset.model)
+        collection = collection_of(self._collection, alias).using(connections[alias])
+        rows = RowSearch(collection.search, self._name, key, self._filters, self._options)
+        is_narrowed = bool(self._queryset.query.where)
+        found = rows.best(self._text, k, _Conditions(self._queryset) if is_narrowed else None)
+        instances = {one.pk: one for one in self._queryset.filter(pk__in=[hit.key for hit in found])} if found else {}
+        listed = []
+        for hit in found:
+            instance: Any = instances.get(hit.key)
+            if instance is not None:
+                instance.hit = hit
+                listed.append(instance)
+        return listed
+
+
+def key_columns(model: type[models.Model]) -> list[str]:
+    """The columns of a model's primary key."""
+    options = model._meta  # noqa: SLF001 - Django's documented interface
+    fields = getattr(options, "pk_fields", [options.pk])  # of Django 5.2 and newer, where a key may have several
+    return [field.column for field in fields]
+
+
+class _Conditions:
+    """Conditions of a queryset on the rows of its model."""
+
+    def __init__(self, queryset: models.QuerySet[Any]) -> None:
+        self._keys = queryset.order_by().values_list("pk", flat=True)
+
+    def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
+        """Return those of some rows that meet them."""
+        return set(self._keys.filter(pk__in=keys))
+
+    def some(self, limit: int) -> list[RowKey]:
+        """Return the keys of rows that meet them, up to a number."""
+        return list(self._keys.distinct()[:limit])

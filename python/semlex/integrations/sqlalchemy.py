@@ -1,0 +1,229 @@
+"""SQLAlchemy: rows of followed tables as entities of a session, in the order of a search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from weakref import WeakKeyDictionary
+
+from semlex.errors import ConfigurationError, MissingExtraError
+
+try:
+    from sqlalchemy import inspect, select, tuple_
+except ModuleNotFoundError as error:
+    if error.name != "sqlalchemy":
+        raise
+    raise MissingExtraError("sqlalchemy", "sqlalchemy", "semlex.integrations.sqlalchemy") from None
+
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.util import await_only
+
+from semlex.integrations.best_rows import RowSearch
+from semlex.integrations.calls import checked_collection
+from semlex.retriever.collection import Collection
+from semlex.retriever.synchronous import SyncCollection
+from semlex.validation import check_parameters, kind_errors, whole_number_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+
+    from sqlalchemy.orm import Mapper
+
+    from semlex.filters.forms import Filters
+    from semlex.integrations.calls import AnyCollection
+    from semlex.types.followed import RowKey
+    from semlex.types.results import SearchResult
+
+M = TypeVar("M")
+MAX_ROWS = 1_000
+_REGISTERED: WeakKeyDictionary[type, tuple[AnyCollection, str | None]] = WeakKeyDictionary()
+
+
+def register(model: type, collection: AnyCollection, name: str | None = None) -> None:
+    """Let `search_models` search a model and its subclasses in a collection.
+
+    Args:
+        model: A mapped class, or a base of mapped classes.
+        collection: Of a `Client` for asynchronous sessions, of `connect_sync` for others. It stays yours.
+        name: Of the followed table in the collection. Default: the name of the model's table.
+    """
+    _REGISTERED[model] = (checked_collection(collection), name)
+
+
+@overload
+def search_models(
+    session: Session | scoped_session[Any],
+    model: type[M],
+    query: str,
+    k: int = 10,
+    *,
+    where: Sequence[Any] = (),
+    filters: Filters | None = None,
+    loading: Sequence[Any] = (),
+    collection: AnyCollection | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> list[M]: ...
+
+
+@overload
+def search_models(
+    session: AsyncSession | async_scoped_session[Any],
+    model: type[M],
+    query: str,
+    k: int = 10,
+    *,
+    where: Sequence[Any] = (),
+    filters: Filters | None = None,
+    loading: Sequence[Any] = (),
+    collection: AnyCollection | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Coroutine[Any, Any, list[M]]: ...
+
+
+def search_models(
+    session: Any,
+    model: type[M],
+    query: str,
+    k: int = 10,
+    *,
+    where: Sequence[Any] = (),
+    filters: Filters | None = None,
+    loading: Sequence[Any] = (),
+    collection: AnyCollection | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> list[M] | Coroutine[Any, Any, list[M]]:
+    """Return the entities of a followed table's rows that fit a query best, best first, each with its `hit`.
+
+    All of it happens in the session's transaction, which begins if none has: changes of it that were flushed are seen
+    by `where`, by live columns and by the entities. The texts that are searched are those of the last sync.
+
+    Args:
+        session: A `Session`, or an `AsyncSession`, whose result is awaited. On psycopg 3.
+        model: The mapped class.
+        query: 1 character to 4 KiB.
+        k: Number of entities, 1 to 1,000. A row is one entity, however many of its chunks fit.
+        where: Conditions of SQLAlchemy, such as ``[Article.tenant_id == 3]``. You get `k` entities if as many meet
+            them; see docs/sqlalchemy-and-django.md.
+        filters: As for `Collection.search`.
+        loading: Options of the statement that loads the entities, such as ``[selectinload(Article.author)]``.
+        collection: The collection. Default: that of `register`.
+        name: Of the followed table in the collection. Default: that of `register`, or the name of the model's table.
+        **options: As for `Collection.search`.
+
+    Raises:
+        ConfigurationError: No collection is known for the model, it does not fit the session, or the key of the
+            followed table is not the model's primary key.
+    """
+    check_parameters(whole_number_errors("k", k, 1, MAX_ROWS), kind_errors("model", model, type))
+    found, name = _registered(model, collection, name)
+    given: dict[str, Any] = {"query": query, "k": k, "where": where, "filters": filters, "loading": loading}
+    given["options"] = options
+    session = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
+    if isinstance(session, Session):
+        if not isinstance(found, SyncCollection):
+            raise ConfigurationError("a Session is without an event loop: use a collection of connect_sync")
+        return _search(session, found.using(session).search, model, name, **given)
+    if not isinstance(session, AsyncSession):
+        raise ConfigurationError(f"session must be a Session or an AsyncSession; got {type(session).__name__}")
+    if not isinstance(found, Collection):
+        raise ConfigurationError("an AsyncSession has an event loop: use a collection of Client")
+
+    def search(within: Session) -> list[M]:
+        def hits(*arguments: Any, **keywords: Any) -> Any:
+            return await_only(found.using(within).search(*arguments, **keywords))
+
+        return _search(within, hits, model, name, **given)
+
+    running: Coroutine[Any, Any, list[M]] = session.run_sync(search)
+    return running
+
+
+def _registered(model: type, collection: AnyCollection | None, name: str | None) -> tuple[AnyCollection, str]:
+    known = next((_REGISTERED[one] for one in model.__mro__ if one in _REGISTERED), None)
+    if collection is None and known is None:
+        raise ConfigurationError(
+            f"no collection is known for {model.__name__}: give collection=, or call register({model.__name__}, "
+            "collection) once"
+        )
+    found = checked_collection(collection) if collection is not None or known is None else known[0]
+    named = name or (None if known is None else known[1])
+    return found, named or str(inspect(model).local_table.name)
+
+
+def _search(
+    session: Session,
+    search: Callable[..., Sequence[SearchResult]],
+    model: type[M],
+    name: str,
+    *,
+    query: str,
+    k: int,
+    where: Sequence[Any],
+    filters: Filters | None,
+    loading: Sequence[Any],
+    options: dict[str, Any],
+) -> list[M]:
+    mapper: Mapper[M] = inspect(model)
+    if "hit" in mapper.all_orm_descriptors:
+        raise ConfigurationError(f"{model.__name__} has an attribute 'hit' of its own: map it by another name")
+    if session.autoflush:
+        session.flush()
+    rows = RowSearch(search, name, [column.name for column in mapper.primary_key], filters, options)
+    criteria = list(where) if isinstance(where, (list, tuple)) else [where]
+    known = _Criteria(session, mapper, criteria)
+    found = rows.best(query, k, known if criteria else None)
+    entities = known.entities([hit.key for hit in found if hit.key is not None], loading)
+    listed = []
+    for hit in found:
+        entity = None if hit.key is None else entities.get(hit.key)
+        if entity is not None:
+            entity.hit = hit
+            listed.append(entity)
+    return listed
+
+
+class _Criteria:
+    """Conditions of SQLAlchemy on the rows of a model."""
+
+    def __init__(self, session: Session, mapper: Mapper[Any], where: Sequence[Any]) -> None:
+        self._session, self._mapper, self._where = session, mapper, where
+        self._columns = mapper.primary_key
+
+    def _keyed(self, statement: Any, keys: Iterable[RowKey]) -> Any:
+        """The statement for the rows of some keys."""
+        columns = self._columns[0] if len(self._columns) == 1 else tuple_(*self._columns)
+        return statement.where(columns.in_(list(keys)), *self._where)
+
+    def _own(self, key: RowKey) -> RowKey:
+        """A key as the model has it: a UUID may be a text there."""
+        parts = key if isinstance(key, tuple) else (key,)
+        kept = [getattr(column.type, "as_uuid", True) for column in self._columns]
+        own = tuple(part if is_kept else str(part) for part, is_kept in zip(parts, kept, strict=True))
+        return own if len(own) > 1 else own[0]
+
+    def _keys(self, statement: Any) -> list[RowKey]:
+        return [_key(row) for row in self._session.execute(statement)]
+
+    def passing(self, keys: Sequence[RowKey]) -> set[RowKey]:
+        """Return those of some rows that meet them."""
+        own = {self._own(key): key for key in keys}
+        return {own[key] for key in self._keys(self._keyed(select(*self._columns), own))}
+
+    def some(self, limit: int) -> list[RowKey]:
+        """Return the keys of rows that meet them, up to a number."""
+        return self._keys(select(*self._columns).where(*self._where).limit(limit))
+
+    def entities(self, keys: Sequence[RowKey], loading: Sequence[Any]) -> dict[RowKey, Any]:
+        """Return the entities of rows by their keys; of those that are gone none."""
+        own = {self._own(key): key for key in keys}
+        statement = self._keyed(select(self._mapper).options(*loading), own)
+        found = self._session.scalars(statement).unique() if own else ()
+        return {own[_key(self._mapper.primary_key_from_instance(one))]: one for one in found}
+
+
+def _key(parts: Sequence[Any]) -> RowKey:
+    key: RowKey = tuple(parts) if len(parts) > 1 else parts[0]
+    return key
