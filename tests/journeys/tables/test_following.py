@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, LiteralString
 
+import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -82,10 +83,11 @@ def test_a_definition_is_stored_whole_and_the_same_call_changes_nothing(table: A
 
 def test_a_definition_is_changed_in_place(table: Articles, news: SyncRetriever) -> None:
     news.tables.follow(**table.options())
-    changed = news.tables.change("articles", text="body", live=["status"], overlap=1)
-    assert (changed.text, changed.live, changed.overlap) == (("body",), ("status",), 1)
+    changed = news.tables.change("articles", text="body", live=["status"])
+    assert (changed.text, changed.live) == (("body",), ("status",))
     assert (changed.key, changed.metadata) == (("id",), ("author", "published_at"))
     assert news.tables.change("articles", updated_at="updated_at").changes == "column"
+    assert news.tables.change("articles", overlap=1).overlap == 1
     assert news.tables.change("articles", changes="comparison").updated_at is None
     assert news.tables.change("articles", metadata=[]).metadata == ()
     with pytest.raises(ConfigurationError, match="did you mean 'title'"):
@@ -108,6 +110,18 @@ def test_a_table_is_no_longer_followed(table: Articles, news: SyncRetriever) -> 
     news.tables.follow(**table.options())
     with pytest.raises(ConfigurationError, match=r"no table 'article' is followed; did you mean 'articles'"):
         news.tables.change("article", text="body")
+
+
+def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table: Articles, news: SyncRetriever) -> None:
+    news.count()
+    with psycopg.connect(database_url) as connection:
+        mine = news.using(connection).tables
+        assert [status.table for status in mine.followed()] == [] == news.tables.followed()
+        followed = mine.follow(**table.options())
+        assert [status.table for status in mine.followed()] == [followed]
+        assert news.tables.followed() == []
+        connection.rollback()
+        assert news.tables.followed() == []
 
 
 def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
@@ -213,7 +227,8 @@ def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetrie
         ({"changes": "trigger", "updated_at": "updated_at"}, r"updated_at is for changes='column' only"),
         ({"changes": "sometimes"}, r"changes must be 'comparison', 'column', 'trigger' or None"),
         ({"updated_at": "author"}, r"'author' of shop.articles is text; updated_at must be a timestamp"),
-        ({"overlap": -1}, r"overlap"),
+        ({"overlap": -1, "updated_at": "updated_at"}, r"overlap"),
+        ({"keys_every": 5}, r"keys_every is for changes='column' only; got changes='comparison'"),
         ({"name": "a/b"}, r"the name 'a/b' has a '/'"),
         ({"name": ""}, r"name is blank"),
         ({"source_database": "postgresql://ann:geheim@db.example/shop"}, r"holds a password.*env:NAME"),

@@ -62,6 +62,12 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
     given["changes"] = _changes(before, options)
     if given["changes"] != "column":
         given["updated_at"] = None
+        unused = next((name for name in ("overlap", "keys_every") if name in options), None)
+        if unused is not None:
+            raise ConfigurationError(
+                f"{unused} is for changes='column' only; got changes={given['changes']!r}: name the column "
+                f"(updated_at=, --updated-at), or leave {unused} out"
+            )
     if "schema" in given and given["schema"] is None:
         given["schema"] = DEFAULT_SCHEMA
     made = replace(before, **given)
