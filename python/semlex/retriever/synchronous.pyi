@@ -577,7 +577,7 @@ class SyncCollection(Synchronous):
         filters: Filters | None = None,
         **options: Unpack[CandidateOptions],
     ) -> SearchResults:
-        """Every candidate of both legs as a hit, with both scores, and what the fusion has measured them against."""
+        """Every candidate of both searches as a hit, with both scores, and what the fusion has measured them against."""
 
     def diversify(self, hits: Sequence[SearchResult], diversity: float = 0.5) -> list[SearchResult]:
         """Return hits in another order: each as relevant, and as different from those before it, as possible."""
