@@ -29,6 +29,7 @@ READ = {
     "python": ("*.py", "*.pyi", "*.js", "*.html"),
     "rust/python": ("*.rs", "*.py"),
     "docs": ("*.md",),
+    "examples": ("*.md", "*.py"),
     "README.md": (),
     "CONTRIBUTING.md": (),
     "tests/README.md": (),

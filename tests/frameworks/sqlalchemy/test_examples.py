@@ -1,0 +1,18 @@
+"""The projects of FastAPI and Flask serve and search."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.example_servers import check_articles, running
+
+COMMANDS = {
+    "fastapi": ("-m", "uvicorn", "shop:app", "--port", "{port}"),
+    "flask": ("-m", "flask", "--app", "shop", "run", "--port", "{port}"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_serves(bare_database_url: str, name: str) -> None:
+    with running(name, bare_database_url, *COMMANDS[name]) as example:
+        check_articles(example)
