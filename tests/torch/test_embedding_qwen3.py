@@ -196,7 +196,7 @@ def test_a_vector_does_not_depend_on_its_neighbours(encoder, texts):
     assert np.abs(encoder.embed_documents(texts) - single).max() <= 1e-6
 
 
-@pytest.mark.parametrize(("batch_size", "token_budget"), [(1, None), (2, 128), (128, 1 << 20)])
+@pytest.mark.parametrize(("batch_size", "token_budget"), [(1, None), (2, 128), (1024, 1 << 20)])
 def test_order_survives_every_batch_plan(folder, encoder, batch_size, token_budget):
     texts = [f"{'word ' * ((7 * i) % 23)}{i}" for i in range(40)]
     other = Qwen3EmbeddingEncoder(str(folder), "cpu", batch_size, 1024, dtype="float32", token_budget=token_budget)
@@ -300,8 +300,8 @@ def test_identity(folder, encoder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be between 1 and 128; got 0"),
-        ({"batch_size": 129}, "batch_size must be between 1 and 128; got 129"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 1,024; got 0"),
+        ({"batch_size": 1025}, "batch_size must be between 1 and 1,024; got 1,025"),
         ({"batch_size": 1.5}, "batch_size must be an int; got a float"),
         ({"batch_size": True}, "batch_size must be an int; got a bool"),
         ({"max_length": 127}, "max_length must be between 128 and 32,768; got 127"),

@@ -116,6 +116,23 @@ def test_the_packages_own_vectors(embedder, package):
     assert isinstance(embedder, Embedder)
 
 
+def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu")
+    texts = [text[:number] for number, text in enumerate(SENTENCES * 3)]
+    encode, sizes = embedder._load().encode_document, []
+
+    def short(texts, **options):
+        sizes.append(len(texts))
+        if len(texts) > 9:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(texts, **options)
+
+    monkeypatch.setattr(embedder._load(), "encode_document", short)
+    assert_allclose(embedder.embed_documents(texts), unit(package.encode_document(texts)), atol=2e-6)
+    assert sizes == [18, 9, 9]
+    embedder.close()
+
+
 class ForExport(torch.nn.Module):
     def __init__(self, folder):
         super().__init__()

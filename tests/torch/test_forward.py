@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 import threading
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,10 +52,12 @@ def packing(request):
 
 
 def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
-    query, key, value, queries, keys, most_queries, most_keys, *, scale, window_size, enable_gqa
+    query, key, value, queries, keys, most_queries, most_keys, *, scale, window_size, enable_gqa=None
 ):
     """`torch.nn.attention.varlen.varlen_attn` as its documentation states it, document by document."""
-    assert (window_size, enable_gqa) == ((-1, 0), True)
+    assert window_size == (-1, 0)
+    assert enable_gqa is (True if module.torch_version() >= (2, 12) else None)  # torch 2.11 does not know it
+    assert queries is not keys  # newer torch would take a kernel that plans for every shape
     assert queries.dtype == keys.dtype == torch.int32
     lengths = [np.diff(offsets.numpy()) for offsets in (queries, keys)]
     assert (lengths[0].max(), lengths[1].max()) == (most_queries, most_keys)
@@ -64,12 +71,14 @@ def slow_varlen_attn(  # noqa: PLR0917 (torch's order)
     return output
 
 
-@pytest.fixture(params=FORMS, ids=lambda form: form.__name__)
+@pytest.fixture(params=[*((form, (2, 13)) for form in FORMS), (VariableLength, (2, 11))], ids=str)
 def form(request, monkeypatch):
     """Each form of attention; torch's own kernel needs a GPU, so its documentation stands in for it."""
+    chosen, version = request.param
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", slow_varlen_attn, raising=False)
-    monkeypatch.setattr(module, "form_for", lambda device, dtype: request.param)
-    return request.param
+    monkeypatch.setattr(module, "torch_version", lambda: version)
+    monkeypatch.setattr(module, "form_for", lambda device, dtype: chosen)
+    return chosen
 
 
 def rows_of(lengths, seed, head=()):
@@ -165,7 +174,9 @@ def test_the_form_of_a_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert form_for(cuda, torch.float16) is PaddedInside
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(module, "torch_version", lambda: (2, 12))
+    monkeypatch.setattr(module, "torch_version", lambda: (2, 11))
+    assert form_for(cuda, torch.bfloat16) is VariableLength
+    monkeypatch.setattr(module, "torch_version", lambda: (2, 10))
     assert form_for(cuda, torch.bfloat16) is PaddedInside
 
 
@@ -268,6 +279,58 @@ def test_models_of_another_build_are_not_trimmed(name, value):
     setattr(other.config, name, value)
     with pytest.raises(ModelError, match="not built like Qwen3; use attn='packed'"):
         TrimmedForward(other)
+
+
+# In a process of its own: triton decides when it is imported whether its interpreter runs kernels, without a GPU.
+KERNEL = """
+from types import SimpleNamespace
+import torch
+from semlex.models.local import forward as module
+from semlex.models.local.head_kernel import norm_and_rotate
+
+for tokens, heads, size in ((1, 1, 2), (5, 8, 16), (3, 16, 128)):
+    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 0.02)):
+        torch.manual_seed(tokens)
+        given = torch.randn(tokens, heads, size, dtype=dtype)
+        norm = SimpleNamespace(weight=torch.rand(size, dtype=dtype), variance_epsilon=1e-6)
+        angles = torch.randn(tokens, 1, size, dtype=dtype)  # the leading half of each row is read
+        cos, sin = angles.cos()[..., : size // 2], angles.sin()[..., : size // 2]
+        exact = SimpleNamespace(weight=norm.weight.double(), variance_epsilon=1e-6)
+        expected = module._turned(given.double(), exact, cos.double(), sin.double())
+        found = norm_and_rotate(given, norm, cos, sin)
+        assert found.dtype == dtype
+        assert (found - expected).abs().max() <= tolerance, (tokens, heads, size, dtype)
+print("right")
+"""
+
+
+def test_the_kernel_of_heads_does_what_torch_does():
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=environment,
+    )
+    assert done.stdout == "right\n", done.stderr
+
+
+@pytest.mark.parametrize("broken", ["no triton", "no compiler"])
+def test_where_no_kernel_can_be_built_torch_does_it(model, broken, monkeypatch, caplog):
+    def fails(*_):
+        raise RuntimeError("no compiler")
+
+    kernel = None if broken == "no triton" else SimpleNamespace(norm_and_rotate=fails)
+    monkeypatch.setitem(sys.modules, "semlex.models.local.head_kernel", kernel)
+    on_gpu = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32, base_model=model.base_model)
+    monkeypatch.setattr(torch, "zeros", lambda *size, dtype, device: torch.empty(*size, dtype=dtype))
+    with caplog.at_level(logging.INFO, logger="semlex"):
+        assert module._fastest_turn(on_gpu) is module._turned
+    assert "normed and rotated by torch's operations" in caplog.text
+    assert module._fastest_turn(model) is module._turned
 
 
 def test_the_last_layer_reads_last_tokens_alone(model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -210,6 +211,51 @@ def test_batches_keep_to_the_room_that_is_free(folder, monkeypatch, room):
     assert max(batches) <= max(room, 10)
     assert model.report.token_budget == 128  # tomorrow there may be room again
     model.close()
+
+
+def test_the_driver_is_not_asked_where_cached_blocks_suffice(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 300)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 200)
+    asked = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: asked.append(1) or (20, 1000))
+    assert memory.fits("cuda", 5, 10)
+    assert not asked
+    assert memory.fits("cuda", 6, 10)  # with what the driver has
+    assert asked
+    assert not memory.fits("cuda", 7, 10)
+
+
+@PLAIN
+@given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 20))
+def test_every_row_is_run_once_in_batches_that_fit(count, size, room):
+    done, sizes = [], []
+
+    def run(rows):
+        if rows.size > room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        done.extend(rows.tolist())
+        sizes.append(rows.size)
+
+    fitting = memory.run_in_batches(run, np.arange(count), size, device="cpu", model="m")
+    assert done == list(range(count))
+    assert fitting >= max(sizes, default=0)
+    assert fitting == size or fitting <= room
+
+
+def test_batches_of_one_text_that_find_no_room(caplog):
+    def run(rows):
+        raise MemoryError
+
+    with pytest.raises(ModelError, match="m: the memory of cuda does not suffice for a single text; shorten") as caught:
+        memory.run_in_batches(run, np.arange(9), 4, device="cuda", model="m")
+    assert caught.value.__context__ is None  # it would hold the tensors of the pass
+
+    def broken(rows):
+        raise RuntimeError("shapes")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        memory.run_in_batches(broken, np.arange(9), 4, device="cuda", model="m")
+    assert (memory.usual_batch("cuda"), memory.usual_batch("cpu"), memory.usual_batch("mps")) == (256, 32, 32)
 
 
 def test_cached_blocks_are_returned_before_a_batch_is_cut(monkeypatch):

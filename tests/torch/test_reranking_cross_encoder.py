@@ -182,6 +182,27 @@ def test_a_failing_forward_pass_is_a_models_error(copy):
         reranker.score("secret", ["secret"])
 
 
+def test_batches_shrink_where_memory_runs_out(folder, plain, monkeypatch, caplog):
+    texts = [f"{'word ' * ((5 * row) % 17)}{row}" for row in range(20)]
+    reranker = CrossEncoderReranker(str(folder), "cpu", dtype="float32")
+    reranker.score("index", ["text"])
+    predict, sizes = reranker._model.predict, []
+
+    def short(pairs, **options):
+        sizes.append(len(pairs))
+        if len(pairs) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return predict(pairs, **options)
+
+    monkeypatch.setattr(reranker._model, "predict", short)
+    assert np.abs(reranker.score("word", texts) - plain("word", texts)).max() <= 1e-6
+    assert sizes == [20, 10, 5, 5, 5, 5]
+    assert caplog.messages == [f"{folder}: memory of cpu ran out; its batches hold at most 5 texts from now on"]
+    reranker.score("word", texts)
+    assert sizes[6:] == [5, 5, 5, 5]
+    reranker.close()
+
+
 def test_other_kinds_of_models_are_refused(tmp_path, copy):
     causal = tiny_qwen3.write_reranker(tmp_path / "causal")
     with pytest.raises(ModelError, match=r"not a cross-encoder .*Qwen3Reranker"):

@@ -138,7 +138,7 @@ def test_the_opening_of_all_prompts_is_computed_once(reranker, monkeypatch):
     texts = [f"number {i}" for i in range(40)]
     reranker.score("rows", texts)
     whole = reranker._token_rows(reranker._load_prompt(), "rows", texts).lengths.sum()
-    assert len(sizes) == 3  # the opening, then two batches of at most 32
+    assert len(sizes) == 2  # the opening, then all candidates
     assert sum(sizes) < whole / 3
 
 
@@ -206,8 +206,8 @@ def test_texts_that_no_tokenizer_can_read(reranker):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be between 1 and 32; got 0"),
-        ({"batch_size": 33}, "batch_size must be between 1 and 32; got 33"),
+        ({"batch_size": 0}, "batch_size must be between 1 and 1,024; got 0"),
+        ({"batch_size": 1025}, "batch_size must be between 1 and 1,024; got 1,025"),
         ({"max_length": 100}, "max_length must be between 128 and 32,768; got 100"),
         ({"max_length": 4096}, "max_length for .* must be between 128 and 2,048; got 4,096"),
         ({"instruction": ""}, "instruction must not be blank"),

@@ -24,7 +24,7 @@ from semlex.errors import ConfigurationError, ModelError, ModelMismatchError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.transformer import Transformer, check_config
+from semlex.models.local.transformer import MAX_ROWS, Transformer, check_config
 from semlex.models.model_names import DEFAULT_EMBEDDING_MODEL
 from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.validation import check_range
@@ -52,7 +52,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum texts in a forward pass, 1 to 128; unless texts are short, the budget of tokens binds first.
+        batch_size: Maximum texts in a forward pass, 1 to 1024; the budget of tokens usually binds first.
         max_length: Maximum tokens of a text with its end token, 128 to 32768. A longer text is cut, counted, and logged
             now and then.
         normalize_embeddings: Whether vectors get norm 1.
@@ -80,7 +80,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         self,
         model_name: str = DEFAULT_EMBEDDING_MODEL,
         device: str | None = None,
-        batch_size: int = 128,
+        batch_size: int = MAX_ROWS,
         max_length: int = 8192,
         normalize_embeddings: bool = True,
         instruction: str | None = None,
@@ -92,7 +92,7 @@ class Qwen3EmbeddingEncoder(CheckedEmbedder):
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 128)
+        check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
             raise ConfigurationError("instruction must not be blank; None stands for the model card's")

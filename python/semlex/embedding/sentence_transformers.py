@@ -18,7 +18,6 @@ from semlex.embedding.base import TRANSFORMER_FUSION_WEIGHT, CheckedEmbedder, Em
 from semlex.embedding.sentence_files import MODULES, digest_recipe, own_prompt
 from semlex.errors import MissingExtraError, ModelError, ModelMismatchError
 from semlex.forks import drop, new_rlock, renew_after_fork
-from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, sentence_model
@@ -45,7 +44,8 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
     Args:
         model_name: Hub id, or path of a local folder with ``modules.json``.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum texts in a forward pass, 1 to 1024.
+        batch_size: Maximum texts in a forward pass, 1 to 1024; None for 256 on CUDA and 32 elsewhere. If memory runs
+            out, passes become smaller.
         dimensions: Length of the vectors: the leading part of the model's, for models that were trained for it
             (Matryoshka), normalised after the cut. None for the model's own.
         revision: Branch, tag or commit of the hub.
@@ -65,7 +65,7 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         self,
         model_name: str,
         device: str | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         *,
         dimensions: int | None = None,
         revision: str | None = None,
@@ -77,7 +77,8 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
             purpose = "embedding with a model of sentence-transformers"
             raise MissingExtraError("sentence-transformers", "sentence-transformers", purpose)
         check_names(device, None)
-        check_range("batch_size", batch_size, 1, 1024)
+        if batch_size is not None:
+            check_range("batch_size", batch_size, 1, 1024)
         if dimensions is not None:
             check_range("dimensions", dimensions, 1, 1 << 16)
         self._folder = find_model(model_name, revision=revision, allow_download=allow_download)
@@ -153,11 +154,14 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
         vectors = np.empty((len(texts), self.dimensions), dtype=np.float32)
         self._count_cut(texts, is_query=is_query)
         # Texts of like length together, so that little is padded.
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        for start in range(0, len(order), self._batch_size):
-            cancellation.check()
-            rows = order[start : start + self._batch_size]
+        order = np.argsort([len(text) for text in texts], kind="stable")
+
+        def run(rows: NDArray[np.int64]) -> None:
             vectors[rows] = self._encode([texts[row] for row in rows], is_query=is_query)[:, : vectors.shape[1]]
+
+        device = self._load().device.type
+        size = self._batch_size or memory.usual_batch(device)
+        self._batch_size = memory.run_in_batches(run, order, size, device=device, model=self._folder.name)
         return unit_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
 
     def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:

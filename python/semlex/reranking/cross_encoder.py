@@ -14,7 +14,6 @@ import numpy as np
 
 from semlex.errors import MissingExtraError, ModelError
 from semlex.forks import drop, new_lock, renew_after_fork
-from semlex.models import cancellation
 from semlex.models.files import find_model
 from semlex.models.local import memory
 from semlex.models.local.device import check_names, choose_placement, sentence_model
@@ -40,7 +39,8 @@ class CrossEncoderReranker(CheckedReranker):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum candidates in a forward pass, 1 to 256.
+        batch_size: Maximum candidates in a forward pass, 1 to 256; None for 256 on CUDA and 32 elsewhere. If memory
+            runs out, passes become smaller.
         max_length: Maximum tokens of query and text together, 16 to 32768; None for the model's own bound. The longer
             of the two loses its end if they do not fit, which is logged now and then.
         dtype, revision, allow_download: As for `semlex.embedding.qwen3.Qwen3EmbeddingEncoder`.
@@ -57,14 +57,15 @@ class CrossEncoderReranker(CheckedReranker):
         self,
         model_name: str,
         device: str | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         max_length: int | None = None,
         *,
         dtype: str | None = None,
         revision: str | None = None,
         allow_download: bool = False,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 256)
+        if batch_size is not None:
+            check_range("batch_size", batch_size, 1, 256)
         if max_length is not None:
             check_range("max_length", max_length, 16, 32768)
         check_names(device, dtype)
@@ -102,10 +103,13 @@ class CrossEncoderReranker(CheckedReranker):
             model = self._load()
             # Rows of like length together, so that little is padded; the longest first, so that memory fails early.
             order = np.argsort(-self._lengths(model, pairs), kind="stable")
-            for start in range(0, order.size, self._batch_size):
-                cancellation.check()
-                rows = order[start : start + self._batch_size]
+
+            def run(rows: NDArray[np.int64]) -> None:
                 scores[rows] = self._forward(model, [pairs[row] for row in rows])
+
+            device = model.device.type
+            size = self._batch_size or memory.usual_batch(device)
+            self._batch_size = memory.run_in_batches(run, order, size, device=device, model=self._folder.name)
         faulty = np.flatnonzero(~np.isfinite(scores))
         if faulty.size:
             raise ModelError(f"{self.identity}: the score of row {faulty[0]} is not finite; dtype='float32' may help")
@@ -140,6 +144,8 @@ class CrossEncoderReranker(CheckedReranker):
                 pairs, batch_size=len(pairs), activation_fn=torch.nn.Sigmoid(), show_progress_bar=False
             )
         except Exception as error:  # three libraries take part, and each has errors of its own
+            if memory.is_exhausted(error):
+                raise
             raise ModelError(
                 f"{self._folder.name} cannot judge {len(pairs)} candidates ({type(error).__name__}); a smaller "
                 "batch_size or max_length may help"

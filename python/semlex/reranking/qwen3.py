@@ -14,7 +14,7 @@ from semlex.errors import ConfigurationError, ModelError
 from semlex.forks import new_lock
 from semlex.models.files import find_model
 from semlex.models.local.device import require_torch
-from semlex.models.local.transformer import Transformer, check_config
+from semlex.models.local.transformer import MAX_ROWS, Transformer, check_config
 from semlex.models.model_names import DEFAULT_RERANKING_MODEL
 from semlex.models.tokenizer import CutTexts, TextTokenizer, TokenRows, open_tokenizer
 from semlex.reranking.base import WITHOUT_HUB, CheckedReranker
@@ -47,7 +47,7 @@ class Qwen3Reranker(CheckedReranker):
     Args:
         model_name: Hub id, or path of a local folder.
         device: ``mps``, ``cuda``, ``cpu``, or None for the best of this machine.
-        batch_size: Maximum candidates in a forward pass, 1 to 32.
+        batch_size: Maximum candidates in a forward pass, 1 to 1024; the budget of tokens usually binds first.
         max_length: Maximum tokens of a prompt, 128 to 32768. A longer document loses its end, which is logged now and
             then.
         instruction: Task that the model judges by; None for the model card's.
@@ -66,7 +66,7 @@ class Qwen3Reranker(CheckedReranker):
         self,
         model_name: str = DEFAULT_RERANKING_MODEL,
         device: str | None = None,
-        batch_size: int = 32,
+        batch_size: int = MAX_ROWS,
         max_length: int = 8192,
         instruction: str | None = None,
         *,
@@ -77,7 +77,7 @@ class Qwen3Reranker(CheckedReranker):
         token_budget: int | None = None,
         allow_download: bool = False,
     ) -> None:
-        check_range("batch_size", batch_size, 1, 32)
+        check_range("batch_size", batch_size, 1, MAX_ROWS)
         check_range("max_length", max_length, 128, 32768)
         if instruction is not None and not instruction.strip():
             raise ConfigurationError("instruction must not be blank; None stands for the model card's")

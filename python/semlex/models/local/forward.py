@@ -2,17 +2,18 @@
 
 Packed documents follow each other in one sequence, and attention sees one at a time, by one of three equal ways:
 `PerDocument` (CPU: one call each, nothing padded), `PaddedInside` (MPS, and GPUs without the third), and
-`VariableLength` (CUDA in half precision, torch 2.13: torch's own kernel). All can put a shared prefix, whose keys and
+`VariableLength` (CUDA in half precision, torch 2.11: torch's own kernel). All can put a shared prefix, whose keys and
 values are known, in front of every document.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from semlex import _core
 from semlex.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from semlex.models.tokenizer import TokenRows
 
 
+logger = logging.getLogger(__name__)
+
 ATTENTION_NAME = "semlex_packed"
-# First torch with `varlen_attn` as it is called here, and whose causal attention is right on MPS in every precision.
-VARIABLE_LENGTH_FROM = CAUSAL_ON_MPS_FROM = (2, 13)
+# First torch with `varlen_attn` as it is called here; where it must be told of grouped heads, which 2.11 takes as they
+# are; and whose causal attention is right on MPS in every precision.
+VARIABLE_LENGTH_FROM, GROUPED_HEADS_FROM, CAUSAL_ON_MPS_FROM = (2, 11), (2, 12), (2, 13)
 FLASH_FROM_CAPABILITY = 8  # compute capability sm80
 # Queries of a document that attend in one call when they share a prefix: bounds the mask.
 QUERIES_PER_CALL = 512
@@ -151,8 +155,10 @@ class VariableLength:
         lengths = np.diff(batch.offsets)
         self._longest = (int(lengths.max()), int(lengths.max()) + prefix)
         self._queries = torch.from_numpy(batch.offsets.astype(np.int32)).to(device)
-        # The same tensor where it can be: some kernels take that as the sign of self-attention.
-        self._keys = self._queries
+        # Never the same tensor: newer torch would then take the kernel of cuDNN, which plans for every new shape (50 to
+        # 90 ms on an H200 with cuDNN 9.19; flash attention takes 0.2 ms).
+        self._keys = self._queries.clone()
+        self._options: dict[str, Any] = {"enable_gqa": True} if torch_version() >= GROUPED_HEADS_FROM else {}
         self._gathered: Tensor | None = None
         if prefix:
             self._keys = self._queries + prefix * torch.arange(lengths.size + 1, dtype=torch.int32, device=device)
@@ -178,7 +184,7 @@ class VariableLength:
             *self._longest,
             scale=scaling,
             window_size=(-1, 0),  # causal, counted from the end of a document: its first token sees the whole prefix
-            enable_gqa=True,
+            **self._options,
         )
         return cast("Tensor", attended).unsqueeze(0)
 
@@ -328,7 +334,7 @@ class PackedForward:
         import torch  # noqa: PLC0415 (loaded already)
 
         tokens: PackedTokens = batch.tokens
-        with torch.inference_mode(), self._attention():
+        with torch.inference_mode():
             if tokens.prefix is not None and not tokens.prefix.layers:
                 tokens.prefix.layers = self._read(tokens.prefix.ids)
             last = self._last_states(tokens.batch, self._layout(tokens.batch, tokens.prefix))
@@ -364,14 +370,15 @@ class PackedForward:
 
     def _last_states(self, batch: _core.TokenBatch, layout: Layout) -> Tensor:
         """Run one pass: the normed states of the documents' last tokens, (documents, hidden size)."""
-        hidden: Tensor = self._model.base_model(
-            input_ids=self._tensor(batch.ids).unsqueeze(0),
-            position_ids=self._tensor(batch.positions).unsqueeze(0),
-            # A mapping is taken as masks that were made already: none is built.
-            attention_mask={"full_attention": None},
-            use_cache=False,
-            layout=layout,
-        ).last_hidden_state
+        with self._attention():
+            hidden: Tensor = self._model.base_model(
+                input_ids=self._tensor(batch.ids).unsqueeze(0),
+                position_ids=self._tensor(batch.positions).unsqueeze(0),
+                # A mapping is taken as masks that were made already: none is built.
+                attention_mask={"full_attention": None},
+                use_cache=False,
+                layout=layout,
+            ).last_hidden_state
         return hidden[0, self._tensor(batch.offsets[1:] - 1)]
 
     def _layout(self, batch: _core.TokenBatch, prefix: SharedPrefix | None) -> Layout:
@@ -422,14 +429,15 @@ class TrimmedForward(PackedForward):
         parts = [{name for name, _ in layer.named_parameters()} for layer in layers]
         if not known or any(names != set(_PARTS) for names in parts):
             raise ModelError("the model is not built like Qwen3; use attn='packed'")
+        self._turned = _fastest_turn(model)
 
     def _last_states(self, batch: TokenBatch, layout: Layout) -> Tensor:
         *layers, last_layer = self._model.base_model.layers
         last_tokens = self._tensor(batch.offsets[1:] - 1)
         hidden, angles = self._begin(batch)
         for layer in layers:
-            hidden = _feed_forward(layer, _attended(layer, hidden, angles, layout))
-        hidden = _feed_forward(last_layer, _attended(last_layer, hidden, angles, layout, last_tokens))
+            hidden = _feed_forward(layer, _attended(layer, hidden, angles, layout, self._turned))
+        hidden = _feed_forward(last_layer, _attended(last_layer, hidden, angles, layout, self._turned, last_tokens))
         return _normed(hidden, self._model.base_model.norm)
 
     def _begin(self, batch: TokenBatch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -441,25 +449,54 @@ class TrimmedForward(PackedForward):
         return hidden, (cos[0, :, None, :half], sin[0, :, None, :half])
 
 
-def _attended(
-    layer: Any, hidden: Tensor, angles: tuple[Tensor, Tensor], layout: Layout, only: Tensor | None = None
+# Heads with a norm and angles into the heads, normed and rotated.
+Turn: TypeAlias = "Callable[[Tensor, Any, Tensor, Tensor], Tensor]"
+
+
+def _fastest_turn(model: Any) -> Turn:
+    """Return a kernel of our own where it can be built, else torch's operations."""
+    if model.device.type != "cuda":
+        return _turned
+    import torch  # noqa: PLC0415 (loaded already)
+
+    attention = model.base_model.layers[0].self_attn
+    try:
+        from semlex.models.local.head_kernel import norm_and_rotate  # noqa: PLC0415 (needs triton)
+
+        for part, norm in ((attention.q_proj, attention.q_norm), (attention.k_proj, attention.k_norm)):
+            heads = torch.zeros(1, part.out_features, dtype=model.dtype, device=model.device)
+            angles = heads.new_zeros(1, 1, attention.head_dim // 2)
+            norm_and_rotate(_heads(heads, attention), norm, angles, angles)
+    except Exception as error:  # noqa: BLE001 (no triton, no C compiler, a shape or a GPU that it cannot compile for)
+        logger.info("heads are normed and rotated by torch's operations: no kernel (%s)", type(error).__name__)
+        return _turned
+    return norm_and_rotate
+
+
+def _attended(  # noqa: PLR0917 (a layer, its states, and what all layers share)
+    layer: Any,
+    hidden: Tensor,
+    angles: tuple[Tensor, Tensor],
+    layout: Layout,
+    turned: Turn,
+    only: Tensor | None = None,
 ) -> Tensor:
     """Return states behind a layer's attention: (t, hidden size), or those of the tokens `only`."""
     attention = layer.self_attn
     normed = _normed(hidden, layer.input_layernorm)
-    key = _rotated(_normed(_heads(attention.k_proj(normed), attention), attention.k_norm), *angles)
+    key = turned(_heads(attention.k_proj(normed), attention), attention.k_norm, *angles)
     value = _heads(attention.v_proj(normed), attention)
     if only is not None:
         normed, hidden = normed[only], hidden[only]
         angles = (angles[0][only], angles[1][only])
-    query = _rotated(_normed(_heads(attention.q_proj(normed), attention), attention.q_norm), *angles)
+    query = turned(_heads(attention.q_proj(normed), attention), attention.q_norm, *angles)
     if only is not None:
         # The attention takes a query of every token; those of the others are zero, and what comes of them is dropped.
         query = query.new_zeros(len(key), *query.shape[1:]).index_copy_(0, only, query)
     query, key, value = (part.transpose(0, 1).unsqueeze(0) for part in (query, key, value))
     output = layout.attend(attention.layer_idx, query, key, value, attention.scaling)[0]
     output = output if only is None else output[only]
-    return hidden.add_(attention.o_proj(output.flatten(1)))
+    return hidden.addmm_(output.flatten(1), attention.o_proj.weight.t())
 
 
 def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
@@ -468,7 +505,8 @@ def _feed_forward(layer: Any, hidden: Tensor) -> Tensor:
 
     mlp = layer.mlp
     normed = _normed(hidden, layer.post_attention_layernorm)
-    return hidden.add_(mlp.down_proj(silu(mlp.gate_proj(normed), inplace=True).mul_(mlp.up_proj(normed))))
+    inner = silu(mlp.gate_proj(normed), inplace=True).mul_(mlp.up_proj(normed))
+    return hidden.addmm_(inner, mlp.down_proj.weight.t())
 
 
 def _heads(states: Tensor, attention: Any) -> Tensor:
@@ -482,10 +520,11 @@ def _normed(states: Tensor, norm: Any) -> Tensor:
     return rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
-def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding: pairs are component i and component i + half."""
+def _turned(states: Tensor, norm: Any, cos: Tensor, sin: Tensor) -> Tensor:
+    """Norm heads, then rotary position embedding: pairs are component i and component i + half."""
     import torch  # noqa: PLC0415 (loaded already)
 
+    states = _normed(states, norm)
     output = torch.empty_like(states)
     first, second = states.chunk(2, dim=-1)
     into_first, into_second = output.chunk(2, dim=-1)

@@ -1,10 +1,22 @@
-"""A device's memory: whether it is used up, how to free it, and what fits."""
+"""A device's memory: whether it is used up, how to free it, what fits, and batches that shrink until they do."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from semlex.errors import ModelError
+from semlex.models import cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
 
 # What torch says, in lower case: CUDA and MPS; the CPU's allocator on Linux and on Windows; cuBLAS; and a single
 # tensor that is larger than Metal allows.
@@ -45,11 +57,18 @@ def free_bytes(device: str) -> int | None:
 
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
-        return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+        return int(free) + cached_bytes(device)
     if device == "mps":
         # Metal goes on beyond the recommended size, and the whole machine then swaps.
         return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
     return None
+
+
+def cached_bytes(device: str) -> int:
+    """Return the free bytes that torch holds already; asking the driver for more takes a millisecond."""
+    import torch  # noqa: PLC0415 (loaded already)
+
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() if device == "cuda" else 0
 
 
 def total_bytes(device: str) -> int | None:
@@ -76,9 +95,46 @@ def bytes_per_token(config: Any, precision: str) -> int:
 def fits(device: str, tokens: int, token_bytes: int) -> bool:
     """Return whether a batch fits; frees torch's cached blocks before it says no."""
     needed = tokens * token_bytes
+    if needed <= SHARE_OF_FREE * cached_bytes(device):
+        return True
     free = free_bytes(device)
     if free is None or needed <= SHARE_OF_FREE * free:
         return True
     give_back(device)
     free = free_bytes(device)
     return free is None or needed <= SHARE_OF_FREE * free
+
+
+def usual_batch(device: str) -> int:
+    """Return the texts of a pass of sentence-transformers: on CUDA so many that the GPU waits for no launch."""
+    return 256 if device == "cuda" else 32
+
+
+def run_in_batches(
+    run: Callable[[NDArray[np.int64]], None], rows: NDArray[np.int64], size: int, *, device: str, model: str
+) -> int:
+    """Run rows in batches of a size, and in smaller ones if memory runs out; return the size that fits."""
+    start, wanted = 0, size
+    while start < rows.size:
+        cancellation.check()
+        part = rows[start : start + size]
+        failed = False
+        try:
+            run(part)
+        except Exception as error:
+            if not is_exhausted(error):
+                raise
+            failed = True
+        if not failed:
+            start += part.size
+            continue
+        give_back(device)  # outside of the handler: the error holds on to every tensor of the pass
+        if part.size == 1:
+            raise ModelError(
+                f"{model}: the memory of {device} does not suffice for a single text; shorten the texts, close other "
+                "models and programs, or use device='cpu' or a smaller model"
+            )
+        size = part.size // 2
+    if size < wanted:
+        logger.warning("%s: memory of %s ran out; its batches hold at most %d texts from now on", model, device, size)
+    return size

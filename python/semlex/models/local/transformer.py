@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CPU_CANDIDATES = (512, 1_024, 2_048, 4_096)
 GPU_CANDIDATES = (*CPU_CANDIDATES[1:], 8_192, 16_384)
+# Rows of a pass. Only the tokens of a pass matter for its time and memory, so this merely bounds passes of tiny rows.
+MAX_ROWS = 1_024
 CPU_START = 1_024
 # A GPU starts with the most that suits the memory it has for this process. Macs with 8, 16 and 32 GiB offer it about
 # two thirds; 8, 16 and 32 chunks of 500 tokens are known to be safe for them.
