@@ -1,7 +1,7 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
 With quality, calibration and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
-structure `--terms FILE`; with onnx `--model-folder FOLDER`.
+structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query `--device NAME`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from benches import BENCHES, figures, kept_runs
 from benches.measuring import Bench, machine, refuse_debug_build, versions
 from benches.preparing import prepare
+from semlex.models.local.device import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,9 @@ OWN_OPTIONS = {
     "calibration": ("data",),
     "support": ("data", "model"),
     "onnx": ("model_folder",),
+    "embed": ("device",),
+    "rerank": ("device",),
+    "query": ("device",),
 }
 WITH_MILLION = ("bm25", "ingest", "load")
 
@@ -52,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="quality, calibration, support: folder of judged sets")
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")
+    parser.add_argument("--device", choices=DEVICES, help="embed, rerank, query: where models run; default: cpu")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure, support: instead")
     options = parser.parse_args(arguments)
     if options.figures:

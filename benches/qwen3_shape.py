@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semlex.models.local.device import choose_placement
+from semlex.models.local.device import choose_placement, describe_devices
 from semlex.reranking.qwen3 import DEFAULT_INSTRUCTION, PREFIX, SUFFIX
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def layers(*, quick: bool) -> int:
     return QUICK_LAYERS if quick else int(os.environ.get("SEMLEX_BENCH_LAYERS", str(LAYERS)))
 
 
-def describe(*, quick: bool) -> str:
-    """One line: what runs."""
+def describe(*, quick: bool, device: str = "cpu") -> str:
+    """One line: what runs, and where."""
     import sentence_transformers
     import torch
     import transformers
@@ -59,20 +59,23 @@ def describe(*, quick: bool) -> str:
     if number < LAYERS:
         shown = f"{number} of {LAYERS} layers, vocabulary in proportion, attn=packed"
     return (
-        f"  Qwen3 0.6B shape, {shown}, random weights, {precision()}, {torch.get_num_threads()} threads; "
+        f"  Qwen3 0.6B shape, {shown}, random weights, {precision(device)}, {describe_devices()[device]}; "
         f"torch {torch.__version__}, transformers {transformers.__version__}, "
         f"sentence-transformers {sentence_transformers.__version__}"
     )
 
 
-def options(*, quick: bool) -> dict[str, str]:
+def options(*, quick: bool, device: str = "cpu") -> dict[str, str]:
     """How semlex's models are made. A form that trims the last layer would look too good where it is one of few."""
-    return {"device": "cpu", "dtype": precision()} | ({"attn": "packed"} if layers(quick=quick) < LAYERS else {})
+    return {"device": device, "dtype": precision(device)} | ({"attn": "packed"} if layers(quick=quick) < LAYERS else {})
 
 
-def precision() -> str:
-    """The precision that this CPU gets from the device policy."""
-    return choose_placement("cpu", None).precision
+def precision(device: str = "cpu") -> str:
+    """The precision that a device gets from the policy; an error if the device is not there."""
+    chosen = choose_placement(device, None)
+    if chosen.device != device:
+        raise SystemExit(f"this machine has no {device}")
+    return chosen.precision
 
 
 def write_model(state: Path, kind: str, *, quick: bool) -> Path:
