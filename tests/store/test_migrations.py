@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +19,8 @@ from semlex.store.schema.locks import SETUP_LOCK
 from semlex.store.schema.migrations import collection_fingerprint, registry_fingerprint
 from tests.support import second_migration
 from tests.support.databases import CLEANING
-from tests.support.folders import ROOT
 from tests.support.retrievers import sync_opened
+from tests.support.shell import Started
 from tests.support.waiting import held, until
 
 if TYPE_CHECKING:
@@ -193,17 +191,14 @@ def test_a_role_without_ddl_gets_the_sql(later: str, user: str) -> None:
 # --- processes that end, and several at once ------------------------------------------------------------------------
 
 
-def migrating(url: str) -> subprocess.Popen[str]:
+def migrating(url: str) -> Started:
     """A process that migrates a collection after a line on its standard input."""
-    command = [sys.executable, "-m", "tests.support.clients.migrating_client", url]
-    worker = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert worker.stdout is not None
+    worker = Started((url,), module="tests.support.clients.migrating_client")
     assert worker.stdout.readline() == "ready\n"
     return worker
 
 
-def begin(worker: subprocess.Popen[str]) -> None:
-    assert worker.stdin is not None
+def begin(worker: Started) -> None:
     worker.stdin.write("words\n")
     worker.stdin.flush()
 
@@ -217,7 +212,7 @@ def until_it_waits(connection: psycopg.Connection[Any], lock: str, count: int = 
     until(lambda: connection.execute(statement, [lock]).fetchone() == (count,), f"{count} that wait for {lock}")
 
 
-def kill(worker: subprocess.Popen[str]) -> None:
+def kill(worker: Started) -> None:
     worker.send_signal(signal.SIGKILL)
     assert worker.communicate()[0] == ""
     assert worker.returncode == -signal.SIGKILL
@@ -271,7 +266,7 @@ def test_of_many_that_begin_at_once_one_migrates(filled: str) -> None:
     assert_all_done(filled, workers)
 
 
-def assert_all_done(url: str, workers: list[subprocess.Popen[str]]) -> None:
+def assert_all_done(url: str, workers: list[Started]) -> None:
     assert [worker.communicate()[0] for worker in workers] == ["done\n"] * len(workers)
     assert [worker.returncode for worker in workers] == [0] * len(workers)
     assert (registry_versions(url), versions(url)["words"]) == ([1, 2], 2)

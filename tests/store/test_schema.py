@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
@@ -29,7 +27,7 @@ from semlex.store.postgres.server_info import read_server_info
 from semlex.store.schema import migrations
 from semlex.testing import HashEmbedder
 from semlex.types.documents import Document
-from tests.support.folders import CLIENTS
+from tests.support.shell import Started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.pg16
 
-FIRST_USE = CLIENTS / "first_use.py"
+FIRST_USE = "tests.support.clients.first_use"
 PROCESSES = 8
 
 
@@ -76,15 +74,10 @@ def role(server_url: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: str, full: bool) -> None:
-    command = [sys.executable, str(FIRST_USE)]
-    workers = [
-        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for number in range(PROCESSES)
-    ]
+    workers = [Started((str(number),), module=FIRST_USE) for number in range(PROCESSES)]
     pipes = [(worker.stdin, worker.stdout) for worker in workers]
     try:
         for _, output in pipes:
-            assert output is not None
             assert output.readline() == "ready\n"
         with psycopg.connect(server_url, autocommit=True) as connection:
             for _ in range(50 if full else 2):
@@ -92,10 +85,9 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: st
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(name))  # without the extension
                 url = make_conninfo(server_url, dbname=name.as_string().strip('"'))
                 for given, _ in pipes:
-                    assert given is not None
                     given.write(url + "\n")
                     given.flush()
-                assert [output.readline() for _, output in pipes if output] == ["done\n"] * PROCESSES
+                assert [output.readline() for _, output in pipes] == ["done\n"] * PROCESSES
                 with opened(url) as retriever:
                     expected = [str(number) for number in range(PROCESSES)]
                     assert [document.id for document in retriever.get(expected)] == expected
@@ -106,13 +98,12 @@ def test_many_processes_use_a_database_for_the_first_time_at_once(server_url: st
                     assert versions == [(number,) for number in range(1, len(migrations.REGISTRY) + 1)]
                 connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
     finally:
-        for worker, (given, output) in zip(workers, pipes, strict=True):
-            assert given is not None
-            assert output is not None
+        for given, _ in pipes:
             given.close()
-            worker.wait(60)
-            output.close()
-    assert [worker.returncode for worker in workers] == [0] * PROCESSES
+        codes = [worker.wait() for worker in workers]
+        for worker in workers:
+            worker.close()
+    assert codes == [0] * PROCESSES
 
 
 # --- rights ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,10 @@ PROCESSES.set_forkserver_preload(
         "semlex.server.run",
         "semlex.server.mcp.http",
         "semlex.server.mcp.stdio",
-        *(f"tests.support.clients.{name}" for name in ("killed_client", "old_model_client", "worker_client")),
+        *(
+            f"tests.support.clients.{name}"
+            for name in ("first_use", "killed_client", "migrating_client", "old_model_client", "worker_client")
+        ),
     ]
 )
 

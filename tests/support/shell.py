@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from semlex.cli.app import main
-from tests.support.folders import TEMPORARY
+from tests.support.folders import ROOT, TEMPORARY
 from tests.support.programs import PROCESSES
 from tests.support.waiting import LIMIT
 
@@ -36,7 +36,7 @@ def run_process(
     """`semlex` as a process of its own, made from one that has imported it: it begins at once."""
     with tempfile.TemporaryDirectory(dir=TEMPORARY) as said:
         files = [Path(said, name) for name in ("stdout", "stderr")]
-        process = PROCESSES.Process(target=_be_semlex, args=(arguments, environment, folder, files))
+        process = PROCESSES.Process(target=_be, args=("semlex", arguments, environment, folder, files))
         process.start()
         process.join()
         assert process.exitcode is not None
@@ -61,15 +61,23 @@ class Started:
         arguments: Of the command line.
         environment: Its variables.
         folder: Where it runs.
+        module: What else it is than the command: a module of `tests.support.clients`.
         text: Whether its streams are texts, not bytes.
     """
 
     def __init__(
-        self, arguments: tuple[str, ...], environment: dict[str, str], folder: Path, *, text: bool = True
+        self,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str] = os.environ,
+        folder: Path = ROOT,
+        *,
+        module: str = "semlex",
+        text: bool = True,
     ) -> None:
+        environment = dict(environment)
         (its_in, given), (out, its_out), (err, its_err) = (PROCESSES.Pipe(duplex=False) for _ in range(3))
         theirs = [its_in, its_out, its_err]
-        self._process = PROCESSES.Process(target=_be_semlex, args=(arguments, environment, folder, theirs))
+        self._process = PROCESSES.Process(target=_be, args=(module, arguments, environment, folder, theirs))
         self._process.start()
         kind = "" if text else "b"
         self.stdin, self.stdout, self.stderr = (
@@ -105,7 +113,8 @@ class Started:
     def communicate(self) -> tuple[Any, Any]:
         """What it still writes, to both streams, until it has ended."""
         self.stdin.close()
-        said = self.stdout.read(), self.stderr.read()
+        with self.stdout, self.stderr:
+            said = self.stdout.read(), self.stderr.read()
         self.wait()
         return said
 
@@ -124,7 +133,9 @@ class Started:
         self.close()
 
 
-def _be_semlex(arguments: tuple[str, ...], environment: dict[str, str], folder: Path, streams: list[Any]) -> None:
+def _be(
+    module: str, arguments: tuple[str, ...], environment: Mapping[str, str], folder: Path, streams: list[Any]
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -132,9 +143,9 @@ def _be_semlex(arguments: tuple[str, ...], environment: dict[str, str], folder: 
         with given.open("wb") if isinstance(given, Path) else given as stream:
             os.dup2(stream.fileno(), number)
     sys.stdin = os.fdopen(os.dup(0))
-    sys.argv = ["semlex", *arguments]
+    sys.argv = [module, *arguments]
     try:
-        run_module("semlex", run_name="__main__")
+        run_module(module, run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # type: ignore[attr-defined] - which such processes do not
 

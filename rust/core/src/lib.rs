@@ -27,3 +27,8 @@ pub mod sentences;
 mod short_string;
 pub mod tokenizer;
 pub mod validate;
+
+#[cfg(test)]
+extern crate self as semlex_core;
+#[cfg(test)]
+mod tests;

@@ -71,10 +71,12 @@ def with_rules(description: Any, rules: dict[Any, dict[str, Any]]) -> Any:
     return found | rules.get(known, {}) if isinstance(known, str | int | float) else found
 
 
+# Whether there are tokens is in the description; their file need not be there.
+DESCRIPTION = create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for())).openapi()
+
+
 def schema_of(mode: GenerationMode, rules: dict[Any, dict[str, Any]]) -> Any:
-    # Whether there are tokens is in the description; their file need not be there.
-    app = create_app(ServeOptions(token_file=Path("tokens")), FixedSettings(settings_for()))
-    made = schemathesis.openapi.from_dict(with_rules(app.openapi(), rules))
+    made = schemathesis.openapi.from_dict(with_rules(DESCRIPTION, rules))
     made.config.generation.update(modes=[mode], allow_x00=False)
     made.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
     return made

@@ -12,9 +12,7 @@ use proptest::prelude::*;
 use semlex_core::keyword::TermSource;
 use semlex_core::keyword::segment::*;
 
-mod stored;
-
-use stored::id_of;
+use super::stored::id_of;
 
 /// Words by spaces, in small letters; "the" stands for nothing, a hyphen for two terms.
 struct Words;

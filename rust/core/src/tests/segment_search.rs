@@ -14,10 +14,8 @@ use proptest::prelude::*;
 use semlex_core::keyword::is_typed;
 use semlex_core::keyword::segment::*;
 
-mod stored;
-
-use stored::chunks::{Chunk, LANGUAGES, Numbers, build, chunks, many, tables, term};
-use stored::{Tables, id_of};
+use super::stored::chunks::{Chunk, LANGUAGES, Numbers, build, chunks, many, tables, term};
+use super::stored::{Tables, id_of};
 
 /// BM25 as the book has it.
 fn twin(chunks: &[Chunk], queries: &[LanguageQuery], parameters: Parameters) -> BTreeMap<i64, f64> {

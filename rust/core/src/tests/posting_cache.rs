@@ -10,10 +10,8 @@
 
 use semlex_core::keyword::segment::*;
 
-mod stored;
-
-use stored::chunks::{build, many};
-use stored::{Tables, id_of};
+use super::stored::chunks::{build, many};
+use super::stored::{Tables, id_of};
 
 /// Terms of segments that are gone are not kept, whatever was asked for in them.
 #[test]

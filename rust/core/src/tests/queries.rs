@@ -6,9 +6,7 @@ use semlex_core::keyword::analyzer::{Analyzer, QueryTerms, parse_query};
 use semlex_core::keyword::is_typed;
 use semlex_core::keyword::segment::*;
 
-mod stored;
-
-use stored::{Tables, id_of};
+use super::stored::{Tables, id_of};
 
 const LANGUAGES: [&str; 2] = ["english", "turkish"];
 const MAX_TERMS: usize = 64;

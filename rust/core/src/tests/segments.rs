@@ -14,10 +14,8 @@ use proptest::prelude::*;
 use semlex_core::keyword::is_typed;
 use semlex_core::keyword::segment::*;
 
-mod stored;
-
-use stored::chunks::{Chunk, Numbers, build, chunks, many, source, tables};
-use stored::{Tables, id_of};
+use super::stored::chunks::{Chunk, Numbers, build, chunks, many, source, tables};
+use super::stored::{Tables, id_of};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 96 } else { 1_500 }))]

@@ -11,9 +11,7 @@ use semlex_core::keyword::{TermSource, is_typed};
 use unicode_normalization_alignments::UnicodeNormalization;
 use unicode_normalization_alignments::char::is_combining_mark;
 
-mod texts;
-
-use texts::{analyzer, language, terms, text};
+use super::texts::{analyzer, language, terms, text};
 
 fn tokens<'t>(analyzer: &Analyzer, text: &'t str) -> Vec<&'t str> {
     let mut tokens = Vec::new();

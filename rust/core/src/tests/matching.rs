@@ -6,9 +6,7 @@ use proptest::prelude::*;
 use semlex_core::keyword::analyzer::parse_query;
 use semlex_core::keyword::is_typed;
 
-mod texts;
-
-use texts::{analyzer, language, terms, text};
+use super::texts::{analyzer, language, terms, text};
 
 proptest! {
     #[test]
