@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from semlex.options.following import TableOptions
     from semlex.store.followed.relation import Relation
     from semlex.store.postgres.connection import Connection
+    from semlex.types.followed import Changes
 
 # Of a name; with a key it is the name of a document.
 MAX_NAME_BYTES = 200
@@ -30,6 +31,12 @@ DEFAULT_SCHEMA = "public"
 # Classes of errors that an expression is the cause of: syntax and names, what is not supported, values.
 EXPRESSION_CLASSES = ("42", "0A", "22")
 NO_RIGHT = "42501"
+# What has no meaning for each way in which changes are noticed.
+UNUSED: Mapping[Changes, Sequence[str]] = {
+    "comparison": ("overlap", "keys_every"),
+    "column": (),
+    "trigger": ("overlap",),
+}
 TIMES = ("timestamptz", "timestamp")
 
 
@@ -62,12 +69,11 @@ def changed_table(before: FollowedTable, options: Mapping[str, Any]) -> Followed
     given["changes"] = _changes(before, options)
     if given["changes"] != "column":
         given["updated_at"] = None
-        unused = next((name for name in ("overlap", "keys_every") if name in options), None)
-        if unused is not None:
-            raise ConfigurationError(
-                f"{unused} is for changes='column' only; got changes={given['changes']!r}: name the column "
-                f"(updated_at=, --updated-at), or leave {unused} out"
-            )
+    unused = [name for name in UNUSED[given["changes"]] if name in options]
+    if unused:
+        raise ConfigurationError(
+            f"{unused[0]} has no meaning with changes={given['changes']!r}: leave it out, or choose another way"
+        )
     if "schema" in given and given["schema"] is None:
         given["schema"] = DEFAULT_SCHEMA
     made = replace(before, **given)

@@ -173,7 +173,7 @@ async def restore_tables(connection: Connection, names: Names, tables: Mapping[U
     await connection.execute(
         sql.SQL(
             "INSERT INTO {} (collection, name, source_id, definition, look_at, created_at, updated_at) "
-            "SELECT %s, s.name, s.source_id, d.definition, 'infinity', {now}, {now} FROM {} AS s "
+            "SELECT %s, s.name, s.source_id, d.definition, '9999-12-31Z', {now}, {now} FROM {} AS s "
             "JOIN unnest(%s::uuid[], %s::jsonb[]) AS d(source_id, definition) USING (source_id) WHERE s.kind = 'table'"
         ).format(names.followed_table, names.source, now=sql.SQL(NOW)),
         [names.collection, list(tables), [Jsonb(definition) for definition in tables.values()]],
