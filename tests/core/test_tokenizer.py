@@ -135,6 +135,7 @@ def test_offsets_are_ascending_and_inside(two, text: str) -> None:
 FLAGS = ["single_word", "lstrip", "rstrip", "normalized", "special"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", range(2 ** len(FLAGS)))
 def test_added_tokens_with_every_flag(chosen: int) -> None:
     flags = {flag: bool(chosen >> place & 1) for place, flag in enumerate(FLAGS)}

@@ -98,6 +98,7 @@ HOSTILE = (
 HOSTILE_ATTRIBUTES = ("id=", " id=", " id='", ' class="', " class = '", "  class", "=", "='", "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "piece"),
     [*(("", piece) for piece in HOSTILE.split("|")), *(("<div ", piece) for piece in HOSTILE_ATTRIBUTES)],

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from semlex.evaluation import CalibrationReport
     from tests.support.shell import Shell
 
+pytestmark = pytest.mark.slow  # most of them
+
 QUERIES = 36
 # The documents of the first nine queries.
 RELEVANT = {f"{kind}{number}" for number in range(9) for kind in ("about", "beside")}
@@ -67,7 +69,6 @@ async def learned(url: str, **options: Any) -> CalibrationReport:
         return await calibrate(retriever, *judged(), **options)
 
 
-@pytest.mark.slow
 async def test_what_is_learned(url: str) -> None:
     told: list[int] = []
     report = await learned(url, progress=lambda progress: told.append(progress.done))
@@ -105,7 +106,6 @@ async def test_every_hit_with_a_cosine_has_its_confidence(url: str, retriever: S
     assert f"confidence={first.confidence:.4g}" in repr(first)
 
 
-@pytest.mark.slow
 async def test_many_searches_equal_single_ones_and_pages_equal_the_whole(url: str, retriever: SyncRetriever) -> None:
     retriever.embeddings.store_calibration((await learned(url)).curve)
     queries = list(judged()[0].values())
@@ -136,7 +136,6 @@ async def test_it_comes_back_through_the_server_and_goes_when_it_is_dropped(url:
     assert retriever.status().calibration is None
 
 
-@pytest.mark.slow
 async def test_a_dump_carries_it(url: str, retriever: SyncRetriever, tmp_path: Path) -> None:
     curve = (await learned(url)).curve
     for number, stored in enumerate((curve, None)):
@@ -245,7 +244,6 @@ async def test_without_cosines_there_is_nothing_to_learn(database_url: str, url:
             await calibrate(far, *judged())
 
 
-@pytest.mark.slow
 async def test_useless_cosines_give_one_confidence(url: str) -> None:
     """Only what stands last is relevant: a greater cosine is no better sign, and that is told."""
     queries, judgements = judged()
@@ -272,7 +270,6 @@ def judged_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
     named = ("--queries", judged_folder / "queries.tsv", "--qrels", judged_folder / "qrels.tsv")
     kept = shell("eval", str(judged_folder), "--model", "static", "--keep").stderr
@@ -298,7 +295,6 @@ def test_the_command_line(shell: Shell, judged_folder: Path) -> None:
     assert "was learned with other" in refused.stderr
 
 
-@pytest.mark.slow
 def test_who_may_not_write_is_told_of_the_file(
     shell: Shell, judged_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,7 +306,6 @@ def test_who_may_not_write_is_told_of_the_file(
     assert "this role may not write; --output FILE" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_set_alone_is_learned_from_and_nothing_stays(shell: Shell, judged_folder: Path) -> None:
     done = shell("eval", "calibrate", str(judged_folder), "--model", "static")
     assert "nothing was kept" in done.stderr

@@ -92,6 +92,7 @@ CASES: list[tuple[dict[str, Any], int, int]] = [
 ]
 
 
+@pytest.mark.parametrize("store", ["bm25"], indirect=True)
 @pytest.mark.parametrize("selected", range(len(CASES)))
 def test_counts_are_exact_and_a_dry_run_tells_them(
     store: SyncRetriever, selected: int, monkeypatch: pytest.MonkeyPatch

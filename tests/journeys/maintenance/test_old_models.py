@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from semlex import SearchResults
     from semlex.retriever.postgres import PostgreSQLRetriever
 
+pytestmark = pytest.mark.slow  # most of them
+
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:

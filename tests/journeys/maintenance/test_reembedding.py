@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from semlex.ingest.progress import Progress
 
+pytestmark = pytest.mark.slow  # most of them
+
 WORDS = [
     "key",
     "vault",
@@ -80,7 +82,6 @@ async def answers(url: str, model: Any, collection: str = NAME) -> list[Any]:
         return [told(await retriever.search(question, 10)) for question in QUESTIONS]
 
 
-@pytest.mark.slow
 async def test_the_whole_way(database_url: str) -> None:
     steps: list[Progress] = []
     async with opened(database_url) as holder:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from semlex import Client
     from tests.support.shell import Shell
 
+pytestmark = pytest.mark.slow  # most of them
+
 SEARCH = {"query": "every ninety days", "collection": "handbook"}
 MODES = ("legacy", "auto", STATELESS)
 
@@ -233,7 +235,6 @@ def test_without_tokens_only_this_machine_is_served() -> None:
         listening_socket("127.0.0.1", taken.getsockname()[1], has_tokens=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_the_command_serves_until_a_signal(shell: Shell, number: int, code: int) -> None:
     shell("index", "docs", "-c", "handbook", "--model", "none")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from semlex import Collection, PostgreSQLRetriever
 
+pytestmark = pytest.mark.slow  # most of them
+
 NAME = "remade"
 OLD, NEW = ["alpha beta", "alpha delta", "gamma"], ["alpha epsilon", "gamma zeta", "alpha eta", "theta"]
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from semlex import Context
 
+pytestmark = pytest.mark.slow  # most of them
+
 HEAD_LINES = 2
 
 

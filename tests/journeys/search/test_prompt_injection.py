@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.support.model_servers import Request
 
+pytestmark = pytest.mark.slow  # most of them
+
 SECRET = "The combination of the vault is 4711."  # noqa: S105 - no password
 TRUE = "An otter swims"
 

@@ -27,6 +27,8 @@ from tests.support.waiting import eventually, held, waiting
 if TYPE_CHECKING:
     from semlex import Client
 
+pytestmark = pytest.mark.slow  # most of them
+
 MIB = 1024 * 1024
 CHUNK = f"semlex.{COLLECTION}_chunk"
 PRIVATE = "a text that nobody else may see"
@@ -41,7 +43,6 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
 
-@pytest.mark.slow
 async def test_slow_heads_and_bodies_are_ended(filled: Client) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, head_seconds=60, body_seconds=600) as served:
@@ -191,7 +192,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
     async with in_process(filled) as served:
@@ -206,7 +206,6 @@ async def test_hostile_bodies_are_refused(filled: Client, name: str) -> None:
             assert len(answer.content) < 20_000
 
 
-@pytest.mark.slow
 async def test_what_is_packed_is_not_unpacked(filled: Client) -> None:
     bomb = gzip.compress(b" " * (64 * MIB))
     async with on_a_port(filled) as served:
@@ -341,7 +340,6 @@ async def test_answers_have_a_longest_length(filled: Client, monkeypatch: pytest
         assert (await served.http.get("/v1/document?document=d0")).status_code == 413
 
 
-@pytest.mark.slow
 async def test_a_request_has_its_time(filled: Client, database_url: str) -> None:
     clock = ManualClock()
     async with on_a_port(filled, clock=clock, seconds=60) as served:
