@@ -129,10 +129,14 @@ class Declared:
         return _FORMS.get(self.kind, "object")
 
     @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it may have: those of a union, or its own."""
+        return get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
+
+    @property
     def literals(self) -> tuple[Any, ...]:
         """The values that a choice may have; none for other options."""
-        kinds = get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else (self.kind,)
-        return tuple(value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind))
+        return tuple(value for kind in self.kinds if get_origin(kind) is Literal for value in get_args(kind))
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -150,7 +154,7 @@ class Declared:
 
     def _may_be_single(self, value: Any) -> bool:
         """Whether a value is one text where the option also takes one that is not in a list."""
-        return isinstance(value, str) and str in get_args(self.kind)
+        return isinstance(value, str) and str in self.kinds
 
     def errors(self, value: Any) -> Errors:
         """Return what is wrong with a value: its kind, its range, an unknown choice."""
