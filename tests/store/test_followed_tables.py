@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from semlex.store.followed.connection import fix_formatting, source_address
+from semlex.store.followed.declaration import changed_table, declared_table
 from semlex.store.followed.definitions import definition_from_json, definition_to_json
 from semlex.store.followed.source import SourceTable, document_id, find_source
 from semlex.store.postgres.settings import SETTINGS, set_local
@@ -185,3 +186,35 @@ def test_a_server_that_a_definition_names_gets_no_password_in_clear_text(monkeyp
     }
     monkeypatch.setenv("SHOP", "postgresql://ann:secret@db.example/shop")
     assert source_address(replace(table, source_database="env:SHOP")) == "postgresql://ann:secret@db.example/shop"
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=3, unique=True).map(tuple)
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "key": NAMES,
+    "text": NAMES | st.just("upper(a)"),
+    "metadata": NAMES | st.just(()) | st.none(),
+    "live": NAMES | st.just(()),
+    "heading": st.none() | st.just("a"),
+    "schema": st.none() | st.just("shop"),
+}
+
+
+@given(
+    before=st.fixed_dictionaries(OPTIONS),
+    options=st.fixed_dictionaries({}, optional=OPTIONS),
+    by_column=st.booleans(),
+)
+def test_what_a_change_does_not_name_stays(before: Any, options: Any, by_column: bool) -> None:
+    stored = declared_table("t", "n", {**before, **({"updated_at": "u"} if by_column else {})})
+    changed = changed_table(stored, options)
+    for field in fields(FollowedTable):
+        value = getattr(changed, field.name)
+        if field.name not in options:
+            assert value == getattr(stored, field.name)
+        else:
+            given_value = options[field.name]
+            default = {"schema": "public", "heading": None}.get(field.name, ())
+            assert value == (
+                default if given_value is None else (given_value,) if given_value == "upper(a)" else given_value
+            )
+    assert changed_table(changed, options) == changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from semlex import SyncClient
 from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeError
 from semlex.ingest.indexer import Indexer
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
-from tests.support.retrievers import sync_opened
+from tests.support.retrievers import opened, sync_opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +123,27 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table:
         assert news.tables.followed() == []
         connection.rollback()
         assert news.tables.followed() == []
+
+
+async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(database_url: str, table: Articles) -> None:
+    async with (
+        opened(database_url, "none", collection="news") as one,
+        opened(database_url, "none", collection="news") as other,
+    ):
+        texts = ["title", "body", "title", "body"]
+        done = await asyncio.gather(
+            *(
+                news.tables.follow(**table.options(text=text))
+                for news, text in zip((one, other, other, one), texts, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        [status] = await one.tables.followed()
+        for text, result in zip(texts, done, strict=True):
+            if (text,) == status.table.text:
+                assert result == status.table
+            else:
+                assert isinstance(result, ConfigurationError)
 
 
 def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
@@ -308,6 +330,18 @@ def test_a_role_needs_to_read_the_columns_alone(database_url: str, table: Articl
         assert grants.startswith('GRANT SELECT ("body", "author", "published_at") ON')
         table.connection.execute(grants.encode())
         assert news.tables.follow(**table.options()).key == ("id",)
+
+
+def test_readers_need_no_right_to_definitions(database_url: str, table: Articles, news: SyncRetriever) -> None:
+    news.tables.follow(**table.options())
+    with a_role(table) as role, retriever(database_url, role=role, create=False) as theirs:
+        table.connection.execute(
+            sql.SQL("REVOKE ALL ON semlex.followed_table, semlex.row_change FROM {}").format(sql.Identifier(role))
+        )
+        assert theirs.status().followed is None
+        with pytest.raises(PrivilegeError, match="followed_table"):
+            theirs.tables.followed()
+    assert [status.table.name for status in news.status().followed or ()] == ["articles"]
 
 
 def test_a_table_of_another_database_is_followed(
