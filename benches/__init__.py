@@ -17,6 +17,7 @@ BENCHES = (
     "rrf",
     "copy",
     "load",
+    "follow",
     "moving",
     "tokens",
     "chunk",

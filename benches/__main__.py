@@ -1,7 +1,8 @@
 """`./x bench [NAME] [--quick] [--million] [--keep | --no-keep] [--json]`, `./x bench --prepare` and `--figures`.
 
 With quality, calibration and support `--data FOLDER`; with quality, structure and support `--model FOLDER`; with
-structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query `--device NAME`.
+structure `--terms FILE`; with onnx `--model-folder FOLDER`; with embed, rerank and query `--device NAME`; with follow
+`--rows N`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ OWN_OPTIONS = {
     "embed": ("device",),
     "rerank": ("device",),
     "query": ("device",),
+    "follow": ("rows",),
 }
 WITH_MILLION = ("bm25", "ingest", "load")
 
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data", type=Path, help="quality, calibration, support: folder of judged sets")
     parser.add_argument("--terms", type=Path, help="structure: file of recorded terms, a line for each question")
+    parser.add_argument("--rows", help="follow: rows of the table instead of 100,000")
     parser.add_argument("--model-folder", help="onnx: folder of an embedding model with an ONNX file")
     parser.add_argument("--device", choices=DEVICES, help="embed, rerank, query: where models run; default: cpu")
     parser.add_argument("--model", help="quality: an embedding model to measure as well; structure, support: instead")
