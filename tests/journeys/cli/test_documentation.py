@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 RUN_PAGES = (
     *("guide", "installing", "keep-in-step", "answers", "assistants", "background-indexing", "checkup", "contexts"),
-    *("doctor", "indexes", "joins", "observability", "query-log", "tuning-postgres", "why"),
+    *("doctor", "indexes", "joins", "observability", "query-log", "tuning-postgres", "why", "your-own-table"),
 )
 # They go on until Ctrl-C, or ask a model that is not here.
 NOT_RUN = ("--watch", " --http", "semlex worker", "ollama:")
@@ -206,5 +206,8 @@ def test_commands_run_as_they_are_shown(lines: list[str], shell: Shell) -> None:
     (shell.folder / "src").mkdir()
     (shell.folder / "src" / "keys.py").write_text("def rotate(key: str) -> str:\n    return key[::-1]\n")
     shell("index", "docs", "-c", "handbook")
+    [table] = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "your-own-table.md").read_text("utf-8"), re.DOTALL)
+    with psycopg.connect(shell.environment["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(table)
     for line in lines:
         shell(*shlex.split(line, comments=True)[1:])
