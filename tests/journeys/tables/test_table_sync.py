@@ -16,6 +16,7 @@ from psycopg import sql
 
 from semlex import register_loader
 from semlex.errors import ConfigurationError, ModelError
+from semlex.ingest.followed import comparison, run
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.parameters import FileLimits
@@ -181,11 +182,23 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+SIZES = (
+    (comparison, "FIRST_PAGE_ROWS", 2),
+    (comparison, "MAX_PAGE_ROWS", 3),
+    (comparison, "KEYS_AT_ONCE", 2),
+    (run, "BATCH_ROWS", 2),
+    (run, "METADATA_ROWS", 2),
+)
+
+
 @pytest.fixture(scope="module")
 def tables(new_database: Callable[[], str]) -> Iterator[dict[tuple[Key, str], tuple[Twin, SyncRetriever]]]:
     """A table for each kind of key and each way of noticing changes, all followed."""
     url = new_database()
-    with ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        # A few rows are several pages and batches.
+        for module, name, size in SIZES:
+            patch.setattr(module, name, size)
         made = {
             (key, way): stack.enter_context(followed(url, key, rows=1, schema=f"{key}_{way}", **WAYS[way]))
             for key in KEYS
@@ -334,24 +347,26 @@ def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[T
     with ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
         source = sql.Identifier("semlex", f"{twin.collection}_source")
         connection.execute(sql.SQL("SELECT FROM {} FOR UPDATE").format(source))
-        run = pool.submit(sync, store, allow_empty=True)
+        running = pool.submit(sync, store, allow_empty=True)
         try:
             until_waiting(connection)
-            yield run
+            yield running
         finally:
             connection.rollback()
 
 
-def test_rows_that_change_while_they_are_read_are_read_again(database_url: str) -> None:
-    with followed(database_url, rows=6) as (twin, store):
+@pytest.mark.parametrize("relation", ["table", "view"])  # whose rows have versions, or only hashes
+def test_rows_that_change_while_they_are_read_are_read_again(database_url: str, relation: Relation) -> None:
+    with followed(database_url, "int", relation, rows=6) as (twin, store):
         sync(store)
-        for number in range(3):
+        for number in range(4):
             twin.update(number, body=twin.body(2))
-        with waiting_run(database_url, twin, store) as run:
+        with waiting_run(database_url, twin, store) as running:
             twin.update(0, body=twin.body(60))
             twin.update(1, author="bob")
             twin.delete(2)
-        assert counts(run.result(120)) == (0, 2, 0, 1, 0)
+            twin.table.update(3, status="draft")  # of no column that is read
+        assert counts(running.result(120)) == (0, 3, 0, 1, 0)
         twin.check(store)
 
 
@@ -360,10 +375,10 @@ def test_a_row_that_comes_back_is_not_deleted(database_url: str) -> None:
         sync(store)
         before = dict(twin.rows[1])
         twin.delete(1)
-        with waiting_run(database_url, twin, store) as run:
+        with waiting_run(database_url, twin, store) as running:
             twin.table.insert(1, **before)
             twin.rows[1] = before
-        assert counts(run.result(120)) == (0, 0, 0, 0, 0)
+        assert counts(running.result(120)) == (0, 0, 0, 0, 0)
         twin.check(store)
 
 
@@ -371,18 +386,18 @@ def test_metadata_of_a_row_whose_text_changes_meanwhile_comes_with_the_text(data
     with followed(database_url, rows=3) as (twin, store):
         sync(store)
         twin.update(1, author="bob")
-        with waiting_run(database_url, twin, store) as run:
+        with waiting_run(database_url, twin, store) as running:
             twin.update(1, body=twin.body(3))
-        assert counts(run.result(120)) == (0, 1, 0, 0, 0)
+        assert counts(running.result(120)) == (0, 1, 0, 0, 0)
         twin.check(store)
 
 
 def test_a_run_ends_when_its_table_is_not_followed_any_more(database_url: str) -> None:
     with followed(database_url, rows=3) as (twin, store):
         with ThreadPoolExecutor(1) as pool:
-            with waiting_run(database_url, twin, store) as run:
+            with waiting_run(database_url, twin, store) as running:
                 stop = pool.submit(store.tables.stop, "articles")
-            assert stop.result(120) == run.result(120).added
+            assert stop.result(120) == running.result(120).added
         assert store.list_chunks() == []
 
 
@@ -457,6 +472,14 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> 
         [status] = store.tables.followed()
         assert list(status.problems) == []
         twin.check(store)
+        # Of a stored row that cannot be read any more, the last text stays.
+        raw = sql.SQL("UPDATE {} SET raw = %s WHERE title IN ('title 3', 'title 4')").format(table.table)
+        table.connection.execute(raw, [r'"\u0000"'])
+        twin.update(6, body=twin.body(2))
+        assert counts(sync(store)) == (0, 1, 0, 0, 2)
+        twin.insert(40, 2)
+        assert counts(sync(store)) == (1, 0, 0, 0, 0)
+        twin.check(store)
 
 
 def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(database_url: str) -> None:
@@ -488,14 +511,17 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         for number, body in enumerate(["good", "bad", "good", "fine"]):
             table.insert(number, body=body)
         table.connection.execute(
-            sql.SQL("CREATE VIEW {} AS SELECT * FROM {t} UNION ALL SELECT * FROM {t} WHERE id = 2").format(
-                sql.Identifier("shop", "twice"), t=table.table
-            )
+            sql.SQL(
+                "CREATE VIEW {} AS SELECT * FROM {t} UNION ALL SELECT * FROM {t} WHERE id = 2 "
+                "UNION ALL SELECT null, title, body, author, status, price, tags, extra, published_at, updated_at "
+                "FROM {t}"
+            ).format(sql.Identifier("shop", "twice"), t=table.table)
         )
         store.tables.follow("shop.twice", key="id", text=["body"], formats={"body": "failing"})
         report = sync(store)
         assert counts(report) == (2, 0, 0, 0, 2)
         assert {problem.key: problem.code for problem in report.problems} == {"1": "broken", "2": "repeated_key"}
+        assert report.warnings == ["4 rows of shop.twice have a NULL in their key: they are not searched"]
 
 
 def test_dry_runs_count_and_write_nothing(database_url: str) -> None:
