@@ -104,7 +104,7 @@ def test_followed_tables_in_step(shell: Shell) -> None:
         (report,) = shell.objects("sync", "-c", "c", "--table", "news", "--compare")
         assert (report["refreshed"], report["unchanged"]) == (1, 1)
         table.connection.execute("ALTER TABLE shop.articles ALTER id TYPE text")
-        assert "semlex follow news --change" in shell("sync", "-c", "c", code=2).stderr
+        assert "semlex follow --collection c news --change" in shell("sync", "-c", "c", code=2).stderr
         table.connection.execute("ALTER TABLE shop.articles ALTER id TYPE bigint USING id::bigint")
         table.connection.execute("TRUNCATE shop.articles")
         assert "--allow-empty" in shell("sync", "-c", "c", code=2).stderr
