@@ -25,7 +25,7 @@ from semlex.server.mcp.server import mcp_server
 from semlex.server.tokens import ORDER, Caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from semlex.options.declare import Rights
 
@@ -67,24 +67,29 @@ async def tenants(database_url: str, docs: Path, tmp_path: Path) -> AsyncIterato
         yield client
 
 
-def state(database_url: str) -> Any:
+def state(connection: psycopg.Connection) -> Any:
     """All that a tool could have changed."""
-    with psycopg.connect(database_url) as connection:
-        tables = ("handbook_document", "secret_document", "handbook_chunk", "secret_chunk", "collection", "job")
-        return [
-            connection.execute(f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}").fetchall()  # noqa: S608
-            for table in tables
-        ] + [
-            connection.execute(f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1").fetchall()  # noqa: S608
-            for name in ("handbook", "secret")
-        ]
+    tables = ("handbook_document", "secret_document", "handbook_chunk", "secret_chunk", "collection", "job")
+    return [
+        connection.execute(f"SELECT count(*), max(xmin::text::bigint) FROM semlex.{table}").fetchall()  # noqa: S608
+        for table in tables
+    ] + [
+        connection.execute(f"SELECT segment_id FROM semlex.{name}_segment ORDER BY 1").fetchall()  # noqa: S608
+        for name in ("handbook", "secret")
+    ]
+
+
+@pytest.fixture
+def watching(database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rights", ORDER)
 @pytest.mark.parametrize("seen", [frozenset({"handbook"}), frozenset(), None], ids=["one", "none", "all"])
 async def test_the_matrix_of_tools_rights_collections_and_folders(
-    tenants: Client, database_url: str, tmp_path: Path, rights: Rights, seen: frozenset[str] | None
+    tenants: Client, watching: psycopg.Connection, tmp_path: Path, rights: Rights, seen: frozenset[str] | None
 ) -> None:
     docs = tmp_path / "docs"
     access = Access(seen, rights, (docs,))
@@ -103,7 +108,7 @@ async def test_the_matrix_of_tools_rights_collections_and_folders(
                     if offer.name == "index_folder":
                         is_allowed &= folder in (str(docs), "keys.md")
                     ids = [one.id for one in chunk.get(collection, []) if one.source_document == "keys.md"]
-                    before = state(database_url)
+                    before = state(watching)
                     call = arguments(offer, collection, folder, (ids or ["none"])[0])
                     found = await assistant.call_tool(offer.name, call)
                     assert found.is_error is not is_allowed, (offer.name, call, found.content)
@@ -113,7 +118,7 @@ async def test_the_matrix_of_tools_rights_collections_and_folders(
                         found.structured_content
                     )
                     if not is_allowed or offer.reads_only:
-                        assert state(database_url) == before
+                        assert state(watching) == before
                     if not access.sees("secret"):
                         assert SECRET not in told
                         assert "secret" not in told.replace(f"'{collection}'", "")
