@@ -19,6 +19,7 @@ from semlex.errors import ConfigurationError, ConnectionFailedError, PrivilegeEr
 from semlex.ingest.indexer import Indexer
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
 from tests.support.retrievers import opened, sync_opened
+from tests.support.transaction_pooler import TransactionPooler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +126,22 @@ def test_a_definition_is_part_of_a_callers_transaction(database_url: str, table:
         assert news.tables.followed() == []
 
 
+async def test_behind_a_transaction_pooler(database_url: str, table: Articles) -> None:
+    async with (
+        TransactionPooler(database_url, size=2) as pooler,
+        opened(pooler.address, "none", collection="news") as news,
+    ):
+        followed = await news.tables.follow(**table.options(changes="trigger", text=["upper(body)"]))
+        await news.tables.sync()
+        table.insert(3)
+        [status] = await news.tables.followed()
+        assert (status.table, status.rows, status.waiting) == (followed, 3, 1)
+        await news.tables.change("articles", updated_at="updated_at")
+        [report] = await news.tables.sync()
+        assert (report.added, report.changed, report.deleted, report.failed) == (1, 0, 0, 0)
+        assert await news.tables.stop("articles") == 4
+
+
 async def test_of_several_who_follow_a_table_at_once_all_follow_it_alike(database_url: str, table: Articles) -> None:
     async with (
         opened(database_url, "none", collection="news") as one,
@@ -174,6 +191,9 @@ def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
         ("ALTER id TYPE text", r"'id' of shop.articles \(key\) was bigint when it was followed, and is text now"),
         ("ALTER author TYPE jsonb USING '1'", r"'author' of shop.articles \(text, metadata\) was text .* jsonb now"),
         ("ALTER author TYPE varchar(80), ALTER title TYPE varchar(10), ALTER id TYPE int", None),
+        ("ALTER status DROP DEFAULT, ALTER status TYPE int USING 1", None),
+        ("ALTER published_at TYPE timestamptz(3)", None),
+        ("ALTER published_at TYPE timestamp(3)", r"'published_at' .* is timestamp\(3\) without time zone now"),
         (
             "RENAME published_at TO published",
             r"no column 'published_at' \(metadata=, --metadata\); did you mean 'publi",
@@ -183,7 +203,7 @@ def test_rows_are_deleted_or_kept_when_their_table_is_no_longer_followed(
 def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
     table: Articles, news: SyncRetriever, statement: LiteralString, message: str | None
 ) -> None:
-    news.tables.follow(**table.options(text=["body", "author"]))
+    news.tables.follow(**table.options(text=["body", "author"], live="status"))
     news.tables.sync()
     table.connection.execute(sql.SQL("ALTER TABLE shop.articles {}").format(sql.SQL(statement)))
     if message is None:

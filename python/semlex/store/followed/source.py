@@ -424,19 +424,22 @@ def _check_types(source: SourceTable, types: Mapping[str, str]) -> None:
         column = source.columns.get(name)
         if column is None or column.type == before or _is_alike(before, column.type):
             continue
-        uses = [use for use, used in uses_of(definition) if used == name]
+        uses = [use for use, used in uses_of(definition) if used == name and use != "live"]
+        if not uses:  # nothing of it is stored
+            continue
         raise ConfigurationError(
             f"the column {name!r} of {source.relation} ({', '.join(uses)}) was {before} when it was followed, and is "
             f"{column.type} now; nothing was changed. Read it as it is now: semlex follow {definition.name} --change"
         )
 
 
+_LENGTH = re.compile(r"\([^)]*\)")
 _ALIKE = (("smallint", "integer", "bigint"), ("text", "character varying", "character", "citext", "public.citext"))
 
 
 def _is_alike(one: str, other: str) -> bool:
     """Whether values of both types have the same texts and JSON values, whatever their lengths."""
-    first, second = one.partition("(")[0], other.partition("(")[0]
+    first, second = (_LENGTH.sub("", kind) for kind in (one, other))
     return first == second or any(first in group and second in group for group in _ALIKE)
 
 
