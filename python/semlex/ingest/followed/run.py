@@ -151,6 +151,8 @@ class TableRun:
                 await self._write_all(self._comparison.of_keys(list(notes.claimed)))
             else:
                 end = await self._all_rows(end, compare=compare or bool(everything))
+                # Of rows that are as stored, or neither in the table nor stored, the entries end here.
+                await self._write_all(self._comparison.of_keys(list(notes.claimed)))
             await self._finish_rounds()
             if not self._dry_run:
                 await self._writes.end(notes.same, everything)

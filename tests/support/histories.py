@@ -1,0 +1,227 @@
+"""Histories of a followed table: writers and workers whose steps follow a drawn order, and workers that are killed.
+
+A step of a writer is a statement. A step of a worker is a transaction: before each one it waits for its turn. A worker
+that is killed never gets another turn, so that all it leaves is what it has committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import psycopg
+from hypothesis import strategies as st
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from semlex.errors import SemlexError
+from semlex.store.postgres.database import Database
+from tests.support.waiting import LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hypothesis.strategies import SearchStrategy
+
+    from semlex.ingest.followed.keep import TableKeeper
+    from tests.support.followed import Articles
+
+WRITERS, WORKERS = 4, 2
+
+# --- writers ----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A user's session; a statement that would wait for another one's lock fails instead."""
+
+    def __init__(self, url: str, table: Articles) -> None:
+        self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20ms")
+        self._table = table.table
+
+    def do(self, act: str, number: int, value: Any) -> None:
+        execute = self.connection.execute
+        status = self.connection.info.transaction_status
+        if status == TransactionStatus.INERROR:
+            execute("ROLLBACK")
+        is_open = status == TransactionStatus.INTRANS
+        with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UniqueViolation):
+            match act:
+                case "begin":
+                    execute("SAVEPOINT s" if is_open else "BEGIN")
+                case "commit" | "rollback":
+                    execute(act)
+                case "rollback to":
+                    with suppress(psycopg.errors.InvalidSavepointSpecification):
+                        execute("ROLLBACK TO s" if is_open else "ROLLBACK")
+                case "truncate":  # not left open: workers would wait for it
+                    execute("COMMIT")
+                    execute(sql.SQL("TRUNCATE {}").format(self._table))
+                case _:
+                    execute(WRITES[act].format(self._table), {"id": number, "value": value})
+
+    def end(self) -> None:
+        self.connection.execute("ROLLBACK")
+
+
+WRITES = {
+    "insert": sql.SQL(
+        "INSERT INTO {} (id, title, body, updated_at) SELECT n, 'title ' || n, %(value)s || n, clock_timestamp() "
+        "FROM generate_series(%(id)s::int, %(id)s + 1) AS n ON CONFLICT (id) DO UPDATE SET body = excluded.body, "
+        "updated_at = clock_timestamp()"
+    ),
+    "body": sql.SQL("UPDATE {} SET body = %(value)s || id, updated_at = clock_timestamp() WHERE id >= %(id)s"),
+    "author": sql.SQL("UPDATE {} SET author = %(value)s, updated_at = clock_timestamp() WHERE id = %(id)s"),
+    "status": sql.SQL("UPDATE {} SET status = %(value)s, updated_at = clock_timestamp() WHERE id <= %(id)s"),
+    "key": sql.SQL("UPDATE {} SET id = (id + 4) %% 8, updated_at = clock_timestamp() WHERE id = %(id)s"),
+    "delete": sql.SQL("DELETE FROM {} WHERE id = %(id)s"),
+}
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+_worker: ContextVar[Worker | None] = ContextVar("worker", default=None)
+
+
+@dataclass
+class Worker:
+    """A worker that does one thing at a time: it looks at the table, or stores what is queued.
+
+    Args:
+        keeper: Makes its `TableKeeper`.
+    """
+
+    keeper: Callable[[], TableKeeper]
+    _waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    _task: asyncio.Task[None] | None = None
+    _in_turn: int = 0
+    _is_dead: bool = False
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def steps(self, task: Literal["look", "changes"], count: int) -> None:
+        """Begins if it does nothing, and lets so many transactions go on."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._work(task))
+        for _ in range(count):
+            await self._until_waiting()
+            if self._task.done():
+                self._end()
+                return
+            self._waiting.popleft().set_result(None)
+        await self._until_waiting()
+
+    async def kill(self) -> None:
+        """It stops where it is, and somebody starts it again later."""
+        self._is_dead = True
+        if self._task is not None:
+            while not self._task.done():
+                self._task.cancel()
+                while self._waiting:
+                    self._waiting.popleft().cancel()
+                await asyncio.wait({self._task}, timeout=0.01)  # expires: its tasks may begin further transactions
+            self._end()
+        self._is_dead = False
+
+    async def turn(self) -> None:
+        if self._is_dead:
+            raise asyncio.CancelledError
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        self._moved.set()
+        await self._waiting[-1]
+
+    def count(self, change: int) -> None:
+        self._in_turn += change
+        self._moved.set()
+
+    async def _until_waiting(self) -> None:
+        """Until all that it could do is done: it waits for its turn, or has ended."""
+        assert self._task is not None
+        self._task.add_done_callback(lambda _: self._moved.set())
+        async with asyncio.timeout(LIMIT):
+            while self._in_turn or not (self._waiting or self._task.done()):
+                self._moved.clear()
+                await self._moved.wait()
+
+    def _end(self) -> None:
+        assert self._task is not None
+        if not self._task.cancelled():
+            self._task.result()
+        self._task = None
+
+    async def _work(self, task: str) -> None:
+        _worker.set(self)
+        keeper = self.keeper()
+        with suppress(SemlexError):  # such as: nothing is left of the table
+            await (keeper.look(1) if task == "look" else keeper.store_changes(1))
+
+
+@contextmanager
+def transactions_in_turn(patch: Any) -> Iterator[None]:
+    """From here on, transactions of workers wait for their turn."""
+    real = Database._run
+
+    async def run(self: Database, doing: str, transaction: Any, *, writing: bool = False) -> Any:
+        worker = _worker.get()
+        if worker is None:
+            return await real(self, doing, transaction, writing=writing)
+        await worker.turn()
+        worker.count(1)
+        try:
+            return await real(self, doing, transaction, writing=writing)
+        finally:
+            worker.count(-1)
+
+    with patch.context() as patched:
+        patched.setattr(Database, "_run", run)
+        yield
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+Event = tuple[str, int, str, int, Any]
+_writers, _workers, _numbers = st.integers(0, WRITERS - 1), st.integers(0, WORKERS - 1), st.integers(0, 7)
+_texts = st.sampled_from([" apple", " banana", " long" * 60])
+_writes: SearchStrategy[Event] = st.one_of(
+    st.tuples(st.just("write"), _writers, st.sampled_from(["insert", "body"]), _numbers, _texts),
+    st.tuples(st.just("write"), _writers, st.sampled_from(["author", "status"]), _numbers, st.sampled_from(["a", "b"])),
+    st.tuples(st.just("write"), _writers, st.sampled_from(["key", "delete"]), _numbers, st.none()),
+    st.tuples(st.just("write"), _writers, st.sampled_from(["begin", "commit"]), st.just(0), st.none()),
+    st.tuples(st.just("write"), _writers, st.sampled_from(["rollback", "rollback to"]), st.just(0), st.none()),
+)
+_rare: SearchStrategy[Event] = st.one_of(
+    st.tuples(st.just("write"), _writers, st.just("truncate"), st.just(0), st.none()),
+    st.tuples(st.just("kill"), _workers, st.just(""), st.just(0), st.none()),
+    st.tuples(st.just("expire"), st.just(0), st.just(""), st.just(0), st.none()),
+)
+_works: SearchStrategy[Event] = st.tuples(
+    st.just("work"), _workers, st.sampled_from(["look", "changes"]), st.integers(1, 25), st.none()
+)
+events = st.lists(st.one_of(_writes, _writes, _works, _works, _rare), min_size=5, max_size=40)
+# Every lease is over, of workers that live as well.
+EXPIRE = """
+    UPDATE semlex.followed_table SET leased_until = NULL, look_at = now();
+    UPDATE semlex.row_change SET due_at = now() WHERE error_code IS NULL;
+"""
+
+
+async def happen(
+    history: list[Event], writers: list[Writer], workers: list[Worker], expire: Callable[[], None]
+) -> None:
+    """Lets a history happen; at its end no transaction is open, and no worker works."""
+    for kind, number, act, count, value in history:
+        match kind:
+            case "write":
+                writers[number].do(act, count, value)
+            case "work":
+                await workers[number].steps("look" if act == "look" else "changes", count)
+            case "kill":
+                await workers[number].kill()
+            case _:
+                expire()
+    for writer in writers:
+        writer.end()
+    for worker in workers:
+        await worker.kill()
+    expire()
