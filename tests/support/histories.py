@@ -39,7 +39,7 @@ class Writer:
     """A user's session; a statement that would wait for another one's lock fails instead."""
 
     def __init__(self, url: str, table: Articles) -> None:
-        self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20ms")
+        self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20ms")  # expires
         self._table = table.table
 
     def do(self, act: str, number: int, value: Any) -> None:
