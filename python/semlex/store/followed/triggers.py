@@ -89,12 +89,14 @@ WITH RECURSIVE member(oid) AS (
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
     UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN member ON member.oid = i.inhparent
 )
-SELECT c.oid, n.nspname, c.relname, c.relkind::text, coalesce(pg_relation_filenode(c.oid), 0),
-    (SELECT array_agg(t.tgname::text) FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-     JOIN pg_namespace AS f ON f.oid = p.pronamespace
-     WHERE t.tgrelid = c.oid AND f.nspname = %(function_schema)s AND p.proname = %(function)s
-        AND t.tgenabled <> 'D' AND t.tgargs = convert_to(%(version)s, 'UTF8') || '\\x00'::bytea)
-FROM member JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace ORDER BY c.oid
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, concat_ws(' ', pg_relation_filenode(c.oid), own.changes), own.names
+FROM member JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+    SELECT array_agg(t.tgname::text) AS names, string_agg(t.xmin::text, ' ' ORDER BY t.tgname) AS changes
+    FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid JOIN pg_namespace AS f ON f.oid = p.pronamespace
+    WHERE t.tgrelid = c.oid AND f.nspname = %(function_schema)s AND p.proname = %(function)s
+        AND t.tgenabled <> 'D' AND t.tgargs = convert_to(%(version)s, 'UTF8') || '\\x00'::bytea
+) AS own ORDER BY c.oid
 """
 _WITH_FUNCTION = """
 SELECT c.oid, s.nspname, c.relname, array_agg(t.tgname::text) FROM pg_trigger AS t
@@ -122,7 +124,7 @@ class Member:
     schema: str
     name: str
     kind: str
-    storage: int  # another one after its rows were written again without its triggers
+    state: str  # another one after its rows were rewritten, or its triggers made, disabled or enabled
     triggers: frozenset[str]  # that are made as they should be
 
     @property
@@ -136,8 +138,8 @@ class Noticed:
     """How much of a table its triggers watch.
 
     Attributes:
-        state: Which tables it is made of, and where each is stored. It changes when partitions are attached, detached
-            or dropped and when a table is rewritten, which no trigger notices.
+        state: Of its tables and their triggers. It changes with everything that no trigger notices: when partitions are
+            attached, detached or dropped, a table is rewritten, or a trigger was not there for a while.
         is_complete: Whether every table has its triggers.
         warnings: What could not be made, each with a remedy.
     """
@@ -252,6 +254,7 @@ class TableTriggers:
         lacking = [member for member in members if not member.triggers >= self._trigger_names]
         if not has_function or lacking:
             await self._make(database, stored, members, lacking, seconds, with_function=not has_function)
+            members = await database.read("look at the triggers", self._members)
         return replace(self._noticed(members), warnings=await self._drop_strays(database, members, seconds))
 
     async def look(self, database: Database, stored: StoredTable, *, seconds: float = 0) -> Noticed:
@@ -264,7 +267,7 @@ class TableTriggers:
             return self._noticed(members, str(error))
 
     def _noticed(self, members: Sequence[Member], *warnings: str) -> Noticed:
-        stored = repr([(member.oid, member.storage) for member in members] + [self._version])
+        stored = repr([(member.oid, member.state) for member in members] + [self._version])
         return Noticed(hashlib.sha256(stored.encode()).hexdigest(), not warnings, warnings)
 
     @property
@@ -289,8 +292,8 @@ class TableTriggers:
             },
         )
         members = [
-            Member(oid, schema, name, kind, storage, frozenset(triggers or ()))
-            for oid, schema, name, kind, storage, triggers in await cursor.fetchall()
+            Member(oid, schema, name, kind, state, frozenset(triggers or ()))
+            for oid, schema, name, kind, state, triggers in await cursor.fetchall()
         ]
         for member in members:
             if member.kind == "f":
@@ -420,7 +423,8 @@ async def _with_function(names: Names, function: str, connection: Connection) ->
     """The tables that have triggers with a function, each with the names of these."""
     cursor = await connection.execute(_WITH_FUNCTION, [names.schema, function])
     return [
-        Member(oid, schema, name, "", 0, frozenset(triggers)) for oid, schema, name, triggers in await cursor.fetchall()
+        Member(oid, schema, name, "", "", frozenset(triggers))
+        for oid, schema, name, triggers in await cursor.fetchall()
     ]
 
 
