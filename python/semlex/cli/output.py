@@ -19,7 +19,7 @@ from rich.text import Text
 from semlex.cli.terminal import UNSAFE, inform, is_verbose, marked_text, messages, one_line, output
 from semlex.errors import ConfigurationError
 from semlex.types.display import HEADING_SEPARATOR, shortened
-from semlex.types.documents import located
+from semlex.types.documents import json_value, located
 from semlex.types.support import SUPPORT_TEXT
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ EXCERPT_LINES = 12
 # Characters that a heading has at least, however long its file's name is.
 MIN_HEADING = 20
 INDENT = 3
+# Characters of a column that is shown with a hit.
+MAX_CELL = 60
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -240,6 +242,11 @@ def _print_hit(result: SearchResult, *, with_scores: bool) -> None:
     output.print(f"[bold]{escape(location)}[/bold]{shown}")
     if with_scores:
         output.print(f"   {_scores(result)}", style="dim")
+    if result.columns:
+        values = {name: cell(json_value(value)) for name, value in result.columns.items()}
+        output.print(
+            escape("   " + " · ".join(f"{name}: {shortened(text, MAX_CELL)}" for name, text in values.items()))
+        )
     _print_excerpt(result)
 
 

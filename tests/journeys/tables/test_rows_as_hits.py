@@ -227,6 +227,8 @@ async def test_routes_and_the_command_line_show_rows(database_url: str, shell: S
         key = str(table.key_of(2))
         shown = shell("search", "apple", "-c", "shelf", "--filter", "@row.price > 2").stdout
         assert shown.startswith(f"1. articles/{key}\n")
+        shown = shell("search", "apple", "-c", "shelf", "--filter", "@row.price > 2", "--columns", "price,title").stdout
+        assert "\n   price: 2.5 · title: title 2\n" in shown
         [hit, _] = shell.objects(
             *("search", "apple", "-c", "shelf", "--filter", "@row.price > 2", "--json"),
             *("--columns", "price,title", "--columns", "id"),

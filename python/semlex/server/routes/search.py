@@ -48,10 +48,8 @@ EVENTS = "text/event-stream"
 @route(router, "POST", "/v1/search", "search", returns=SearchResults, also=("/search",))
 async def search(context: Current, body: SearchBody) -> Response:
     """The chunks that fit a query best, with every score."""
-    collection, given = await context.searched(body.collection), body.given()
+    collection, given = await context.searched(body.collection), _with_columns(body.given())
     fields = given.pop("fields", None)
-    if given.get("columns") is not None:
-        given["columns"] = OfDefinitions(given["columns"])
     return await hits_response(context, await collection.search(**given), fields)
 
 
@@ -89,7 +87,7 @@ async def search_many(context: Current, body: ManyBody) -> Response:
 async def why(context: Current, body: WhyBody) -> Response:
     """Why a document is where it is in the answer to a question, or why it is missing."""
     collection = await context.searched(body.collection)
-    return await dict_response(context, await collection.why(**body.given()))
+    return await dict_response(context, await collection.why(**_with_columns(body.given())))
 
 
 @route(router, "POST", "/v1/facets", "facets", returns=Facets)
@@ -123,6 +121,12 @@ async def answer(context: Current, body: AnswerBody) -> Response:
     # Errors of the question or of the search become the status: the first event comes before it.
     first = await anext(events)
     return StreamingResponse(_written(first, events), media_type=EVENTS)
+
+
+def _with_columns(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a search by a client, who may see only the columns that definitions name."""
+    columns = given.get("columns")
+    return given if columns is None else given | {"columns": OfDefinitions(columns)}
 
 
 async def _written(
