@@ -170,6 +170,13 @@ def test_what_cannot_be_asked_of_rows(database_url: str, new_database: Callable[
         with pytest.raises(ValidationError, match="live columns: price, status"):
             retriever.count("@row.author = 'ann'")
         assert retriever.count("@row.status != 'draft'") == 10
+        table.connection.execute("ALTER TABLE shop.articles DROP price, ALTER id TYPE int")
+        with pytest.raises(ValidationError, match="live columns: status; "):
+            retriever.count("@row.price > 1")
+        assert retriever.count("@row.status = 'public'") == 5
+        table.connection.execute("ALTER TABLE shop.articles RENAME id TO number")
+        with pytest.raises(ConfigurationError, match=r"the key 'id' of shop\.articles .* --change --key"):
+            retriever.search("apple", filters="@row.status = 'public'")
         table.connection.execute("DROP TABLE shop.articles")
         with pytest.raises(ConfigurationError, match=r"shop\.articles, followed as 'articles', does not exist"):
             retriever.search("apple", filters="@row.status = 'public'")

@@ -91,8 +91,8 @@ class LiveTable:
 
     @property
     def live(self) -> Sequence[str]:
-        """The columns that filters may name."""
-        return self.definition.live
+        """The columns that filters may name, as far as they are still there."""
+        return [name for name in self.definition.live if name in self.types]
 
     @property
     def named(self) -> Collection[str]:
@@ -122,7 +122,7 @@ class LiveTable:
         return sql.SQL("r.{}").format(_named(name))
 
     def loaded(self, name: str) -> sql.Composable:
-        """A column as the driver reads it; as text if it knows the type as such."""
+        """A column as the driver reads it; as text if the driver does not know its type."""
         column, kind = self.column(name), self.types[name]
         if kind in _BOUNDED:
             return _BOUNDED[kind].format(column)
@@ -133,13 +133,13 @@ class LiveTable:
 
     def own_type(self, name: str) -> OwnType | None:
         """The type as which a live column can be compared; None for other types."""
-        return _OWN_TYPES.get(self.types.get(name, "")) if name in self.live else None
+        return _OWN_TYPES.get(self.types[name]) if name in self.live else None
 
     def value(self, name: str) -> sql.Composable:
         """A live column as JSON, as metadata has it; NULL if it is NULL, or no live column of this table."""
         if name not in self.live:
             return sql.SQL("NULL::jsonb")
-        kind = self.types.get(name, "")
+        kind = self.types[name]
         value = json_of(self.column(name), kind)
         return sql.SQL("NULLIF({}, 'null')").format(value) if kind in {"json", "jsonb"} else value
 
@@ -310,6 +310,12 @@ async def read_live_tables(connection: Connection, names: Names) -> tuple[LiveTa
                 f"the table {definition.schema}.{definition.table}, followed as {definition.name!r}, does not exist "
                 f"any more: make it again, or stop following it: semlex follow {definition.name} --stop"
             )
+        for column in definition.key:
+            if column not in types:
+                raise ConfigurationError(
+                    f"the key {column!r} of {definition.schema}.{definition.table} is not there any more: name the "
+                    f"columns that identify a row: semlex follow {definition.name} --change --key"
+                )
         tables.append(LiveTable(definition, types))
     return tuple(tables)
 
