@@ -26,6 +26,7 @@ from semlex._core import (
     validate_rows,
 )
 from semlex.errors import ValidationError
+from tests.support.refused_rows import nested, refusals
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SURROGATE = "ab\ud800"
@@ -37,20 +38,6 @@ def int32(*values: int) -> Any:
 
 def float32(*values: Any) -> Any:
     return np.array(values, dtype=np.float32)
-
-
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth - 1):
-        value = [value]
-    return value
-
-
-def refusals(call: Any, *arguments: Any) -> list[tuple[int, str, str]]:
-    """(row, field, code) of all errors that the call raises."""
-    with pytest.raises(ValidationError) as caught:
-        call(*arguments)
-    return [(error.row, error.field, error.code) for error in caught.value.errors]
 
 
 # ---- CopyEncoder: one bad value of every kind ----

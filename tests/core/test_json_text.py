@@ -10,29 +10,13 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from semlex._core import (
     to_json,
 )
-from semlex.errors import ValidationError
-
-
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth - 1):
-        value = [value]
-    return value
-
-
-def refusals(call: Any, *arguments: Any) -> list[tuple[int, str, str]]:
-    """(row, field, code) of all errors that the call raises."""
-    with pytest.raises(ValidationError) as caught:
-        call(*arguments)
-    return [(error.row, error.field, error.code) for error in caught.value.errors]
-
+from tests.support.refused_rows import nested, refusals
 
 json_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from semlex import _core
 from semlex.embedding.static import WHEEL, WHEEL_TOKENIZER
 from semlex.models.files import ModelFolder
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer, text_tokenizer
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
+from tests.support.tokenizer_twins import assert_equal, pair
 
 SPACES = ["▁", " ", "  ", "\n", "\t", "▁▁", " ▁", "\u00a0", "\u3000"]
 NAMES = ["<s>", "</s>", "<unk>", "<0x0A>", "<0x", "<s", "[CLS]"]
@@ -74,13 +74,6 @@ def merges() -> list[object]:
     return found
 
 
-def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
-    """Ours, and the twin that is the specification."""
-    ours = text_tokenizer(_core.BpeTokenizer(content), "ours")
-    assert ours.engine == "rust"
-    return ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
-
-
 @pytest.fixture(scope="module", params=FILES)
 def two(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextTokenizer]:
     return pair(FILES[request.param]())
@@ -92,16 +85,6 @@ def two_as_text(request: pytest.FixtureRequest) -> tuple[TextTokenizer, TextToke
     for engine in engines:
         engine.read_special_tokens_as_text()
     return engines
-
-
-def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str], *, offsets: bool = True) -> None:
-    ours, theirs = engines
-    found, expected = ours.encode(texts), theirs.encode(texts)
-    wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]
-    assert not wrong, [ascii(text) for text in wrong[:3]]
-    assert ours.count_tokens(texts).tolist() == found.lengths.tolist()
-    for text in texts if offsets else []:
-        assert ours.token_offsets(text).tolist() == theirs.token_offsets(text).tolist(), ascii(text)
 
 
 def test_edges_alone_and_beside_each_other(two) -> None:

@@ -20,9 +20,10 @@ from tokenizers import Tokenizer
 from semlex import _core
 from semlex.errors import MissingExtraError, ModelError
 from semlex.models.files import ModelFolder
-from semlex.models.tokenizer import TextTokenizer, open_tokenizer, text_tokenizer
+from semlex.models.tokenizer import TextTokenizer, open_tokenizer
 from tests.support import tokenizers_on_disk as on_disk
 from tests.support.folders import ROOT
+from tests.support.tokenizer_twins import assert_equal, pair
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 ODD_TEXT = st.lists(
@@ -30,13 +31,6 @@ ODD_TEXT = st.lists(
 ).map("".join)
 # Composed by later versions of Unicode, left as they are by the version whose tables the tokenizers library has.
 COMPOSED_LATER = ["\U00011935\U00011930"]
-
-
-def pair(content: bytes) -> tuple[TextTokenizer, TextTokenizer]:
-    """Ours, and the twin that is the specification."""
-    ours = text_tokenizer(_core.BpeTokenizer(content), "ours")
-    assert ours.engine == "rust"
-    return ours, text_tokenizer(Tokenizer.from_buffer(content), "theirs")
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +44,6 @@ def two_as_text() -> tuple[TextTokenizer, TextTokenizer]:
     for engine in engines:
         engine.read_special_tokens_as_text()
     return engines
-
-
-def assert_equal(engines: tuple[TextTokenizer, TextTokenizer], texts: list[str], *, offsets: bool = True) -> None:
-    ours, theirs = engines
-    found, expected = ours.encode(texts), theirs.encode(texts)
-    wrong = [text for row, text in enumerate(texts) if found[row].tolist() != expected[row].tolist()]
-    assert not wrong, [ascii(text) for text in wrong[:3]]
-    assert ours.count_tokens(texts).tolist() == found.lengths.tolist()
-    for text in texts if offsets else []:
-        assert ours.token_offsets(text).tolist() == theirs.token_offsets(text).tolist(), ascii(text)
 
 
 @pytest.mark.slow
