@@ -524,6 +524,15 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         assert report.warnings == ["4 rows of shop.twice have a NULL in their key: they are not searched"]
 
 
+def test_a_callers_transaction_is_not_joined(database_url: str) -> None:
+    with (
+        followed(database_url, rows=1) as (_, store),
+        psycopg.connect(database_url) as connection,
+        pytest.raises(ConfigurationError, match="transactions of its own"),
+    ):
+        store.using(connection).tables.sync()
+
+
 def test_dry_runs_count_and_write_nothing(database_url: str) -> None:
     with followed(database_url, rows=3) as (twin, store):
         assert counts(sync(store, dry_run=True)) == (3, 0, 0, 0, 0)

@@ -109,8 +109,6 @@ class TableRun:
         looks = changes is None or any(change.row_key is None for change in changes)
         seconds = NEXT_LOOK[self._definition.changes] if next_in is None else next_in
         end = RunEnd(report=self.report, next_in=seconds if looks else None)
-        if self._database.joins_transaction:
-            raise ConfigurationError("a followed table is read in transactions of its own: call this without using()")
         if not dry_run:
             self._indexer.refuse_write()
         self._chunks.check(self._indexer.collection)

@@ -50,6 +50,10 @@ async def sync_table(
         compare: Whether to compare all rows in any case.
         allow_empty, dry_run: As for `TableRun.run`.
     """
+    if indexer.database.joins_transaction:
+        raise ConfigurationError("a followed table is read in transactions of its own: call sync without using()")
+    if not dry_run:
+        indexer.refuse_write()
     made = partial(TableRun, indexer, stored, wanted, progress)
     reports = []
     queue = ChangeQueue(indexer.collection.names, stored.source_id)
