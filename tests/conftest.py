@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -122,6 +124,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Modules and tests live to the end: no search for garbage need look at them, which takes a second."""
     gc.freeze()
+    if "torch" in sys.modules:  # whose libraries call what is left at the end a leak
+        atexit.register(gc.unfreeze)
     gc.set_threshold(50_000)  # as a rule nothing is in a circle, and looking took a tenth of the time
     gc.enable()
 
