@@ -242,6 +242,6 @@ class CountingEmbedder(HashEmbedder):
         self.texts = 0
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """As a model does."""
+        """The same vector for all: what matters is how often it is asked for."""
         self.texts += len(texts)
-        return super().embed_documents(texts)
+        return np.full((len(texts), DIMENSIONS), DIMENSIONS**-0.5, dtype=np.float32)
