@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tests.support.followed import Articles
 
 WRITERS, WORKERS = 4, 2
+# More transactions than a worker has for anything.
+TO_THE_END = 1_000
 
 # --- writers ----------------------------------------------------------------------------------------------------------
 
@@ -111,6 +113,11 @@ class Worker:
                 return
             self._waiting.popleft().set_result(None)
         await self._until_waiting()
+
+    async def finish(self) -> None:
+        if self._task is not None:
+            await self.steps("look", TO_THE_END)
+            assert self._task is None
 
     async def kill(self) -> None:
         """It stops where it is, and somebody starts it again later."""
@@ -196,9 +203,43 @@ _rare: SearchStrategy[Event] = st.one_of(
     st.tuples(st.just("expire"), st.just(0), st.just(""), st.just(0), st.none()),
 )
 _works: SearchStrategy[Event] = st.tuples(
-    st.just("work"), _workers, st.sampled_from(["look", "changes"]), st.integers(1, 25), st.none()
+    st.just("work"),
+    _workers,
+    st.sampled_from(["look", "changes", "changes"]),
+    st.one_of(st.integers(1, 12), st.just(TO_THE_END)),
+    st.none(),
 )
-events = st.lists(st.one_of(_writes, _writes, _works, _works, _rare), min_size=5, max_size=40)
+
+CHANGES: list[Any] = [
+    ("insert", 0, " apple"),
+    ("body", 0, " apple"),
+    ("body", 0, " banana"),
+    ("author", 0, "a"),
+    ("author", 0, "b"),
+    ("key", 0, None),
+    ("delete", 0, None),
+]
+
+
+@st.composite
+def _races(draw: st.DrawFn) -> list[Event]:
+    """A worker stops somewhere between reading rows and storing them; they change, and the other one stores them."""
+    worker, writer, task = draw(_workers), draw(_writers), draw(st.sampled_from(["look", "changes", "changes"]))
+    commit: Event = ("write", writer, "commit", 0, None)
+    return [
+        ("work", worker, task, TO_THE_END, None),
+        commit,
+        ("write", writer, *draw(st.sampled_from(CHANGES))),
+        ("work", worker, task, draw(st.integers(4, 14)), None),
+        ("write", writer, *draw(st.sampled_from(CHANGES))),
+        ("expire", 0, "", 0, None),
+        ("work", 1 - worker, task, TO_THE_END, None),
+        ("work", 1 - worker, task, TO_THE_END, None),
+    ]
+
+
+_any = st.lists(st.one_of(_writes, _writes, _works, _works, _rare), max_size=12)
+events = st.tuples(_any, _races(), _any, _races(), _any).map(lambda parts: [event for part in parts for event in part])
 # Every lease is over, of workers that live as well.
 EXPIRE = """
     UPDATE semlex.followed_table SET leased_until = NULL, look_at = now();
@@ -209,7 +250,7 @@ EXPIRE = """
 async def happen(
     history: list[Event], writers: list[Writer], workers: list[Worker], expire: Callable[[], None]
 ) -> None:
-    """Lets a history happen; at its end no transaction is open, and no worker works."""
+    """Lets a history happen; at its end no transaction is open, and workers that were not killed have ended."""
     for kind, number, act, count, value in history:
         match kind:
             case "write":
@@ -223,5 +264,5 @@ async def happen(
     for writer in writers:
         writer.end()
     for worker in workers:
-        await worker.kill()
+        await worker.finish()
     expire()
