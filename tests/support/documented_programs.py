@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The frameworks that the other tests' environment has not.
-FRAMEWORKS = ("llama_index", "haystack", "sqlalchemy", "alembic", "django")
+FRAMEWORKS = ("llama_index", "haystack", "sqlalchemy")
 
 
 def framework_of(program: str) -> str | None:
