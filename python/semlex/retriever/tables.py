@@ -114,7 +114,8 @@ class Tables:
             ConnectionFailedError: `source_database` cannot be reached.
         """
         check_table_options(options, "follow")
-        return await follow(await self._handle.ready(), declared_table(table, name, options))
+        wanted = declared_table(table, name, options)  # before a collection is made for it
+        return await follow(await self._handle.ready(), wanted)
 
     @operation("followed tables", "read")
     async def followed(self) -> list[FollowedStatus]:

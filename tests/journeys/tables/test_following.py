@@ -218,6 +218,10 @@ def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
     [report] = news.tables.sync()
     assert (news.count(), report.failed) == (3, 0)
     assert news.tables.followed()[0].error is None
+    as_key = str if statement == "ALTER id TYPE text" else int
+    hits = news.search("apple", columns=["id"])
+    assert {hit.key for hit in hits} == {as_key(number) for number in range(3)}
+    assert all(hit.columns == {"id": hit.key} for hit in hits)
 
 
 def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Path) -> None:
@@ -259,6 +263,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": ["count(*)"]}, r"text has 'count\(\*\)'.*aggregate functions are not allowed\."),
     ({"text": ["unnest(tags)"]}, r"set-returning functions are not allowed\."),
     ({"text": ["unaccent(title)"]}, r"function unaccent\(text\) does not exist\. Functions of extensions need"),
+    ({"text": ["title || $1"]}, r"neither a column.*: it has a parameter, such as \$1"),
+    ({"text": "title, body"}, r"text has 'title, body', which is a row of several values: name each"),
     ({"text": ["raw"]}, r"the column 'raw' of shop.articles is bytea, which has no text: leave it out of text"),
     ({"formats": {"author": "markdown"}}, r"formats has 'author', which is not in text \(title, body\)"),
     ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),

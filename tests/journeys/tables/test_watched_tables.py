@@ -59,6 +59,15 @@ def test_changes_wait_and_are_stored(table: Articles, news: SyncRetriever) -> No
     assert {hit.key for hit in news.search("banana cherry")} == {1, 3}
 
 
+def test_a_sync_stores_changes_that_a_killed_process_had_claimed(table: Articles, news: SyncRetriever) -> None:
+    news.tables.follow(**table.options(changes="trigger"))
+    news.tables.sync()
+    table.update(1, body="cherry")
+    table.connection.execute("UPDATE semlex.row_change SET due_at = now() + interval '1 hour'")
+    [report] = news.tables.sync()
+    assert (report.changed, waiting(news)) == (1, 0)
+
+
 def test_a_changed_definition_has_its_own_triggers(table: Articles, news: SyncRetriever) -> None:
     news.tables.follow(**table.options(changes="trigger"))
     news.tables.sync()

@@ -58,6 +58,8 @@ async def sync_table(
     reports = []
     queue = ChangeQueue(indexer.collection.names, stored.source_id)
     has_compared = False
+    if not dry_run:
+        await indexer.database.write("release changes", queue.release_all)
     while not dry_run:
         changes = await indexer.database.write("claim changes", queue.claim)
         if not changes:

@@ -30,6 +30,9 @@ LISTS = ("key", "text", "metadata", "live")
 DEFAULT_SCHEMA = "public"
 # Classes of errors that an expression is the cause of: syntax and names, what is not supported, values.
 EXPRESSION_CLASSES = ("42", "0A", "22")
+# A statement names values that are not bound.
+PARAMETER_MISSING = "08P01"
+RECORD = psycopg.postgres.types["record"].oid
 NO_RIGHT = "42501"
 # What has no meaning for each way in which changes are noticed.
 UNUSED: Mapping[Changes, Sequence[str]] = {
@@ -246,17 +249,26 @@ async def _check_expressions(connection: Connection, source: SourceTable) -> Non
         if item in source.columns:
             continue
         # In WHERE, where neither aggregates nor sets of rows are allowed. Binary results are asked for by a protocol
-        # that takes one statement only.
-        statement = sql.SQL("SELECT {0}::text FROM {1} WHERE {0}::text IS NULL LIMIT %s")
+        # that takes one statement only. No values are bound, which an expression could name as $1; so the driver
+        # halves no %%.
+        statement = sql.SQL("SELECT {0}, {0}::text FROM {1} WHERE {0}::text IS NULL LIMIT 0")
+        composed = statement.format(expression(item), source.from_).as_string(connection).replace("%%", "%")
         cursor = connection.cursor(binary=True)
         try:
-            await cursor.execute(statement.format(expression(item), source.from_), [0])
+            await cursor.execute(composed.encode())
             await cursor.fetchall()
         except psycopg.Error as error:
-            if error.sqlstate is None or error.sqlstate[:2] not in EXPRESSION_CLASSES or error.sqlstate == NO_RIGHT:
+            state = error.sqlstate or ""
+            if not state.startswith((*EXPRESSION_CLASSES, PARAMETER_MISSING)) or state == NO_RIGHT:
                 raise
             reason = (error.diag.message_primary or type(error).__name__).replace(" in WHERE", "")
+            if state == PARAMETER_MISSING:
+                reason = "it has a parameter, such as $1"
             raise ConfigurationError(
                 f"text has {item!r:.200}, which is neither a column of {source.relation} nor an SQL expression over "
                 f"its columns: {reason}. Functions of extensions need their schema, as in public.unaccent(title)"
             ) from None
+        if cursor.description and cursor.description[0].type_code == RECORD:
+            raise ConfigurationError(
+                f"text has {item!r:.200}, which is a row of several values: name each as an item of its own"
+            )

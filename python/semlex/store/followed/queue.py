@@ -89,6 +89,16 @@ class ChangeQueue:
             [timedelta(seconds=seconds), [change.change_id for change in changes]],
         )
 
+    async def release_all(self, connection: Connection) -> None:
+        """Make all claimed entries due at once, also those of others, who may have been killed; problems stay."""
+        await connection.execute(
+            sql.SQL(
+                "UPDATE {} SET due_at = statement_timestamp() WHERE source_id = %s AND error_code IS NULL "
+                "AND due_at > statement_timestamp()"
+            ).format(self._table),
+            [self._source_id],
+        )
+
     async def settle(
         self,
         connection: Connection,

@@ -180,7 +180,14 @@ class SourceTable:
             salt: What else decides the chunks: how texts are split.
         """
         definition = self.definition
-        decided_by = (definition.text, definition.heading, sorted(definition.formats.items()), salt)
+        # Chunks have the key in its types.
+        decided_by = (
+            definition.text,
+            definition.heading,
+            sorted(definition.formats.items()),
+            definition.key_kinds,
+            salt,
+        )
         return _hash(decided_by, [*self.texts, *([] if self.heading is None else [self.heading])])
 
     @property
