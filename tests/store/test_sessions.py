@@ -16,6 +16,7 @@ from semlex.store.keyword.bm25 import merge, segments
 from semlex.store.postgres import database, settings
 from semlex.store.postgres.database import Database
 from semlex.types.documents import Document
+from tests.support.databases import set_in_database
 from tests.support.retrievers import opened
 from tests.support.waiting import LIMIT, eventually
 
@@ -33,12 +34,6 @@ def documents(prefix: str, count: int, **times: datetime) -> list[Document]:
     return [
         Document(f"{TEXT} {number}", {"größe": "grün"}, id=f"{prefix}ä{number}", **times) for number in range(count)
     ]
-
-
-def set_in_database(url: str, name: str, value: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        database = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
 
 
 async def fill(retriever: PostgreSQLRetriever) -> None:

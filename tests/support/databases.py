@@ -78,6 +78,13 @@ END $$
 """
 
 
+def set_in_database(url: str, name: str, value: str) -> None:
+    """Sets the default of a setting for new sessions of a database."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        database = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(database, sql.Identifier(name), value))
+
+
 class Databases:
     """The databases of one server.
 

@@ -20,6 +20,7 @@ from semlex.ingest.followed import comparison, run
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.parameters import FileLimits
+from tests.support.databases import set_in_database
 from tests.support.followed import KEYS, Articles, Key, Relation, articles
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
@@ -357,6 +358,7 @@ def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[T
 
 @pytest.mark.parametrize("relation", ["table", "view"])  # whose rows have versions, or only hashes
 def test_rows_that_change_while_they_are_read_are_read_again(database_url: str, relation: Relation) -> None:
+    set_in_database(database_url, "default_transaction_isolation", "repeatable read")
     with followed(database_url, "int", relation, rows=6) as (twin, store):
         sync(store)
         for number in range(4):

@@ -394,10 +394,8 @@ class Database:
                     f"{doing}: this needs a transaction of its own; end yours first, or use a connection in autocommit"
                 )
             async with connection.transaction():
-                if one_snapshot:
-                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 if not joined:
-                    await begin_writing(connection, self.role)
+                    await begin_writing(connection, self.role, one_snapshot=one_snapshot)
                     try:
                         return await guarded(connection, work)
                     except BaseException:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import IsolationLevel
 
 from semlex.errors import ConnectionFailedError
 from semlex.store.postgres.settings import read_times_as_utc
@@ -119,6 +120,8 @@ def starting_with(first: PooledConnection) -> type[PooledConnection]:
 async def configure(connection: Connection) -> None:
     """Prepare a new connection of semlex's pool."""
     read_times_as_utc(connection)
+    # Sent with BEGIN, whatever the default of the database is.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     _widen_send_buffer(connection)
 
 

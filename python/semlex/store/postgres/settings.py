@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import sql
+from psycopg import IsolationLevel, sql
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
@@ -73,7 +73,7 @@ def of_role(role: str | None) -> dict[str, str]:
     return {} if role is None else {"role": role}
 
 
-async def begin_writing(connection: Connection, role: str | None = None) -> None:
+async def begin_writing(connection: Connection, role: str | None = None, *, one_snapshot: bool = False) -> None:
     """The settings of a write that has its own transaction.
 
     Waiting for a lock has a limit, unless the session sets its own. If this process vanishes, the server notices
@@ -81,7 +81,13 @@ async def begin_writing(connection: Connection, role: str | None = None) -> None
 
     Args:
         connection: In the transaction.
+        one_snapshot: Whether it is REPEATABLE READ. Otherwise it is READ COMMITTED, whatever the default of the
+            database is: what is read behind a lock must be what its last holder has written.
     """
+    if one_snapshot:
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    elif connection.isolation_level != IsolationLevel.READ_COMMITTED:  # of semlex's pool it is
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
     await connection.execute(_write_settings(role))
 
 

@@ -105,7 +105,8 @@ async def send_transaction(
             await begin_writing(connection, role)
             await send(connection)
         return
-    async with _pipelined(connection, "BEGIN", partial(begin_writing, connection, role)):
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+    async with _pipelined(connection, begin, partial(begin_writing, connection, role)):
         await send(connection)
 
 
