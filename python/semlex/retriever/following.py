@@ -12,7 +12,7 @@ from semlex.ingest.loaders.registry import loaders
 from semlex.options.declare import check_options
 from semlex.options.following import TableOptions
 from semlex.store.followed.connection import read_source
-from semlex.store.followed.declaration import changed_table, declared_table, resolve
+from semlex.store.followed.declaration import changed_table, declared_table, refuse_own, resolve
 from semlex.store.followed.definitions import delete_table, insert_table, read_tables, replace_definition
 from semlex.store.followed.triggers import TableTriggers, remove_triggers
 from semlex.store.query.filters import Filter
@@ -46,8 +46,9 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
 
 async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
     """Store the definition of a table that is there; see `Tables.follow`."""
-    source = await _resolved(indexer, wanted)
-    table, names = source.definition, indexer.collection.names
+    names = indexer.collection.names
+    source = await _resolved(indexer.database, names, wanted)
+    table = source.definition
 
     async def store(connection: Connection) -> bool:
         await hold_collection(connection, indexer.collection, alone=True)
@@ -78,7 +79,7 @@ async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
 async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
     """Store another definition; see `Tables.change`."""
     stored = await find_followed(indexer.database, indexer.collection.names, name)
-    source = await _resolved(indexer, changed_table(stored.table, options))
+    source = await _resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
 
     async def store(connection: Connection) -> bool:
         return await replace_definition(connection, indexer.collection, stored, source.definition, source.types)
@@ -136,7 +137,7 @@ async def trigger_sql(database: Database, names: Names, table: str, name: str | 
         wanted = changed_table((await find_followed(database, names, table)).table, by_trigger)
     else:
         wanted = declared_table(table, name, {**options, **by_trigger})
-    source = await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))
+    source = await _resolved(database, names, wanted)
     return await database.read("look at the table", TableTriggers(names, source).ddl)
 
 
@@ -151,8 +152,7 @@ async def find_followed(database: Database, names: Names, name: str) -> StoredTa
     raise ConfigurationError(f"no table {name!r} is followed; {hint}")
 
 
-async def _resolved(indexer: Indexer, wanted: FollowedTable) -> SourceTable:
-    async def look(connection: Connection) -> SourceTable:
-        return await resolve(connection, wanted)
-
-    return await read_source(indexer.database, wanted, "look at the table", look)
+async def _resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
+    if wanted.source_database is None:
+        await database.read("look at the table", lambda c: refuse_own(c, names, wanted))
+    return await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))

@@ -514,7 +514,7 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
             table.insert(number, body=body)
         table.connection.execute(
             sql.SQL(
-                "CREATE VIEW {} AS SELECT * FROM {t} UNION ALL SELECT * FROM {t} WHERE id = 2 "
+                "CREATE VIEW {} AS SELECT * FROM {t} UNION ALL SELECT * FROM {t} WHERE id = 2 OR author = 'twice' "
                 "UNION ALL SELECT null, title, body, author, status, price, tags, extra, published_at, updated_at "
                 "FROM {t}"
             ).format(sql.Identifier("shop", "twice"), t=table.table)
@@ -524,6 +524,15 @@ def test_a_format_that_fails_and_a_key_that_occurs_twice_are_problems(database_u
         assert counts(report) == (2, 0, 0, 0, 2)
         assert {problem.key: problem.code for problem in report.problems} == {"1": "broken", "2": "repeated_key"}
         assert report.warnings == ["4 rows of shop.twice have a NULL in their key: they are not searched"]
+        # A row that is there twice does not hide that another one is gone.
+        table.update(3, author="twice")
+        table.delete(0)
+        assert counts(sync(store)) == (0, 0, 0, 1, 0)
+        table.update(3, author="ann", body="finer")
+        table.update(1, author="twice", body="good")
+        assert counts(sync(store)) == (0, 1, 0, 0, 1)
+        table.update(1, author="ann")
+        assert counts(sync(store)) == (1, 0, 0, 0, 0)
 
 
 def test_a_callers_transaction_is_not_joined(database_url: str) -> None:

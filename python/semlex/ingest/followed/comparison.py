@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from semlex.errors import ConfigurationError, StoreError
-from semlex.ingest.followed.rows import combined
+from semlex.ingest.followed.rows import REPEATED, combined
 from semlex.store.followed.compare import Differences, is_of_row
 from semlex.store.followed.queue import FailedRow
 
@@ -132,7 +132,7 @@ class RowComparison:
             return found
         now = await self.by_halves([key for key in put_off if put_off[key] is not None], self._table.states)
         hashes = {key: combined(*one.hashes) for part in now for key, one in part.items()}
-        left = {key for key, row_hash in put_off.items() if row_hash is None or hashes.get(key) == row_hash}
+        left = {key for key, row_hash in put_off.items() if row_hash is None or hashes.get(key, REPEATED) == row_hash}
         found.new = [row for row in found.new if row[0] not in left]
         found.changed = [row for row in found.changed if row[0] not in left]
         found.refreshed = [key for key in found.refreshed if key not in left]

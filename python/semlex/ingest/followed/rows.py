@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SEPARATOR = "\n\n"  # between the texts of a row
 _TO_SPLIT = -1
+REPEATED = "repeated"  # instead of the hash of a row whose key others have, too
 
 
 @dataclass(slots=True)
@@ -182,7 +183,7 @@ class RowSplitter:
                 error = FieldError(-1, *found[1:])
                 wrong.setdefault(found[0], (error.code, str(error)))
         made = {rows.keys[number]: rows.failed(number, *reason) for number, reason in sorted(wrong.items())}
-        return list(made.values())
+        return [replace(row, row_hash=REPEATED) if times.get(row.row_key, 1) > 1 else row for row in made.values()]
 
     def _split(self, rows: _Rows) -> tuple[RowBatch, list[FailedRow]]:
         uris = [f"{self.stored.name}/{key}" for key in rows.keys]

@@ -61,7 +61,7 @@ class Differences:
     """
 
     rows: int = 0  # that were compared
-    known: int = 0  # of which something is stored
+    known: int = 0  # of which something is stored, each key once
     new: list[tuple[str, int]] = field(default_factory=list)
     changed: list[tuple[str, int]] = field(default_factory=list)
     refreshed: list[str] = field(default_factory=list)  # of which only metadata differ
@@ -265,9 +265,10 @@ class ComparedTable:
 
     def _comparing(self, rows: sql.Composable) -> sql.Composed:
         key = document_id(self._stored.source_key, sql.SQL("r.row_key"))
+        known = sql.SQL("count({}known)").format(sql.SQL("" if self.source.has_unique_key else "DISTINCT "))
         # The hash of a row that is new is not computed. OFFSET keeps what follows from computing the others twice.
         return sql.SQL(
-            "SELECT count(*), count(known), "
+            "SELECT count(*), {}, "
             "array_agg(row_key) FILTER (WHERE state = 1), array_agg(bytes) FILTER (WHERE state = 1), "
             "array_agg(row_key) FILTER (WHERE state = 2), array_agg(bytes) FILTER (WHERE state = 2), "
             "array_agg(row_key) FILTER (WHERE state = 3), array_agg(row_key) FILTER (WHERE state = 0 AND %(every)s) "
@@ -275,7 +276,7 @@ class ComparedTable:
             "WHEN %(only_keys)s AND NOT r.is_unmarked THEN 0 WHEN d.content_hash <> r.text_hash THEN 2 "
             "WHEN d.file_state IS DISTINCT FROM encode(r.metadata_hash, 'hex') THEN 3 ELSE 0 END AS state "
             "FROM ({}) AS r LEFT JOIN {} AS d ON d.document_id = {} OFFSET 0) AS compared"
-        ).format(rows, self._names.document, key)
+        ).format(known, rows, self._names.document, key)
 
     async def keys(self, part: Part) -> list[str]:
         """The keys of rows; nothing else of them is read."""

@@ -13,6 +13,8 @@ from semlex.store.followed.connection import check_address
 from semlex.store.followed.relation import find_relation, similar_relations
 from semlex.store.followed.source import KEY_KINDS, NO_TEXT, SourceTable, check_columns, check_readable, expression
 from semlex.store.postgres.addresses import describe_connection
+from semlex.store.schema.dropping import tables_of
+from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
 from semlex.types.followed import FollowedTable
 from semlex.validation import check_parameters, strings_errors, text_errors
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from semlex.options.following import TableOptions
     from semlex.store.followed.relation import Relation
     from semlex.store.postgres.connection import Connection
+    from semlex.store.schema.names import Names
     from semlex.types.followed import Changes
 
 # Of a name; with a key it is the name of a document.
@@ -152,6 +155,19 @@ def _check(table: FollowedTable) -> None:
         )
 
 
+async def refuse_own(connection: Connection, names: Names, wanted: FollowedTable) -> None:
+    """Refuse a table of a collection, which changes with every sync."""
+    if wanted.schema != names.schema:
+        return
+    found = await connection.execute(sql.SQL("SELECT name FROM {}").format(names.registry))
+    collections = [name for (name,) in await found.fetchall()]
+    is_shared = wanted.table in (*REGISTRY_TABLES, JOB_TABLE)
+    if is_shared or any(tables_of(name, [wanted.table], collections, every=False) for name in collections):
+        raise ConfigurationError(
+            f"{wanted.schema}.{wanted.table} is a table of semlex itself, which a sync changes: follow another table"
+        )
+
+
 async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
     """The table of a definition, which has its key and the kinds of it now.
 
@@ -174,7 +190,7 @@ async def resolve(connection: Connection, wanted: FollowedTable) -> SourceTable:
     table = replace(wanted, key=key, key_kinds=tuple(KEY_KINDS[_key_type(relation, name)] for name in key))
     source = SourceTable(table, relation)
     check_readable(source)
-    _check_unique(relation, table.key)
+    _check_unique(source)
     _check_types(source)
     _check_changes(source)
     await _check_expressions(connection, source)
@@ -200,11 +216,10 @@ def _key_type(relation: Relation, name: str) -> str:
     )
 
 
-def _check_unique(relation: Relation, key: Sequence[str]) -> None:
+def _check_unique(source: SourceTable) -> None:
     """Refuse a key that a table may have twice; rows of views are counted while they are read."""
-    if relation.kind not in ("table", "partitioned table"):
-        return
-    if any(set(unique) <= set(key) for unique in relation.unique):
+    relation, key = source.relation, source.definition.key
+    if source.has_unique_key or relation.kind not in ("table", "partitioned table"):
         return
     columns = ", ".join(sql.Identifier(name).as_string() for name in key)
     name = sql.Identifier(relation.schema, relation.name).as_string()

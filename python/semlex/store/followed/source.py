@@ -63,6 +63,11 @@ class SourceTable:
         return self.relation.kind
 
     @property
+    def has_unique_key(self) -> bool:
+        """Whether an index keeps two rows from having one key."""
+        return any(set(unique) <= set(self.definition.key) for unique in self.relation.unique)
+
+    @property
     def types(self) -> dict[str, str]:
         """The types of the columns that the definition names, as they are stored with it."""
         return {name: self.columns[name].type for name in columns_of(self.definition) if name in self.columns}
@@ -234,7 +239,7 @@ class SourceTable:
     @property
     def mark_type(self) -> sql.SQL:
         """Its type, for casts of its texts."""
-        return sql.SQL(self.columns[self.definition.updated_at or ""].type)
+        return _sql(self.columns[self.definition.updated_at or ""].type)
 
     @property
     def marks_time(self) -> bool:
