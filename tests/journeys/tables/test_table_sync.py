@@ -484,7 +484,11 @@ def test_rows_that_cannot_be_stored_keep_no_other_waiting(database_url: str) -> 
         twin.check(store)
 
 
-def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(database_url: str) -> None:
+def test_a_model_that_refuses_everything_fails_the_run_and_sets_no_row_aside(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "BATCH_ROWS", 3)
+
     class Broken(CountingEmbedder):
         def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
             if "title" in texts[0]:

@@ -37,7 +37,7 @@ class RowEmbedding:
 
     def __init__(self, indexer: Indexer, notes: RunNotes, tell: Callable[[int, int], None]) -> None:
         self._indexer, self._notes, self._tell = indexer, notes, tell
-        self.embedded = self._wanted = 0
+        self.embedded = self._wanted = self._refused = 0
 
     async def look(self, batch: RowBatch, *, is_empty: bool) -> None:
         """Find the chunks that have no vector yet."""
@@ -70,7 +70,8 @@ class RowEmbedding:
                 raise
             if len(wanted) == 1:
                 refused[wanted[0]] = error
-                if not self.embedded and len(refused) >= MAX_REFUSED:
+                self._refused += 1
+                if not self.embedded and self._refused >= MAX_REFUSED:
                     raise
                 return
             half = len(wanted) // 2
