@@ -133,6 +133,25 @@ def test_batches_shrink_where_memory_runs_out(folder, package, monkeypatch):
     embedder.close()
 
 
+def test_a_batch_size_that_shrinks_meanwhile_stays_small(folder, monkeypatch):
+    embedder = SentenceTransformersEmbedder(str(folder), "cpu", 4)
+    encode, sizes = embedder._load().encode_document, []
+
+    def short_after_the_first(texts, **options):
+        sizes.append(len(texts))
+        if len(sizes) == 1:  # beside this call, as from another thread
+            embedder.embed_documents(SENTENCES[:4])
+        elif len(texts) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(texts, **options)
+
+    monkeypatch.setattr(embedder._load(), "encode_document", short_after_the_first)
+    embedder.embed_documents(SENTENCES[:4])
+    embedder.embed_documents(SENTENCES[:4])
+    assert sizes == [4, 4, 2, 2, 2, 2]
+    embedder.close()
+
+
 class ForExport(torch.nn.Module):
     def __init__(self, folder):
         super().__init__()

@@ -249,6 +249,9 @@ def test_batches_of_one_text_that_find_no_room(caplog):
     with pytest.raises(ModelError, match="m: the memory of cuda does not suffice for a single text; shorten") as caught:
         memory.run_in_batches(run, np.arange(9), 4, device="cuda", model="m")
     assert caught.value.__context__ is None  # it would hold the tensors of the pass
+    assert "use device='cpu' or a smaller model" in str(caught.value)
+    with pytest.raises(ModelError, match="programs, or use a smaller model"):
+        memory.run_in_batches(run, np.arange(9), 4, device="cpu", model="m")
 
     def broken(rows):
         raise RuntimeError("shapes")

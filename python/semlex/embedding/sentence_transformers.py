@@ -161,7 +161,9 @@ class SentenceTransformersEmbedder(CheckedEmbedder):
 
         device = self._load().device.type
         size = self._batch_size or memory.usual_batch(device)
-        self._batch_size = memory.run_in_batches(run, order, size, device=device, model=self._folder.name)
+        fitting = memory.run_in_batches(run, order, size, device=device, model=self._folder.name)
+        if fitting < size:  # another thread may have found meanwhile that less fits
+            self._batch_size = fitting
         return unit_vectors(vectors, rows=len(texts), dimensions=vectors.shape[1], model=self._folder.name)
 
     def _encode(self, texts: list[str], *, is_query: bool) -> NDArray[np.float32]:

@@ -445,7 +445,7 @@ async def test_hits_of_a_fallback_may_have_no_score(database_url: str) -> None:
         assert found.ids == ["own"]
 
 
-async def test_a_query_bundle_has_its_own_terms(database_url: str) -> None:
+async def test_a_query_bundle_has_its_own_terms(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     with connect_sync(database_url, HashEmbedder(32), use_reranking=False) as client:
         collection = client.collection("terms")
         texts = {
@@ -468,6 +468,10 @@ async def test_a_query_bundle_has_its_own_terms(database_url: str) -> None:
         model = Fixed(embed_dim=32)
         assert SemlexRetriever(collection, embed_model=model).retrieve(own)[0].node_id == "build"
         assert model.asked == [question, terms]
+        passage = "The runner — it ends with an exit status. " * 50  # as HyDE has it written
+        long = QueryBundle(question, custom_embedding_strs=[passage, question])
+        assert SemlexRetriever(collection).retrieve(long)[0].node_id == "codes"
+        assert "of which the first 1,024 are used" in caplog.text
 
 
 class Fixed(MockEmbedding):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -9,6 +10,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from semlex.integrations.calls import CollectionRunner, searched
 from semlex.integrations.llama_index.nodes import scored_node, tree_of_filters
+from semlex.types.queries import MAX_TERMS_BYTES, words_of_terms
 
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from semlex.retriever.synchronous import SyncCollection
     from semlex.types.results import SearchMode
 
+logger = logging.getLogger("semlex")
+
 
 class SemlexRetriever(BaseRetriever):
     """Searches a collection, also one that was filled with `semlex index`, by meaning and by words.
@@ -28,7 +32,8 @@ class SemlexRetriever(BaseRetriever):
     score of a node is the mixed one if a reranker answered, else the fused one, else that of the search.
 
     Without `embed_model`, the ``custom_embedding_strs`` of a `QueryBundle` are its ``terms``: words that the documents
-    would use, searched together with the question.
+    would use, searched together with the question. Of longer ones, such as a passage of HyDE, the first 1,024 bytes are
+    used, which is logged.
 
     Args:
         collection: Of `semlex.connect_sync` (plain and asynchronous calls) or of `semlex.connect` (asynchronous ones).
@@ -70,8 +75,19 @@ class SemlexRetriever(BaseRetriever):
         return await self._runner.run_async(self._search, query_bundle, vector)
 
     async def _search(self, query: QueryBundle, vector: list[float] | None) -> list[NodeWithScore]:
-        options, terms = self._options, query.custom_embedding_strs
-        if vector is None and terms is not None:
-            options = {**options, "terms": [one for one in terms if one != query.query_str]}
+        options = self._options
+        if vector is None and query.custom_embedding_strs is not None:
+            options = {**options, "terms": _terms(query)}
         found = await searched(self._runner.collection, query.query_str, vector=vector, **options)
         return [scored_node(hit) for hit in found]
+
+
+def _terms(query: QueryBundle) -> str:
+    """Return the texts of a query beside its question as words, as many as a search takes."""
+    words = words_of_terms(one for one in query.custom_embedding_strs or () if one != query.query_str)
+    given = words.encode("utf-8", "surrogatepass")
+    if len(given) <= MAX_TERMS_BYTES:
+        return words
+    sizes = f"{len(given):,}", f"{MAX_TERMS_BYTES:,}"
+    logger.warning("search: the terms have %s bytes, of which the first %s are used", *sizes)
+    return given[:MAX_TERMS_BYTES].decode("utf-8", "ignore")

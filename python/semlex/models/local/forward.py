@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ATTENTION_NAME = "semlex_packed"
-# First torch with `varlen_attn` as it is called here; where it must be told of grouped heads, which 2.11 takes as they
-# are; and whose causal attention is right on MPS in every precision.
+# First torch with `varlen_attn` as it is called here; where grouped heads need an argument, which 2.11 does not have;
+# and whose causal attention is right on MPS in every precision.
 VARIABLE_LENGTH_FROM, GROUPED_HEADS_FROM, CAUSAL_ON_MPS_FROM = (2, 11), (2, 12), (2, 13)
 FLASH_FROM_CAPABILITY = 8  # compute capability sm80
 # Queries of a document that attend in one call when they share a prefix: bounds the mask.

@@ -105,8 +105,14 @@ def fits(device: str, tokens: int, token_bytes: int) -> bool:
     return free is None or needed <= SHARE_OF_FREE * free
 
 
+def smaller(device: str, precision: str | None = None) -> str:
+    """Return what needs less of a device's memory, in words."""
+    half = "dtype='bfloat16' or " if precision == "float32" else ""
+    return half + ("a smaller model" if device == "cpu" else "device='cpu' or a smaller model")
+
+
 def usual_batch(device: str) -> int:
-    """Return the texts of a pass of sentence-transformers: on CUDA so many that the GPU waits for no launch."""
+    """Return the default batch size of sentence-transformers. Small batches leave a GPU idle between kernels."""
     return 256 if device == "cuda" else 32
 
 
@@ -132,7 +138,7 @@ def run_in_batches(
         if part.size == 1:
             raise ModelError(
                 f"{model}: the memory of {device} does not suffice for a single text; shorten the texts, close other "
-                "models and programs, or use device='cpu' or a smaller model"
+                f"models and programs, or use {smaller(device)}"
             )
         size = part.size // 2
     if size < wanted:

@@ -159,7 +159,7 @@ def load_weights(folder: ModelFolder, head: str, placement: Placement) -> Any:
         memory.give_back(placement.device)
         raise ModelError(
             f"{folder.name} in {placement.precision} does not fit into the memory of {placement.device}; close other "
-            f"models and programs, or use {_smaller(placement)}"
+            f"models and programs, or use {memory.smaller(placement.device, placement.precision)}"
         )
     # transformers fills weights that it does not find with random numbers, and only warns.
     if report["missing_keys"]:
@@ -300,16 +300,12 @@ def forms_from(attention: str) -> list[str]:
 
 def exhausted(shared: SharedModel) -> ModelError:
     """Return the error of a device without memory for one row."""
+    placement = shared.placement
     return ModelError(
-        f"{shared.folder.name}: the memory of {shared.placement.device} does not suffice for a single row; shorten the "
-        f"texts (max_length), close other models and programs, or use {_smaller(shared.placement)}"
+        f"{shared.folder.name}: the memory of {placement.device} does not suffice for a single row; shorten the "
+        "texts (max_length), close other models and programs, or use "
+        f"{memory.smaller(placement.device, placement.precision)}"
     )
-
-
-def _smaller(placement: Placement) -> str:
-    """Return what needs less of a device's memory than a placement, in words."""
-    half = "dtype='bfloat16' or " if placement.precision == "float32" else ""
-    return half + ("a smaller model" if placement.device == "cpu" else "device='cpu' or a smaller model")
 
 
 def _release(held: dict[str, Any], device: str, process: int) -> None:

@@ -150,7 +150,7 @@ function canBeChosen(field) {
 }
 
 /** A condition as the filter language writes it; its texts are those of JSON. @param {any} field @param {any} value */
-export function conditionOf(field, value) {
+function conditionOf(field, value) {
   const written = JSON.stringify(value);
   const types = Object.keys(field.types);
   if (types.every((type) => LISTS.includes(type))) return `${field.name} contains ${written}`;
