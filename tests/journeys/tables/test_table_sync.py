@@ -278,6 +278,19 @@ def test_long_texts_are_split_and_keep_the_chunks_that_are_the_same(database_url
         twin.check(store)
 
 
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_rows_are_split_again_by_another_size_of_chunks(database_url: str, way: str) -> None:
+    with followed(database_url, rows=1, **WAYS[way]) as (twin, store):
+        twin.insert(1, 300)
+        sync(store)
+        before = len(store.list_chunks())
+        store.documents.rechunk(chunk_tokens=50)
+        assert counts(sync(store)) == (0, 2, 0, 0, 0)
+        twin.check(store)
+        assert len(store.list_chunks()) > before
+        assert counts(sync(store)) == (0, 0, 0, 0, 0)
+
+
 def test_another_column_changes_without_embedding_or_analysing(database_url: str) -> None:
     with followed(database_url, rows=30) as (twin, store):
         sync(store)

@@ -77,6 +77,7 @@ class TableRun:
         self._started, self._begun, self._run_id = time.perf_counter(), utc_now(), uuid.uuid4()
         self._dry_run = self._is_empty = self._logs = self._is_logged = False
         self._compared = self._expected = 0
+        self._split_by = ""  # the settings by which texts are split
         self._table: ComparedTable
         self._comparison: RowComparison
         self._splitter: RowSplitter
@@ -134,11 +135,11 @@ class TableRun:
         chunker = await self._chunks.chunker()
         with_context = indexer.collection.settings.with_context
         self._splitter = RowSplitter(self._stored, chunker, loaders(), with_context, indexer.limits.file)
-        salt = ",".join(map(str, chunker.settings))
+        self._split_by = ",".join(map(str, chunker.settings))
         everything = [change for change in changes or () if change.row_key is None]
         notes.claim(changes or ())
         self._logs = changes is None
-        async with ComparedTable(self._database, self._names, self._stored, salt) as table:
+        async with ComparedTable(self._database, self._names, self._stored, self._split_by) as table:
             self._table = self._writes.table = table
             self._comparison = RowComparison(
                 self._database, self._stored, table, self._queue, notes, allow_empty=allow_empty
@@ -163,23 +164,31 @@ class TableRun:
         definition, table = self._definition, self._table
         by_column = definition.changes == "column"
         latest = await table.latest() if by_column else None
-        if by_column and self._stored.watermark is not None and not compare:
-            await self._write_all(self._comparison.of_column(self._stored.watermark))
+        # Rows that were split in another way are all compared.
+        split_by, _, before = (self._stored.watermark or "").partition(" ")
+        compare = compare or split_by != self._split_by
+        if by_column and not compare:
+            await self._write_all(self._comparison.of_column(before))
             keys_compared = await self._are_keys_due()
             if keys_compared:
                 await self._whole_table(only_keys=True)
-            return RunEnd(report=end.report, next_in=end.next_in, watermark=latest, keys_compared=keys_compared)
+            watermark = self._watermark(latest)
+            return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, keys_compared=keys_compared)
         if definition.changes == "trigger" and not self._dry_run:
             noticed = await TableTriggers(self._names, table.source).look(self._database, self._stored)
             self.report.warnings += noticed.warnings
-            is_known = noticed.is_complete and noticed.state == self._stored.watermark
+            is_known = noticed.is_complete and noticed.state == before
             if is_known and not compare and not await self._are_keys_due():
                 return end
             latest = noticed.state
         await self._whole_table(only_keys=False)
         report, seen = self.report, self._compared
         report.unchanged = max(0, seen - report.added - report.changed - report.refreshed - report.failed)
-        return RunEnd(report=end.report, next_in=end.next_in, watermark=latest, compared=True, keys_compared=True)
+        watermark = self._watermark(latest)
+        return RunEnd(report=end.report, next_in=end.next_in, watermark=watermark, compared=True, keys_compared=True)
+
+    def _watermark(self, latest: str | None) -> str | None:
+        return None if latest is None else f"{self._split_by} {latest}"
 
     async def _are_keys_due(self) -> bool:
         before = self._stored.keys_compared_at

@@ -38,7 +38,8 @@ class StoredTable:
     source_id: UUID  # another one each time that the table is followed
     table: FollowedTable
     types: Mapping[str, str]  # of its columns when it was followed or changed last, as Postgres writes them
-    watermark: str | None  # greatest value of the column that grows with changes, as text
+    # How texts were split, and behind a blank the greatest value of the column that grows, or the state of triggers.
+    watermark: str | None
     compared_at: datetime | None  # when all rows were compared last
     keys_compared_at: datetime | None
     look_at: datetime  # when a worker reads changes next

@@ -163,10 +163,10 @@ def _jobs(table: sql.Identifier) -> Sequence[sql.Composed]:
 def _followed_tables(table: sql.Identifier) -> sql.Composed:
     """Tables of users that collections read.
 
-    `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is the
-    greatest value of the column that grows with changes, as text. `look_at` is when a worker reads changes next, and
-    `leased_until` ends the time for which one worker does that. `last_run` are the counts of the last run,
-    `synced_at` is when it ended, and `error_code` and `error_message` say why it failed.
+    `definition` is what is read and how changes are noticed (`types.followed.FollowedTable`). `watermark` is how texts
+    were split, and the greatest value of the column that grows or the state of triggers. `look_at` is when a worker
+    reads changes next, and `leased_until` ends the time for which one worker does that. `last_run` are the counts of
+    the last run, `synced_at` is when it ended, and `error_code` and `error_message` say why it failed.
     """
     return sql.SQL("""
         CREATE TABLE {} (
