@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from semlex import register_loader
+from semlex import Client, register_loader
 from semlex.errors import ConfigurationError, ModelError
-from semlex.ingest.followed import comparison, run
+from semlex.ingest.followed import comparison, run, writes
 from semlex.ingest.loaders.base import LoadError
 from semlex.ingest.loaders.markdown import MarkdownLoader
 from semlex.parameters import FileLimits
@@ -25,7 +27,7 @@ from tests.support.followed import KEYS, Articles, Key, Relation, articles
 from tests.support.properties import OWN_ROWS
 from tests.support.retrievers import sync_opened
 from tests.support.synchronised import CountingEmbedder, opened
-from tests.support.waiting import until_waiting
+from tests.support.waiting import LIMIT, until, until_waiting, waiting
 from tests.support.whole_collection import count_faults
 
 if TYPE_CHECKING:
@@ -357,8 +359,17 @@ def test_an_expression_and_formats_make_the_text(database_url: str) -> None:
 
 @contextmanager
 def waiting_run(url: str, twin: Twin, store: SyncRetriever) -> Iterator[Future[TableSync]]:
-    """A run that has read its rows, and waits for its first lock until the block ends."""
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(url) as connection:
+    """A run that has read its rows, and waits for the lock of its first write until the block ends."""
+
+    async def other_runs_have_ended(_: Any) -> None:
+        pass
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(url) as connection,
+    ):
+        patch.setattr(writes.RowWrites, "wait", other_runs_have_ended)
         source = sql.Identifier("semlex", f"{twin.collection}_source")
         connection.execute(sql.SQL("SELECT FROM {} FOR UPDATE").format(source))
         running = pool.submit(sync, store, allow_empty=True)
@@ -382,6 +393,42 @@ def test_rows_that_change_while_they_are_read_are_read_again(database_url: str, 
             twin.delete(2)
             twin.table.update(3, status="draft")  # of no column that is read
         assert counts(running.result(120)) == (0, 3, 0, 1, 0)
+        twin.check(store)
+
+
+def test_a_change_that_is_taken_back_while_it_is_stored_is_stored_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run reads the row while the first is about to store what it was for a moment."""
+    compared, may_commit = threading.Event(), threading.Event()
+    settle = writes.RowWrites._settle
+
+    async def slow(own: writes.RowWrites, connection: Any, keys: Sequence[str]) -> None:
+        await settle(own, connection, keys)
+        if not compared.is_set():
+            compared.set()
+            await asyncio.to_thread(may_commit.wait, LIMIT)
+
+    async def work() -> None:
+        async with Client(database_url, CountingEmbedder(8)) as client:
+            await client.work(drain=True)
+
+    with followed(database_url, rows=2, changes="trigger") as (twin, store):
+        sync(store)
+        before = twin.rows[0]["body"]
+        twin.update(0, body=twin.body(2))
+        monkeypatch.setattr(writes.RowWrites, "_settle", slow)
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(sync, store)
+            assert compared.wait(LIMIT)
+            twin.update(0, body=before)
+            second = pool.submit(asyncio.run, work())
+            with psycopg.connect(database_url) as connection:
+                until(lambda: second.done() or waiting(connection), "a run that waits for another one")
+            may_commit.set()
+            first.result(LIMIT)
+            second.result(LIMIT)
+        assert counts(sync(store)) == (0, 0, 0, 0, 0)
         twin.check(store)
 
 

@@ -146,6 +146,8 @@ class TableRun:
             )
             problems = await self._database.read("read problems", lambda c: self._queue.problems(c, 1))
             notes.has_problems = bool(problems)
+            if not self._dry_run:
+                await self._writes.wait()
             if changes is not None and not everything:
                 await self._write_all(self._comparison.of_keys(list(notes.claimed)))
             else:

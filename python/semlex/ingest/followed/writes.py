@@ -69,6 +69,14 @@ class RowWrites:
         if not await hold_table(connection, self._names, self._stored):
             raise StoppedError
 
+    async def wait(self) -> None:
+        """Wait for the transactions of other runs that have compared their rows, before any is read.
+
+        What they write may be as rows were before the changes that this run has claimed. Rows that are compared with
+        what was stored before that would count as the same, and nobody would read them again.
+        """
+        await self._database.write("wait for other runs", self._hold)
+
     async def write(self, batch: RowBatch, *, is_empty: bool) -> None:
         """Store the rows of a batch with their chunks.
 
