@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.ingest.bulk.load import LoadReport, VectorLoad
 from semlex.ingest.bulk.row_batch import RowFields
 from semlex.ingest.bulk.table_import import TableSource, import_table, inspect_table
-from semlex.ingest.followed.sync import stored_tables, sync_table
+from semlex.ingest.followed.sync import stored_tables, sync_tables
 from semlex.maintenance.dump import TransferReport, dump
 from semlex.options.declare import operation
 from semlex.options.following import TableOptions
@@ -267,7 +267,8 @@ class Tables:
 
         Raises:
             ConfigurationError: No such table is followed; a table or column is not there as it was followed; or none of
-                the stored rows is there any more. Nothing is deleted then.
+                the stored rows is there any more. Nothing of that table is deleted then. All other tables are brought
+                in step before the error is raised.
             ConnectionFailedError: The table's database cannot be reached.
             PrivilegeError: The role cannot read the table.
         """
@@ -278,18 +279,15 @@ class Tables:
         )
         with shown(progress) as tell:
             indexer = await self._handle.ready()
-            return [
-                await sync_table(
-                    indexer,
-                    stored,
-                    self._handle.wanted,
-                    compare=compare,
-                    allow_empty=allow_empty,
-                    dry_run=dry_run,
-                    progress=tell,
-                )
-                for stored in await stored_tables(indexer, table)
-            ]
+            return await sync_tables(
+                indexer,
+                await stored_tables(indexer, table),
+                self._handle.wanted,
+                compare=compare,
+                allow_empty=allow_empty,
+                dry_run=dry_run,
+                progress=tell,
+            )
 
     @operation("dump", "admin")
     async def dump(self, folder: str | PathLike[str], progress: ProgressOption = None) -> TransferReport:

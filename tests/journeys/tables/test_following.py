@@ -224,6 +224,22 @@ def test_columns_that_are_not_as_they_were_are_an_error_until_they_are_accepted(
     assert all(hit.columns == {"id": hit.key} for hit in hits)
 
 
+def test_a_table_that_is_gone_keeps_no_other_waiting(
+    table: Articles, news: SyncRetriever, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("first", "gone", "last", "lost"):
+        made: LiteralString = (
+            "CREATE TABLE {0} (LIKE shop.articles INCLUDING ALL); INSERT INTO {0} (id, body) VALUES (1, 'apple')"
+        )
+        table.connection.execute(sql.SQL(made).format(sql.Identifier("shop", name)))
+        news.tables.follow(**table.options(table=name))
+    table.connection.execute("DROP TABLE shop.gone, shop.lost")
+    with pytest.raises(ConfigurationError, match=r"shop\.gone"):
+        news.tables.sync()
+    assert {hit.table for hit in news.search("apple")} == {"first", "last"}
+    assert "shop.lost" in caplog.text
+
+
 def test_folders_and_tables_have_one_name_each(table: Articles, news: SyncRetriever, tmp_path: Path) -> None:
     folder = tmp_path / "articles"
     folder.mkdir()

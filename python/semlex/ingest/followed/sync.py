@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from semlex.errors import ConfigurationError
+from semlex.errors import ConfigurationError, SemlexError, StoreError
 from semlex.ingest.followed.run import TableRun
 from semlex.ingest.followed.writes import SHOWN_PROBLEMS
 from semlex.store.followed.definitions import read_tables
 from semlex.store.followed.queue import ChangeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from semlex.ingest.indexer import Indexer
     from semlex.ingest.progress import Progress
     from semlex.parameters import WantedOptions
     from semlex.store.followed.definitions import StoredTable
     from semlex.types.followed import TableSync
+
+logger = logging.getLogger("semlex")
 
 COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embedded", "seconds")
 
@@ -32,6 +35,28 @@ async def stored_tables(indexer: Indexer, name: str | None) -> list[StoredTable]
         known = ", ".join(one.name for one in found) or "none"
         raise ConfigurationError(f"unknown followed table {name!r}; followed tables: {known}")
     return tables
+
+
+async def sync_tables(
+    indexer: Indexer, tables: Sequence[StoredTable], wanted: WantedOptions, **options: Any
+) -> list[TableSync]:
+    """Sync tables in turn; one that cannot be read keeps no other waiting: its error is raised at the end.
+
+    Args:
+        options: As for `sync_table`.
+    """
+    reports = []
+    failed: list[SemlexError] = []
+    for stored in tables:
+        try:
+            reports.append(await sync_table(indexer, stored, wanted, **options))
+        except (ConfigurationError, StoreError) as error:
+            failed.append(error)
+    for other in failed[1:]:
+        logger.warning("%s", other)
+    if failed:
+        raise failed[0]
+    return reports
 
 
 async def sync_table(
