@@ -1,5 +1,9 @@
 //! The tables of a keyword index in memory, and what the statements of a search bring of them.
-#![allow(dead_code, clippy::unwrap_used, reason = "tests, each of which uses a part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "tests, each of which uses a part"
+)]
 
 pub mod chunks;
 
