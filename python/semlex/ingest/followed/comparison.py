@@ -132,7 +132,8 @@ class RowComparison:
             return found
         now = await self.by_halves([key for key in put_off if put_off[key] is not None], self._table.states)
         hashes = {key: combined(*one.hashes) for part in now for key, one in part.items()}
-        left = {key for key, row_hash in put_off.items() if row_hash is None or hashes.get(key, REPEATED) == row_hash}
+        # A row without a hash had none that the server could compute: it has changed.
+        left = {key for key, row_hash in put_off.items() if hashes.get(key, REPEATED) == row_hash}
         found.new = [row for row in found.new if row[0] not in left]
         found.changed = [row for row in found.changed if row[0] not in left]
         found.refreshed = [key for key in found.refreshed if key not in left]
@@ -148,10 +149,21 @@ class RowComparison:
             if not is_of_row(error.sqlstate):
                 raise
             if len(keys) == 1:
-                self._notes.fail([FailedRow(keys[0], None, error.sqlstate or "", str(error))])
+                failed = FailedRow(keys[0], await self._hash(keys[0]), error.sqlstate or "", str(error))
+                self._notes.fail([failed])
                 return []
         half = len(keys) // 2
         return [*await self.by_halves(keys[:half], work), *await self.by_halves(keys[half:], work)]
+
+    async def _hash(self, key: str) -> str | None:
+        """The hash of a row that cannot be read, which shows when it has changed; None if it has no hash either."""
+        try:
+            states = await self._table.states([key])
+        except StoreError as error:
+            if not is_of_row(error.sqlstate):
+                raise
+            return None
+        return combined(*states[key].hashes) if key in states else None
 
     async def find_gone(self) -> AsyncGenerator[None, None]:
         """Note the keys of stored rows that are not in the table any more, page by page."""
