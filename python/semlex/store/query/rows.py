@@ -324,8 +324,15 @@ def check_live(tables: Sequence[LiveTable], name: str, place: str) -> None:
     """Refuse a column that no followed table of this database has as a live one.
 
     Raises:
+        ConfigurationError: A table has lost it. A filter that is true without it would show rows that it was to hide.
         ValidationError: With the columns that there are.
     """
+    for table in tables:
+        if name in table.definition.live and name not in table.types:
+            raise ConfigurationError(
+                f"the live column {name!r} of {table.definition.schema}.{table.definition.table} is not there any "
+                f"more: semlex follow {table.name} --change --live NAMES"
+            )
     known = sorted({name for table in tables for name in table.live})
     if name in known:
         return
