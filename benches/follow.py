@@ -11,6 +11,8 @@ index follows it.
 - "another column changed": every row gets another author, which is copied to the metadata. Texts that were embedded are
   those of a model that counts them; texts that were analysed are new rows of the keyword index.
 - "INSERT": statements of 10,000 rows into the table while triggers note changes, against the same table without
+- "one row changed": from the commit until a search finds the new word, with triggers and a worker in the same process.
+  Changes come at random times; each is searched for again and again
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
+from benches.bm25 import percentiles
 from benches.servers import temporary_server, vacuum
-from semlex import BulkIngestConfig, Document, PostgreSQLRetriever
+from semlex import BulkIngestConfig, Client, Document, PostgreSQLRetriever
+from semlex.jobs.tables import WATCHING_SECONDS
 from semlex.testing import HashEmbedder
 
 if TYPE_CHECKING:
@@ -41,9 +45,10 @@ if TYPE_CHECKING:
 ROWS, QUICK_ROWS = 100_000, 5_000
 INSERTED_ROWS, QUICK_INSERTED_ROWS = 10_000, 2_000
 RUNS, QUICK_RUNS = 3, 1
+CHANGES, QUICK_CHANGES = 200, 20
 WORDS, VOCABULARY = 500, 30_000
 DIMENSIONS = 4
-SYNC_BAR, COMPARISON_BAR, COLUMN_BAR, INSERT_BAR = 0.8, 1.5, 50.0, 1.15
+SYNC_BAR, COMPARISON_BAR, COLUMN_BAR, INSERT_BAR, VISIBLE_BAR = 0.8, 1.5, 50.0, 1.15, 1_000.0
 NO_INDEXES = BulkIngestConfig(build_indexes=False)
 
 
@@ -57,6 +62,7 @@ def run(bench: Bench, *, quick: bool, state: Path, rows: str | None = None) -> N
         runner.run(first_sync(bench, table, runs))
         runner.run(later_syncs(bench, table))
         inserts(bench, table, QUICK_INSERTED_ROWS if quick else INSERTED_ROWS, runs)
+        runner.run(visible_changes(bench, table, QUICK_CHANGES if quick else CHANGES))
 
 
 def texts(count: int) -> list[str]:
@@ -221,6 +227,31 @@ def inserts(bench: Bench, table: Articles, rows: int, runs: int) -> None:
                     (ours if name == "followed" else baseline).append(times[-1])
     ratio = statistics.median(ours) / statistics.median(baseline)
     bench.at_most(f"INSERT of {rows:,} rows, with triggers", ratio, unit="x", bar=INSERT_BAR)
+
+
+async def visible_changes(bench: Bench, table: Articles, changes: int) -> None:
+    """A row is changed, and searched for until it is found."""
+    pauses = random.Random(changes)
+    letters = str.maketrans("0123456789", "abcdefghij")
+    seconds = []
+    async with Client(table.url, "none", use_reranking=False) as client:
+        collection = client.collection("noticing")
+        await collection.tables.sync(allow_empty=True)
+        working = asyncio.create_task(client.work())
+        async with await psycopg.AsyncConnection.connect(table.url, autocommit=True) as connection:
+            for number in range(1, changes + 1):
+                await asyncio.sleep(pauses.uniform(0, WATCHING_SECONDS))
+                word = f"zq{str(number).translate(letters)}x"
+                await connection.execute("UPDATE followed SET body = %s || body WHERE id = %s", [f"{word} ", number])
+                started = time.perf_counter()
+                while not await collection.search(word, 1):
+                    pass
+                seconds.append(time.perf_counter() - started)
+        working.cancel()
+        await asyncio.wait({working})
+    for percentile, value in zip(("p50", "p95"), percentiles(seconds), strict=True):
+        bar = VISIBLE_BAR if percentile == "p95" else None
+        bench.at_most(f"one row changed, until it is found, {percentile}", value, unit="ms", bar=bar)
 
 
 def _timed(connection: psycopg.Connection[Any], statement: sql.Composed, values: list[Any]) -> float:
