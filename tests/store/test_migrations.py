@@ -475,8 +475,14 @@ def assert_refused_until_it_is_empty(url: str, names: list[str]) -> None:
     assert rows(url, "SELECT version, fingerprint FROM semlex.registry_version") == [(1, registry_fingerprint(1))]
 
 
-def test_a_table_of_jobs_that_is_somebody_elses_stays(database_url: str) -> None:
-    execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public."), "CREATE TABLE public.job (title text)")
+def test_tables_of_these_names_that_are_somebody_elses_stay(database_url: str) -> None:
+    theirs = ("job", "followed_table", "row_change")
+    tables = [f"CREATE TABLE public.{name} (title text)" for name in theirs]
+    execute(database_url, EARLIEST_REGISTRY.replace("semlex.", "public."), *tables)
     with pytest.raises(StoreError, match="job"):
         sync_opened(database_url, schema="public").initialize()
-    assert rows(database_url, "SELECT title FROM public.job") == []
+    statement = (
+        "SELECT string_agg(DISTINCT c.relname, ' ' ORDER BY c.relname) FROM pg_attribute AS a JOIN pg_class AS c "
+    )
+    statement += "ON c.oid = a.attrelid WHERE c.relnamespace = 'public'::regnamespace AND a.attname = 'title'"
+    assert rows(database_url, statement) == [("followed_table job row_change",)]

@@ -22,6 +22,7 @@ from semlex.validation import (
     check_parameters,
     kind_errors,
     needed_path_errors,
+    text_errors,
     text_parameter,
 )
 
@@ -138,6 +139,7 @@ class Tables:
             ConfigurationError: No table of that name is followed; otherwise as for `follow`.
             PrivilegeError: As for `follow`.
         """
+        check_parameters(text_errors("name", name, blank=False), text_parameter("table", table))
         check_table_options(options, "change")
         given = options if table is None else {**options, "table": table}
         return await change(await self._handle.ready(), name, given)
@@ -177,7 +179,7 @@ class Tables:
         Raises:
             ConfigurationError: No table of that name is followed.
         """
-        check_parameters(kind_errors("keep", keep, bool))
+        check_parameters(text_errors("name", name, blank=False), kind_errors("keep", keep, bool))
         return await stop(await self._handle.ready(), name, keep=keep)
 
     @operation("import table", "admin")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psycopg
 import pytest
 
 import semlex
@@ -55,6 +57,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "array": lambda: np.array([1, 2]),
     "array of str": lambda: np.array(["zebra", "zebra"]),
 }
+NUMBERS = itertools.count()
 # One good call of every method; each argument is then replaced by each wrong value.
 GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
     "add_documents": lambda _: {"documents": [Document("good", id="good")]},
@@ -70,6 +73,11 @@ GOOD: dict[str, Callable[[Path], dict[str, Any]]] = {
         **dict.fromkeys(("id_field", "text_field"), "chunk_id"),
         "vector_field": "embedding",
     },
+    "tables.follow": lambda _: {"table": "good", "name": f"good {next(NUMBERS)}", "text": "body"},
+    "tables.change": lambda _: {"name": "rows"},
+    "tables.ddl": lambda _: {"table": "good", "text": "body"},
+    "tables.sync": lambda _: {"dry_run": True},
+    "tables.followed": lambda _: {},
     "embeddings.fill": lambda _: {},
     "documents.enrich": lambda _: {"enrichment": LineModel(), "dry_run": True},
     "embeddings.list": lambda _: {},
@@ -125,7 +133,7 @@ OTHER_NAMES = {
     "embeddings": ("embedding",),
     "paths": ("file or folder",),
     "rows": ("batch", "file"),
-    "name": ("source", "field"),
+    "name": ("source", "field", "followed"),
     "root": ("folder",),
     "after": ("id",),
     "db_url": ("database URL",),
@@ -134,6 +142,7 @@ OTHER_NAMES = {
     "enrichment": ("model",),
     "reranker_model": ("reranker",),
     "data_folder": ("folder",),
+    "source_database": ("database URL",),
 }
 # Arguments whose content no message may hold.
 SAYS_NOTHING = {"content", "texts", "documents", "embeddings", "vector", "query", "query_text", "filters", "db_url"} | {
@@ -148,6 +157,7 @@ APART = {"initialize", "close", "open", "drop", "drop_collection", "open_reranke
     "embeddings.drop",
     "tables.dump",
     "tables.hits_into",
+    "tables.stop",
 }
 STRINGS = {"data_folder": ("str", "nul", "surrogate"), "db_url": ()} | dict.fromkeys(("pool", "connection"), ())
 PARTS = [owner for owner in OWNERS if owner.__name__ not in ("Client", "Collection", "Job")]
@@ -258,6 +268,9 @@ def test_methods(database_url: str, tmp_path: Path, full: bool) -> None:
         retriever.add_documents([Document("another good one", id="other")])
         cursor = retriever.search("good", 1, max_results=2).next_cursor
         (tmp_path / "cursor").write_text(str(cursor), encoding="utf-8")
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE good (id bigint PRIMARY KEY, body text)")
+        retriever.tables.follow("good", name="rows", text="body")
         for method, argument, kind in cases(of_methods, full=full):
             arguments = GOOD[method](tmp_path) | {argument: WRONG[kind]()}
             paths = [arguments.pop("paths")] if method in {"index", "sync"} else []

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 WITHOUT_ROUTE = {
     "sync": "a job of the kind sync",
     "import table": "reads tables of any database that the server's machine reaches",
+    "followed tables": "status lists them",
+    "sync tables": "a worker's",
+    **dict.fromkeys(("follow table", "change table", "stop table", "trigger SQL"), "a definition may hold SQL"),
     "load vectors": "reads files of the server's machine for as long as it takes",
     "move source": "says where folders of the server's machine are",
     "enrich": "sends texts to a language model, for as long as it takes",

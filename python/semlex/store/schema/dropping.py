@@ -14,7 +14,7 @@ from semlex.store.postgres.settings import server_time, set_local
 from semlex.store.query.health import TABLES
 from semlex.store.schema.locks import LOCK_TIMEOUT, SETUP_LOCK, between_searches, lock_briefly
 from semlex.store.schema.migrations import collection_origin
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES
+from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES
 from semlex.store.schema.registry import has_registry
 
 if TYPE_CHECKING:
@@ -53,12 +53,13 @@ async def drop_collection(database: Database, names: Names) -> bool:
             return False
         versions = sql.Identifier(names.schema, "embedding_version")
         await connection.execute(sql.SQL("DELETE FROM {} WHERE name = %s").format(versions), [names.collection])
-        watched[:] = await delete_tables(connection, names)
         cursor = await connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')",
             [f'"{names.schema}"'],
         )
         found = [name for (name,) in await cursor.fetchall()]
+        if FOLLOWED_TABLE in found:  # an older semlex has none
+            watched[:] = await delete_tables(connection, names)
         every = collection_origin(*row) in ("newer", "unreleased") and names.schema != "public"
         tables = tables_of(names.collection, found, collections, every=every)
         await lock_briefly(connection)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 # Tables that all collections of a schema share, besides that of jobs.
-REGISTRY_TABLES = ("collection", "embedding_version", "followed_table", "registry_version", "row_change")
 JOB_TABLE = "job"
+FOLLOWED_TABLE = "followed_table"
+REGISTRY_TABLES = ("collection", "embedding_version", FOLLOWED_TABLE, "registry_version", "row_change")
 
 
 def checked_identifier(field: str, name: str) -> str:
@@ -79,7 +80,7 @@ class Names:
 
     registry = _SharedTable("collection")
     embedding_version = _SharedTable("embedding_version")  # the sets of vectors of all collections
-    followed_table = _SharedTable("followed_table")  # the users' tables that collections read, and how far each is read
+    followed_table = _SharedTable(FOLLOWED_TABLE)  # the users' tables that collections read, and how far each is read
     row_change = _SharedTable("row_change")  # rows of followed tables that must be read, again or still
     source = _Table("source")  # where documents were read from
     document = _Table("document")  # the files that were read, with their hashes

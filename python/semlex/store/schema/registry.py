@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from semlex.errors import PrivilegeError, ReadOnlyError, StoreError
 from semlex.parameters import CollectionSettings
@@ -33,7 +34,7 @@ from semlex.store.schema.migrations import (
     registry_origin,
     unreleased_registry,
 )
-from semlex.store.schema.names import JOB_TABLE, REGISTRY_TABLES, Names, insertion
+from semlex.store.schema.names import FOLLOWED_TABLE, JOB_TABLE, REGISTRY_TABLES, Names, insertion
 from semlex.types.chunks import ChunkSettings
 from semlex.types.documents import utc_now
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 ALREADY_DONE = ("23505", "42P06", "42P07", "42710")
 SETUP_ATTEMPTS = 5
 CURSOR_KEY_BYTES = 32
+# By which a table that an older semlex did not have is known as ours.
+OWN_COLUMNS = {JOB_TABLE: "fence", FOLLOWED_TABLE: "leased_until", "row_change": "row_key"}
 # Rows are read as JSON before their fingerprints are known: tables that an unreleased semlex made have other columns.
 LAST_MIGRATION = sql.SQL("(SELECT to_jsonb(v) FROM {} AS v ORDER BY v.version DESC LIMIT 1)")
 
@@ -323,10 +326,11 @@ async def _ensure_registry(connection: Connection, schema: str) -> None:
 async def _drop_registry(connection: Connection, schema: str) -> None:
     """Drop the tables that all collections of a schema share, if no collection is left."""
     cursor = await connection.execute(
-        # In the schema public, a table of this name may belong to another program.
-        "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND (relname = ANY(%s) "
-        "OR relname = %s AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'fence'))",
-        [f'"{schema}"', list(REGISTRY_TABLES), JOB_TABLE],
+        # In the schema public, a table of such a name may belong to another program.
+        "SELECT relname FROM pg_class AS c WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s) "
+        "AND NOT EXISTS (SELECT FROM jsonb_each_text(%s) AS m (name, own) WHERE m.name = relname AND NOT EXISTS "
+        "(SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = m.own))",
+        [f'"{schema}"', [*REGISTRY_TABLES, JOB_TABLE], Jsonb(OWN_COLUMNS)],
     )
     tables = [sql.Identifier(schema, name) for (name,) in await cursor.fetchall()]
     await connection.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(tables)))
