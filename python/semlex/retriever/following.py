@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.deletion import Deletion
+from semlex.ingest.followed.sync import stored_tables
 from semlex.ingest.loaders.registry import loaders
 from semlex.options.declare import check_options
 from semlex.options.following import TableOptions
@@ -143,13 +144,8 @@ async def trigger_sql(database: Database, names: Names, table: str, name: str | 
 
 async def find_followed(database: Database, names: Names, name: str) -> StoredTable:
     """Return the followed table of a name, or refuse an unknown one."""
-    stored = await database.read("look for the followed table", lambda connection: read_tables(connection, names))
-    found = {one.name: one for one in stored}
-    if name in found:
-        return found[name]
-    near = get_close_matches(name, found, n=1) if isinstance(name, str) else []
-    hint = f"did you mean {near[0]!r}?" if near else f"followed tables: {', '.join(found) or 'none'}"
-    raise ConfigurationError(f"no table {name!r} is followed; {hint}")
+    [found] = await stored_tables(database, names, name)
+    return found
 
 
 async def _resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:

@@ -283,7 +283,7 @@ class Tables:
             indexer = await self._handle.ready()
             return await sync_tables(
                 indexer,
-                await stored_tables(indexer, table),
+                await stored_tables(indexer.database, self._handle.names, table),
                 self._handle.wanted,
                 compare=compare,
                 allow_empty=allow_empty,

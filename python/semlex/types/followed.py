@@ -100,10 +100,12 @@ class TableSync:
         refreshed: Rows of which only metadata changed; nothing was embedded or analysed.
         unchanged: Rows that were compared and are as stored; None where not all rows were compared.
         deleted: Rows that are gone from the table.
-        failed: Rows that could not be stored; `problems` has the first 100.
+        failed: Number of rows that could not be stored.
         chunks, embedded: Chunks that were written, and how many of them were embedded.
         seconds: Duration of the run.
         dry_run: Whether nothing was written.
+        problems: Rows that could not be stored, the first 100.
+        warnings: What else needs attention.
     """
 
     name: str

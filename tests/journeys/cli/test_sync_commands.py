@@ -109,7 +109,7 @@ def test_followed_tables_in_step(shell: Shell) -> None:
         table.connection.execute("TRUNCATE shop.articles")
         assert "--allow-empty" in shell("sync", "-c", "c", code=2).stderr
         assert "2 deleted" in shell("sync", "-c", "c", "--allow-empty").stderr
-    assert "unknown followed table 'old'" in shell("sync", "-c", "c", "--table", "old", code=2).stderr
+    assert "no table 'old' is followed" in shell("sync", "-c", "c", "--table", "old", code=2).stderr
     assert "--source is for files" in shell("sync", "-c", "c", "--source", "s", code=2).stderr
     assert "--table and --compare are for followed tables" in shell("sync", "docs", "--table", "x", code=2).stderr
     assert "semlex worker" in shell("sync", "-c", "c", "--watch", code=2).stderr

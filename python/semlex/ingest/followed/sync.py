@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from semlex.ingest.progress import Progress
     from semlex.parameters import WantedOptions
     from semlex.store.followed.definitions import StoredTable
+    from semlex.store.postgres.database import Database
+    from semlex.store.schema.names import Names
     from semlex.types.followed import TableSync
 
 logger = logging.getLogger("semlex")
@@ -26,14 +29,15 @@ logger = logging.getLogger("semlex")
 COUNTS = ("added", "changed", "refreshed", "deleted", "failed", "chunks", "embedded", "seconds")
 
 
-async def stored_tables(indexer: Indexer, name: str | None) -> list[StoredTable]:
-    """Return the followed tables of a collection, or the one of a name."""
-    names = indexer.collection.names
-    found = await indexer.database.read("read followed tables", lambda c: read_tables(c, names))
+async def stored_tables(database: Database, names: Names, name: str | None) -> list[StoredTable]:
+    """Return the followed tables of a collection, or the one of a name; refuse an unknown one."""
+    found = await database.read("read followed tables", lambda c: read_tables(c, names))
     tables = [one for one in found if name in (None, one.name)]
     if name is not None and not tables:
-        known = ", ".join(one.name for one in found) or "none"
-        raise ConfigurationError(f"unknown followed table {name!r}; followed tables: {known}")
+        known = [one.name for one in found]
+        near = get_close_matches(name, known, n=1) if isinstance(name, str) else []
+        hint = f"did you mean {near[0]!r}?" if near else f"followed tables: {', '.join(known) or 'none'}"
+        raise ConfigurationError(f"no table {name!r} is followed; {hint}")
     return tables
 
 
