@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from semlex.errors import ConfigurationError, SemlexError
 from semlex.ingest.deletion import Deletion
 from semlex.ingest.followed.sync import stored_tables
+from semlex.ingest.loaders.office import OfficeLoader
 from semlex.ingest.loaders.registry import loaders
 from semlex.options.declare import check_options
 from semlex.options.following import TableOptions
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def check_table_options(options: Mapping[str, Any], call: str) -> None:
     """Refuse unknown options, values of the wrong kind, and unknown formats."""
     check_options(TableOptions, options, call)
-    known = {loader.name for loader in loaders().values()}
+    known = {loader.name for loader in loaders().values() if not isinstance(loader, OfficeLoader)}  # of texts
     formats = options.get("formats")
     for item, named in formats.items() if isinstance(formats, dict) else ():
         if named not in known:
@@ -48,7 +49,7 @@ def check_table_options(options: Mapping[str, Any], call: str) -> None:
 async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
     """Store the definition of a table that is there; see `Tables.follow`."""
     names = indexer.collection.names
-    source = await _resolved(indexer.database, names, wanted)
+    source = await resolved(indexer.database, names, wanted)
     table = source.definition
 
     async def store(connection: Connection) -> bool:
@@ -80,7 +81,7 @@ async def follow(indexer: Indexer, wanted: FollowedTable) -> FollowedTable:
 async def change(indexer: Indexer, name: str, options: Mapping[str, Any]) -> FollowedTable:
     """Store another definition; see `Tables.change`."""
     stored = await find_followed(indexer.database, indexer.collection.names, name)
-    source = await _resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
+    source = await resolved(indexer.database, indexer.collection.names, changed_table(stored.table, options))
 
     async def store(connection: Connection) -> bool:
         return await replace_definition(connection, indexer.collection, stored, source.definition, source.types)
@@ -138,7 +139,7 @@ async def trigger_sql(database: Database, names: Names, table: str, name: str | 
         wanted = changed_table((await find_followed(database, names, table)).table, by_trigger)
     else:
         wanted = declared_table(table, name, {**options, **by_trigger})
-    source = await _resolved(database, names, wanted)
+    source = await resolved(database, names, wanted)
     return await database.read("look at the table", TableTriggers(names, source).ddl)
 
 
@@ -148,7 +149,8 @@ async def find_followed(database: Database, names: Names, name: str) -> StoredTa
     return found
 
 
-async def _resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
+async def resolved(database: Database, names: Names, wanted: FollowedTable) -> SourceTable:
+    """Return a table as it is on its server, or refuse what cannot be followed."""
     if wanted.source_database is None:
         await database.read("look at the table", lambda c: refuse_own(c, names, wanted))
     return await read_source(database, wanted, "look at the table", lambda c: resolve(c, wanted))

@@ -13,7 +13,7 @@ from semlex.maintenance.dump import TransferReport, dump
 from semlex.options.declare import operation
 from semlex.options.following import TableOptions
 from semlex.progress import ProgressOption, shown
-from semlex.retriever.following import change, check_table_options, follow, stop, trigger_sql
+from semlex.retriever.following import change, check_table_options, follow, resolved, stop, trigger_sql
 from semlex.store.followed.declaration import declared_table
 from semlex.store.followed.status import read_status
 from semlex.store.foreign_tables import WantedTable
@@ -115,7 +115,9 @@ class Tables:
             ConnectionFailedError: `source_database` cannot be reached.
         """
         check_table_options(options, "follow")
-        wanted = declared_table(table, name, options)  # before a collection is made for it
+        wanted = declared_table(table, name, options)
+        # Before a collection is made for it.
+        await resolved(await self._handle.database(), self._handle.names, wanted)
         return await follow(await self._handle.ready(), wanted)
 
     @operation("followed tables", "read")

@@ -283,6 +283,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": "title, body"}, r"text has 'title, body', which is a row of several values: name each"),
     ({"text": ["raw"]}, r"the column 'raw' of shop.articles is bytea, which has no text: leave it out of text"),
     ({"formats": {"author": "markdown"}}, r"formats has 'author', which is not in text \(title, body\)"),
+    ({"formats": {"body": "pdf"}}, r"the unknown format .pdf.; known formats: .*markdown"),
     ({"formats": {"body": "markdwn"}}, r"the unknown format 'markdwn'; did you mean 'markdown'\?"),
     ({"formats": ["body"]}, r"formats must be a mapping"),
     ({"changes": "column"}, r"changes='column' needs the column that grows.*--updated-at"),
@@ -309,7 +310,7 @@ def test_what_cannot_be_followed_is_refused_with_a_remedy(table: Articles, news:
         with pytest.raises(ConfigurationError, match=message) as caught:
             news.tables.follow(**table.options(**options))
         assert "geheim" not in str(caught.value)
-    assert news.tables.followed() == []
+    assert news.collections() == []  # none was made for it
 
 
 def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRetriever) -> None:
