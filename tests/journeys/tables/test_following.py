@@ -304,13 +304,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_cannot_be_followed_is_refused_with_a_remedy(table: Articles, news: SyncRetriever) -> None:
+def test_what_cannot_be_followed_is_refused_with_a_remedy(table: Articles, database_url: str) -> None:
     table.connection.execute("ALTER TABLE shop.articles ADD COLUMN raw bytea")
-    for options, message in REFUSED:
-        with pytest.raises(ConfigurationError, match=message) as caught:
-            news.tables.follow(**table.options(**options))
-        assert "geheim" not in str(caught.value)
-    assert news.collections() == []  # none was made for it
+    with SyncClient(database_url, "none", use_reranking=False) as client:
+        news = client.collection("news")
+        for options, message in REFUSED:
+            with pytest.raises(ConfigurationError, match=message) as caught:
+                news.tables.follow(**table.options(**options))
+            assert "geheim" not in str(caught.value)
+        assert client.collections() == []  # none was made for it
 
 
 def test_a_view_needs_a_key_and_has_no_triggers(database_url: str, news: SyncRetriever) -> None:
