@@ -293,7 +293,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"overlap": -1, "updated_at": "updated_at"}, r"overlap"),
     ({"keys_every": 5}, r"keys_every has no meaning with changes='comparison'"),
     ({"overlap": 5, "changes": "trigger"}, r"overlap has no meaning with changes='trigger'"),
-    ({"table": "semlex.news_chunk", "schema": None}, r"semlex.news_chunk is a table of semlex itself"),
+    ({"table": "semlex.job", "schema": None}, r"semlex.job is a table of semlex itself"),
     ({"table": "job", "schema": "semlex"}, r"semlex.job is a table of semlex itself"),
     ({"name": "a/b"}, r"the name 'a/b' has a '/'"),
     ({"name": ""}, r"name is blank"),
