@@ -29,6 +29,7 @@ __all__ = [
     "_panic",
     "common_prefix",
     "completed_fusion",
+    "count_words",
     "decode_copy",
     "decode_copy_buffers",
     "decode_tombstone",
@@ -494,6 +495,19 @@ class Chunks:
     @property
     def title(self) -> str | None: ...
     def __len__(self) -> int: ...
+
+def count_words(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Count the words of `word_offsets` in each text.
+
+    Args:
+        texts: n texts.
+
+    Returns:
+        (n,) numbers of words.
+
+    Raises:
+        ValueError: A text holds a lone surrogate; the message names the text and the character.
+    """
 
 def split_text(
     text: str,

@@ -460,7 +460,7 @@ class FileRun:
 
     async def _write(self, batch: FileBatch, mode: WriteMode) -> None:
         indexer = self._indexer
-        new: set[UUID] = set()
+        new: set[bytes] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> None:
             await self._chunks.settle(connection)

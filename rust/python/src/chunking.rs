@@ -1,4 +1,4 @@
-//! `split_text` and `word_offsets`.
+//! `split_text`, `word_offsets` and `count_words`.
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::PyValueError;
@@ -186,6 +186,36 @@ pub(crate) fn word_offsets<'py>(
     })??;
     let rows = flat.len() / 2;
     PyArray1::from_vec(py, flat).reshape([rows, 2])
+}
+
+/// Count the words of `word_offsets` in each text.
+///
+/// Args:
+///     texts: n texts.
+///
+/// Returns:
+///     (n,) numbers of words.
+///
+/// Raises:
+///     ValueError: A text holds a lone surrogate; the message names the text and the character.
+#[pyfunction]
+#[pyo3(signature = (texts: "Sequence[str]") -> "NDArray[np.int64]")]
+pub(crate) fn count_words<'py>(
+    py: Python<'py>,
+    texts: Vec<Bound<'py, PyString>>,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let texts: Vec<&str> = texts
+        .iter()
+        .enumerate()
+        .map(|(row, text)| utf8(&format!("texts[{row}]"), text))
+        .collect::<PyResult<_>>()?;
+    let counts = detached(py, || {
+        texts
+            .iter()
+            .map(|text| integer(chunk::words::count_words(text)))
+            .collect::<PyResult<Vec<i64>>>()
+    })??;
+    Ok(PyArray1::from_vec(py, counts))
 }
 
 fn cut(text: &str, tokens: &Tokens, options: &Options) -> PyResult<Columns> {

@@ -52,7 +52,7 @@ mod _core {
     #[pymodule_export]
     use crate::batching::{BatchPlan, TokenBatch, TokenPlan, common_prefix, plan_batches};
     #[pymodule_export]
-    use crate::chunking::{Chunks, split_text, word_offsets};
+    use crate::chunking::{Chunks, count_words, split_text, word_offsets};
     #[pymodule_export]
     use crate::excerpts::excerpts;
     #[pymodule_export]

@@ -56,11 +56,13 @@ class RowComparison:
         while True:
             began = time.perf_counter()
             until = await self._table.bound(after, rows)
-            for one in await self._compare(self._table.page(after, until), only_keys=only_keys):
+            found = await self._compare(self._table.page(after, until), only_keys=only_keys)
+            seconds = time.perf_counter() - began  # without what is done with them
+            for one in found:
                 yield one
             if until is None:
                 return
-            after, seconds = until, time.perf_counter() - began
+            after = until
             if seconds < PAGE_SECONDS[0]:
                 rows = min(rows * 4, MAX_PAGE_ROWS)
             elif seconds > PAGE_SECONDS[1]:

@@ -18,7 +18,7 @@ from semlex.ingest.chunk_rows import context_line, rows_of_chunks, text_hashes
 from semlex.ingest.document_chunks import MAX_COPIED_BYTES, MAX_TITLE_CHARACTERS, cut_document
 from semlex.ingest.loaders.base import FileBytes, LoadError, LoadOptions
 from semlex.ingest.loaders.registry import load, loader_named
-from semlex.store.followed.compare import RowState
+from semlex.store.followed.compare import RowState, from_json
 from semlex.store.followed.queue import FailedRow
 from semlex.store.write.chunk_batch import ChunkBatch
 from semlex.store.write.documents import RowDocuments
@@ -98,7 +98,7 @@ class _Rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
         keys, texts, hashes, versions, sizes, metadata, headings, *items = columns
         places = [{"table": table.name, "key": key_parts(table, key)} for key in keys]
-        return cls(keys, texts, hashes, versions, sizes, places, metadata, headings, tuple(items))
+        return cls(keys, texts, hashes, versions, sizes, places, from_json(metadata), headings, tuple(items))
 
     def failed(self, number: int, code: str, message: str) -> FailedRow:
         """A row that could not be stored."""

@@ -86,7 +86,7 @@ class RowWrites:
         if not batch.keys:
             return
         indexer = self._indexer
-        new: set[UUID] = set()
+        new: set[bytes] = set()
 
         async def work(connection: Connection, mode: WriteMode) -> tuple[RowBatch, list[str]]:
             new.clear()

@@ -178,11 +178,12 @@ class SourceTable:
         objects += else_none
         return sql.SQL("({})").format(sql.SQL(" || ").join(objects))
 
-    def text_hash(self, salt: str = "") -> sql.Composed:
+    def text_hash(self, salt: str = "", values: Sequence[sql.Composable] | None = None) -> sql.Composed:
         """The hash of what the row's chunks are made of, 16 bytes.
 
         Args:
             salt: What else decides the chunks: how texts are split.
+            values: The texts and the heading, if there is one, as columns of a query over the relation.
         """
         definition = self.definition
         # Chunks have the key in its types.
@@ -193,7 +194,9 @@ class SourceTable:
             definition.key_kinds,
             salt,
         )
-        return _hash(decided_by, [*self.texts, *([] if self.heading is None else [self.heading])])
+        if values is None:
+            values = [*self.texts, *([] if self.heading is None else [self.heading])]
+        return _hash(decided_by, values)
 
     @property
     def metadata_hash(self) -> sql.Composed:

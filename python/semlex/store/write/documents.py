@@ -129,11 +129,6 @@ class RowDocuments:
     def __len__(self) -> int:
         return len(self.document_id)
 
-    @property
-    def ids(self) -> list[UUID]:
-        """Their keys."""
-        return [UUID(bytes=document_id) for document_id in self.document_id]
-
     def selected(self, numbers: Sequence[int]) -> RowDocuments:
         """The documents of these numbers."""
         columns: dict[str, Any] = {
@@ -158,7 +153,10 @@ class RowDocuments:
     def rows(self, now: datetime) -> list[DocumentRow]:
         """The same, document by document."""
         shared = self.shared(now)
-        columns = [self.ids, *(getattr(self, name) for name in _COLUMNS_OF_ROWS[1:])]
+        columns = [
+            [UUID(bytes=key) for key in self.document_id],
+            *(getattr(self, name) for name in _COLUMNS_OF_ROWS[1:]),
+        ]
         return [
             DocumentRow(**shared, **dict(zip(_COLUMNS_OF_ROWS, values, strict=True)))
             for values in zip(*columns, strict=True)
@@ -173,7 +171,7 @@ async def write_documents(
     collection: CollectionInfo,
     rows: Sequence[DocumentRow] | RowDocuments,
     now: datetime,
-    new_documents: set[UUID] | None = None,
+    new_documents: set[bytes] | None = None,
     *,
     direct: bool = False,
 ) -> None:
@@ -189,7 +187,7 @@ async def write_documents(
         if direct:
             await _copy_documents(connection, collection, rows, now)
             if new_documents is not None:
-                new_documents |= set(rows.ids)
+                new_documents.update(rows.document_id)
             return
         rows = rows.rows(now)
     ordered = sorted(rows, key=lambda row: row.document_id.bytes)
@@ -213,7 +211,7 @@ async def write_documents(
     )
     if new_documents is not None:
         new_documents.clear()  # of an attempt before
-        new_documents |= {document_id for document_id, is_new in await cursor.fetchall() if is_new}
+        new_documents.update(document_id.bytes for document_id, is_new in await cursor.fetchall() if is_new)
 
 
 async def _copy_documents(
