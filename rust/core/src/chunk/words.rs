@@ -68,12 +68,12 @@ fn count_plain_words(text: &[u8]) -> usize {
     let others = blocks.map(|((before, marks), bytes)| {
         let places = before.iter().zip(marks).zip(bytes);
         let found = places.map(|((before, mark), byte)| u8::from(starts(*before, *mark, *byte)));
-        usize::from(found.sum::<u8>())
+        usize::from(found.fold(0, u8::wrapping_add))
     });
     usize::from(first) + usize::from(second) + others.sum::<usize>()
 }
 
-/// Bytes whose words are counted in one byte.
+/// Bytes of which one byte holds the number of words.
 const BLOCK: usize = 128;
 
 fn each_word(text: &str, mut found: impl FnMut(usize, usize)) {
