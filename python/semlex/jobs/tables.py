@@ -26,7 +26,7 @@ logger = logging.getLogger("semlex")
 # Of a table of a collection: look at it, or store what its triggers noticed.
 Key = tuple[str, str, str]
 # Between two reads of what is due: with triggers, whose changes should be found at once, and without.
-WATCHING_SECONDS, IDLE_SECONDS = 0.25, 2.0
+WATCHING_SECONDS, IDLE_SECONDS = 0.15, 2.0
 # Until a table that failed is tried again: doubled each time.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 5.0, 60.0
 REMOVING_SECONDS = 3_600.0
