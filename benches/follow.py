@@ -209,22 +209,23 @@ def inserts(bench: Bench, table: Articles, rows: int, runs: int) -> None:
         runner.run(_follow_by_triggers(table.url))
     with psycopg.connect(table.url, autocommit=True) as connection:
 
-        def insert(name: str) -> None:
+        def insert(name: str) -> float:
             table_name = sql.Identifier(name)
             connection.execute(sql.SQL("TRUNCATE {}").format(table_name))
             connection.execute("TRUNCATE semlex.row_change")
             statement = sql.SQL(
                 "INSERT INTO {} SELECT n, body, 'ann' FROM unnest(%s::text[]) WITH ORDINALITY AS b(body, n)"
             )
-            times.append(_timed(connection, statement.format(table_name), [list(bodies)]))
+            started = time.perf_counter()
+            connection.execute(statement.format(table_name), [bodies])
+            return time.perf_counter() - started
 
-        times: list[float] = []
         ours, baseline = [], []
         for number in range(2 * runs + 1):
             for name in ("plain", "followed") if number % 2 else ("followed", "plain"):
-                insert(name)
+                seconds = insert(name)
                 if number:
-                    (ours if name == "followed" else baseline).append(times[-1])
+                    (ours if name == "followed" else baseline).append(seconds)
     ratio = statistics.median(ours) / statistics.median(baseline)
     bench.at_most(f"INSERT of {rows:,} rows, with triggers", ratio, unit="x", bar=INSERT_BAR)
 
@@ -252,12 +253,6 @@ async def visible_changes(bench: Bench, table: Articles, changes: int) -> None:
     for percentile, value in zip(("p50", "p95"), percentiles(seconds), strict=True):
         bar = VISIBLE_BAR if percentile == "p95" else None
         bench.at_most(f"one row changed, until it is found, {percentile}", value, unit="ms", bar=bar)
-
-
-def _timed(connection: psycopg.Connection[Any], statement: sql.Composed, values: list[Any]) -> float:
-    started = time.perf_counter()
-    connection.execute(statement, values)
-    return time.perf_counter() - started
 
 
 async def _follow_by_triggers(url: str) -> None:

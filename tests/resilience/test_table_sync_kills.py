@@ -24,17 +24,12 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: " ".join(map(str, moment)))
 def test_a_killed_run_loses_and_doubles_nothing(database_url: str, moment: tuple[str, str, int]) -> None:
-    with articles(database_url) as table, opened(database_url, "rows") as store:
+    with articles(database_url, rows=20) as table, opened(database_url, "rows") as store:
         store.tables.follow(**table.options(name="articles"))
         if moment[0] in ("store metadata of rows", "delete rows"):
-            for number in range(20):
-                table.insert(number)
             store.tables.sync()
             table.update(1, author="bob")
             table.delete(2)
-        else:
-            for number in range(20):
-                table.insert(number)
         with Program(table_sync_client.main, database_url, "rows", moment) as client:
             client.until_stopped()
             client.kill()

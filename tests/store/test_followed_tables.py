@@ -34,13 +34,10 @@ def bare_table(database_url: str) -> Iterator[Articles]:
         yield table
 
 
-KINDS: dict[Key, Any] = {"int": ("int",), "uuid": ("uuid",), "text": ("text",), "composite": ("int", "text")}
-
-
 def definition(of: Articles, **others: Any) -> FollowedTable:
     made = {"name": "news %s", "text": ("title", "body"), "metadata": ("author", "tags", "extra", "published_at")}
     return FollowedTable(
-        schema=of.schema, table=of.name, key=of.key_columns, key_kinds=KINDS[of.key], **{**made, **others}
+        schema=of.schema, table=of.name, key=of.key_columns, key_kinds=of.key_kinds, **{**made, **others}
     )
 
 

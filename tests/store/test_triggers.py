@@ -24,6 +24,7 @@ from semlex.store.followed.triggers import TableTriggers, remove_triggers
 from semlex.store.postgres.database import Database
 from semlex.store.schema.names import Names
 from semlex.types.followed import FollowedTable
+from tests.support.followed import trigger_function
 from tests.support.properties import OWN_ROWS
 from tests.support.waiting import until_waiting
 
@@ -315,13 +316,10 @@ async def test_a_role_that_knows_nothing_of_the_queue_writes_as_before(database_
                 connection.execute("SELECT FROM semlex.row_change")
             # With it, a table's owner would let types of their own run with the rights of the queue's.
             connection.execute("CREATE TEMP TABLE own (tenant int, slug text)")
-            [(function,)] = administration.execute(
-                "SELECT proname FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
-            ).fetchall()
             administration.execute("GRANT USAGE ON SCHEMA semlex TO trigger_test")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(
-                    f"CREATE TRIGGER x AFTER INSERT ON own EXECUTE FUNCTION semlex.{function}()".encode()
+                    f"CREATE TRIGGER x AFTER INSERT ON own EXECUTE FUNCTION {trigger_function(administration)}".encode()
                 )
 
 
@@ -343,7 +341,7 @@ async def test_without_the_right_another_role_runs_the_script(
                 assert "--sql" in noticed.warnings[0]
                 script = await database.read("print the script", table.triggers.ddl)
                 with table.connect(autocommit=True) as connection:
-                    connection.execute("DROP FUNCTION " + function_name(connection))  # of the other role
+                    connection.execute("DROP FUNCTION " + trigger_function(connection))  # of the other role
                     for _ in range(2):  # what is there is made again
                         connection.execute(script.encode())
                     assert (await table.triggers.keep(database, table.stored)).is_complete
@@ -356,13 +354,6 @@ async def test_without_the_right_another_role_runs_the_script(
                     assert triggers_left(connection) == []
                     await remove_triggers(database, NAMES, DEFINITION.name)
                     assert len(caplog.messages) == 1
-
-
-def function_name(connection: psycopg.Connection[Any]) -> str:
-    [(name,)] = connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
-    ).fetchall()
-    return str(name)
 
 
 def triggers_left(connection: psycopg.Connection[Any]) -> list[Any]:

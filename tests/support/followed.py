@@ -13,7 +13,7 @@ from psycopg import sql
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from semlex.types.followed import RowKey
+    from semlex.types.followed import KeyKind, RowKey
 
 Key = Literal["int", "uuid", "text", "composite"]
 Relation = Literal["table", "partitioned", "view", "materialized view"]
@@ -22,6 +22,18 @@ KEYS: Mapping[Key, tuple[str, ...]] = {
     "uuid": ("id",),
     "text": ("id",),
     "composite": ("tenant_id", "slug"),
+}
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "comparison": {},
+    "column": {"updated_at": "updated_at", "keys_every": 0},
+    "trigger": {"changes": "trigger"},
+}
+"""Options of each way of noticing changes. It has nothing but what it needs: the column shows every change."""
+_KINDS: Mapping[Key, tuple[KeyKind, ...]] = {
+    "int": ("int",),
+    "uuid": ("uuid",),
+    "text": ("text",),
+    "composite": ("int", "text"),
 }
 _TYPES: Mapping[Key, LiteralString] = {
     "int": "id bigint",
@@ -57,6 +69,10 @@ class Articles:
     @property
     def key_columns(self) -> tuple[str, ...]:
         return KEYS[self.key]
+
+    @property
+    def key_kinds(self) -> tuple[KeyKind, ...]:
+        return _KINDS[self.key]
 
     @property
     def table(self) -> sql.Identifier:
@@ -124,6 +140,14 @@ class Articles:
         if self.relation == "materialized view":
             view = sql.Identifier(self.schema, self.name)
             self.connection.execute(sql.SQL("REFRESH MATERIALIZED VIEW {}").format(view))
+
+
+def trigger_function(connection: psycopg.Connection[Any]) -> str:
+    """The function of the triggers that semlex has made, as SQL names it."""
+    [(name,)] = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
+    ).fetchall()
+    return str(name)
 
 
 @contextmanager

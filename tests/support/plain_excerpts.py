@@ -35,9 +35,8 @@ _RAW = re.compile(
     r"(?:\.\.(?:[ \t].*)?|__[ \t].*|:{3,}.*|`{3,}.*|~{3,}.*|\([\w.:-]+\)=|\[[^\]]+\]:[ \t]+\S.*|<!--.*|.*-->|"
     r"\{%.*%\}|\{\{[<%].*[>%]\}\}|\+\+\+|---)"
 )
-# A text without any of these at the beginning of a line has none of those lines.
+# What has none of these at the beginning of a line is not looked at for such lines.
 _SIGNS = re.compile(r"^[ \t]*(?:\.\.|__|:::|```|~~~|\(|\[|<!--|\{[%{]|\+\+\+|---)|-->", re.MULTILINE)
-_LINE = re.compile(r"[^\W_][^\n]*[^\s]")
 _OPTION = re.compile(r":[\w-]+:(?:[ \t].*)?")
 _OPTIONS = re.compile(r"(?:[ \t]*:[\w-]+:[^\n]*(?:\n|\Z))*")
 
@@ -63,8 +62,6 @@ def places(text: str, words: set[str]) -> list[tuple[int, int]]:
 def excerpt(text: str, matches: Sequence[tuple[int, int]]) -> Shown:
     """Return the sentences that hold most of the matched words, marked; ``…`` stands where text was left out."""
     first = matches[0][0] if matches else None
-    if len(text) <= EXCERPT_CHARACTERS and _LINE.fullmatch(text):  # a paragraph of one short line is all shown
-        return Shown(_marked(text, 0, len(text), matches), first)
     pieces = _pieces(text)
     if not pieces:
         return Shown(_marked(text, 0, len(text), matches).strip()[: 2 * EXCERPT_CHARACTERS], first)
@@ -104,7 +101,6 @@ def _pieces(text: str) -> list[_Piece]:
     found: list[_Piece] = []
     headings: list[_Piece] = []
     is_directive = False
-    may_steer = _SIGNS.search(text) is not None
     for start, end, kind in _core.split_sentences(text):
         if kind == "code":
             begin = text.rfind("\n", 0, start) + 1
@@ -117,7 +113,7 @@ def _pieces(text: str) -> list[_Piece]:
                 found.append(_Piece(begin, end, is_code=True))
         elif kind == "heading":
             headings.append(_Piece(start, end, is_code=False))
-        elif not (may_steer and _may_steer(text, start, end, is_directive=is_directive)):
+        elif not _may_steer(text, start, end, is_directive=is_directive):
             is_directive = False
             found.append(_Piece(start, end, is_code=False))
         else:

@@ -9,7 +9,7 @@ import pytest
 
 from semlex.jobs import tables as worker_tables
 from semlex.jobs.worker import STOP_SECONDS
-from tests.support.followed import Articles, articles
+from tests.support.followed import WAYS, Articles, articles
 from tests.support.job_clients import Blocking, client, reached, sql
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import eventually
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
     from semlex.retriever.collection import Collection
 
-WAYS: dict[str, dict[str, Any]] = {
-    "comparison": {},
-    "column": {"updated_at": "updated_at", "keys_every": 0},
-    "trigger": {"changes": "trigger"},
-}
 LOOK = "UPDATE semlex.followed_table SET look_at = now()"
 
 
@@ -36,6 +31,12 @@ def table(database_url: str) -> Iterator[Articles]:
 async def beside(url: str, statement: str) -> list[Any]:
     """Runs a statement that may wait for a worker of this event loop."""
     return await asyncio.to_thread(sql, url, statement)
+
+
+async def cancel(working: asyncio.Task[Any]) -> None:
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
 
 
 async def rows(news: Collection) -> dict[str, str]:
@@ -94,9 +95,7 @@ async def test_a_change_is_searched_while_a_worker_runs(database_url: str, table
             return set((await rows(news)).values()) == {"cherry"}
 
         await eventually(all_are_cherries)
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
+        await cancel(working)
 
 
 async def test_a_worker_without_tables_reads_rarely(database_url: str, table: Articles) -> None:
@@ -107,9 +106,7 @@ async def test_a_worker_without_tables_reads_rarely(database_url: str, table: Ar
         await opened.collection("news").tables.follow(**table.options(changes="trigger"))
         await clock.passes_until(lambda: worker_tables.WATCHING_SECONDS in clock.waits)
         assert worker_tables.IDLE_SECONDS not in clock.waits
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
+        await cancel(working)
 
 
 async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
@@ -151,9 +148,7 @@ async def test_a_table_that_fails_is_reported_once_and_keeps_no_other_waiting(
                 return set((await rows(news)).values()) == {"cherry"}
 
             await eventually(is_in_step)
-            working.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await working
+            await cancel(working)
 
 
 async def test_workers_share_changes_and_one_that_is_stopped_gives_its_own_back(
@@ -202,9 +197,7 @@ async def test_one_worker_looks_at_a_table_and_its_lease_ends(
         blocking.may_go_on.set()
         await eventually(lambda: sql(database_url, "SELECT leased_until FROM semlex.followed_table") == [(None,)])
         assert len(await rows(news)) == 3
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
+        await cancel(working)
 
 
 async def test_a_collection_is_dropped_while_a_worker_runs(database_url: str, table: Articles) -> None:
@@ -222,9 +215,7 @@ async def test_a_collection_is_dropped_while_a_worker_runs(database_url: str, ta
             table.update(1, body="cherry")
             await news.drop()
             table.update(1, body="banana")
-            working.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await working
+            await cancel(working)
         assert not [line for line in told if "failed" in line]
         # Entries of transactions that ended later.
         sql(

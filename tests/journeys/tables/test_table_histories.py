@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from semlex import Client
 from semlex.ingest.followed.keep import TableKeeper
 from semlex.testing import HashEmbedder
-from tests.support.followed import Articles, articles
+from tests.support.followed import WAYS, Articles, articles
 from tests.support.histories import (
     EXPIRE,
     WORKERS,
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from semlex.store.postgres.connection import Connection
 
 pytestmark = pytest.mark.pg16
-
-WAYS: dict[str, dict[str, Any]] = {
-    "comparison": {},
-    "column": {"updated_at": "updated_at", "keys_every": 0},
-    "trigger": {"changes": "trigger"},
-}
-"""In each way nothing but what it needs: the column shows every change, and no time passes for the triggers."""
 
 
 @dataclass

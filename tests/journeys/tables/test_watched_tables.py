@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from semlex.errors import ConfigurationError, PrivilegeError
-from tests.support.followed import Articles, articles
+from tests.support.followed import Articles, articles, trigger_function
 from tests.support.retrievers import sync_opened
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_without_the_right_nothing_is_followed_until_the_sql_was_run(
                 news.tables.ddl("articles")
             script = news.tables.ddl(**options)
             assert triggers(table) == []
-            table.connection.execute("DROP FUNCTION " + _function(table))  # what the attempt has left
+            table.connection.execute("DROP FUNCTION " + trigger_function(table.connection))  # what the attempt has left
             table.connection.execute(script.encode())
             news.tables.follow(**options)
             assert news.tables.ddl("articles") == script
@@ -144,10 +144,3 @@ def test_without_the_right_nothing_is_followed_until_the_sql_was_run(
             news.drop()
     finally:
         table.connection.execute("DROP OWNED BY news_test CASCADE; DROP ROLE news_test")
-
-
-def _function(table: Articles) -> str:
-    [(name,)] = table.connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'semlex'::regnamespace"
-    ).fetchall()
-    return str(name)
